@@ -98,7 +98,7 @@ class Audit:
         from mia_audit.report.data.find import find
         from mia_audit.report.matrix_audit import results_of
 
-        results = results_of(self._request, {})
+        results = results_of(self._request)
         return results, find(results)
 
     def _table(self, name: str) -> pl.DataFrame:

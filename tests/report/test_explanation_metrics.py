@@ -12,10 +12,9 @@ from mia_audit.report.data.explanation_metrics import interpretations, similarit
 from mia_audit.report.data.find import find
 from mia_audit.report.data.provenance import provenance
 from mia_audit.report.figures.catalogue import draw
-from mia_audit.report.figures.curves import curves
 from mia_audit.report.figures.data import table_of
 from mia_audit.report.figures.explanation_maps import explanations
-from mia_audit.report.figures.explanation_metrics import explanation_metrics
+from mia_audit.report.figures.explanation_metrics import curves, explanation_metrics
 from mia_audit.report.figures.pictures import NEGATIVE, POSITIVE, data_uri
 from mia_audit.report.figures.style import paper_style
 from mia_audit.report.page.explanations import section
@@ -84,7 +83,7 @@ def test_equivalence_is_tested_where_a_margin_is_stated(interpreted):
     error = row["sd"] / np.sqrt(row["targets"])
     assert row["p_equivalence"] == pytest.approx(t.cdf((abs(row["mean"]) - 1e-6) / error, row["targets"] - 1))
     assert table.filter(metric="auc of outputs")["margin"].null_count() == len(table.filter(metric="auc of outputs"))
-    (part,) = section(results, findings, interpretations(results), 0.95)
+    (part,) = section(results, findings, interpretations(results))
     text = next(item["text"] for item in part["items"] if " against " in item["term"])
     assert "test accuracy equivalent within ±0.5 (p = " in text and "equivalence not shown within ±1e-06" in text
 
@@ -107,7 +106,7 @@ def test_similarity_is_read_against_that_of_two_unprotected_models(found, rows):
 
 def test_the_section_says_what_was_planted(found):
     results, findings, interpreted = found
-    (part,) = section(results, findings, interpreted, results.spec.confidence)
+    (part,) = section(results, findings, interpreted)
     similar = [column for column in part["table"].columns if column.group == "Similarity of explanations"]
     assert [column.title for column in similar] == ["input × gradient", "integrated gradients"]
     assert "Similarity is the SSIM between" in part["table"].caption
@@ -128,14 +127,14 @@ def test_without_an_unprotected_setting_nothing_is_claimed(found, interpreted):
     results = interpreted.results(
         settings=[one for one in interpreted.spec["settings"] if one["mechanism"] == "dp-sgd"]
     )
-    (part,) = section(results, find(results), interpretations(results), 0.95)
+    (part,) = section(results, find(results), interpretations(results))
     assert [item["term"] for item in part["items"]] == ["No reference"]
     assert all(str(cell) == "–" for row in part["table"].rows for cell in row[4:])
 
 
 def test_the_pictures_lay_every_settings_map_over_the_record(found):
     results, findings, interpreted = found
-    (part,) = section(results, findings, interpreted, 0.95)
+    (part,) = section(results, findings, interpreted)
     (shown,) = part["pictures"]
     assert [one["explainer"] for one in shown["explained"]] == ["input × gradient", "integrated gradients"]
     first = shown["explained"][0]

@@ -60,7 +60,7 @@ def test_sentences_say_none_and_why(nominal: Any) -> None:
     (group,) = findings.groups().values()
     base = reference(group)
     assert base is not None and base.setting.mechanism == "none"
-    told = answer(group, findings, 0.95)
+    told = answer(group, findings)
     assert "fadp-literal, which guarantees nothing (its ε = 8 is nominal)" in told.conclusion
     item = next(item for item in told.items if "fadp-literal" in item.term)
     assert item.term == "fadp-literal, ε none (nominal 8)"

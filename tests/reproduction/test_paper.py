@@ -21,7 +21,7 @@ from mia_audit.config.report_specs import PaperSpec
 from mia_audit.config.schema import Audit
 from mia_audit.evaluation.authors_read_out import authors_read_out
 from mia_audit.explanation_metrics.tables import COLUMNS
-from mia_audit.report.data.finished import finished
+from mia_audit.report.data.opened import finished
 from mia_audit.report.section import Report
 from mia_audit.reproduction.measured import Measured, difference
 from mia_audit.reproduction.papers import PAPERS, Key, paper, printed_cells

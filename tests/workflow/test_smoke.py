@@ -10,7 +10,7 @@ import pytest
 from mia_audit.cli import main
 from mia_audit.config.load import check_audit
 from mia_audit.config.plain import read_plain
-from mia_audit.report.data.finished import finished
+from mia_audit.report.data.opened import finished
 from mia_audit.reproduction.papers import PAPERS
 
 from .stages import run_stages

@@ -16,8 +16,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Read metrics, scores and training tables, draw every figure in every format."""
-    from mia_audit.report.data.diverged import audited
     from mia_audit.report.data.find import find
+    from mia_audit.report.data.opened import audited
     from mia_audit.report.data.spec import parse_spec
     from mia_audit.report.figures.catalogue import draw
 

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print a line per criterion; return 0 if all pass, 3 if one fails, and 4 if one cannot be judged and none fails."""
     from mia_audit.config.policy import load_policy
-    from mia_audit.report.data.finished import finished
+    from mia_audit.report.data.opened import finished
     from mia_audit.report.gate.judge import judge
     from mia_audit.report.gate.output import as_json, as_junit, lines
     from mia_audit.report.gate.verdicts import EXIT_CODES, overall

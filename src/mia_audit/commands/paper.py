@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> None:
 
 def _write_audits(asked: str, chosen: "Paper", folders: Sequence[Path], out: Path) -> set[str]:
     """Write the tables and figures of a paper on attacks from finished audits; return the commands that fill the missing cells."""
-    from mia_audit.report.data.finished import finished
+    from mia_audit.report.data.opened import finished
     from mia_audit.reproduction import paper_tests
     from mia_audit.reproduction.measured import Measured
     from mia_audit.reproduction.paper_figures import CAPTION, roc_panels

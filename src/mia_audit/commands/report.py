@@ -16,8 +16,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Read all results of the audit, write the page and its provenance."""
-    from mia_audit.report.data.diverged import audited
     from mia_audit.report.data.find import find
+    from mia_audit.report.data.opened import audited
     from mia_audit.report.data.provenance import provenance, write_page
     from mia_audit.report.data.spec import parse_spec
     from mia_audit.report.page.render import render

@@ -22,9 +22,8 @@ def run(options: argparse.Namespace) -> None:
     from threadpoolctl import threadpool_limits
 
     from mia_audit.report.figures.style import paper_style, save
-    from mia_audit.reproduction.figures import curves_figure, models_figure
-    from mia_audit.reproduction.models import measure
-    from mia_audit.reproduction.table import latex, plain, rows, table
+    from mia_audit.reproduction.models import measure, models_figure
+    from mia_audit.reproduction.table import curves_figure, latex, plain, rows, table
     from mia_audit.storage import write_text
 
     if not options.scores.is_dir():

@@ -83,7 +83,8 @@ class OverTargets:
         Rows whose column `{name}_without` is not null are the models that were left out, in the order of that column's items.
         `confidence` is the level of the table's own intervals, which are those within a target.
         """
-        known = metrics.filter(metrics[name].is_not_null()).sort("target", maintain_order=True)
+        known = metrics.filter(metrics[name].is_not_null()) if metrics[name].null_count() else metrics
+        known = known if known["target"].is_sorted() else known.sort("target", maintain_order=True)
         members, non_members = (
             float(known[side].to_numpy().mean()) if side in known.columns and len(known) else math.nan for side in SIDES
         )

@@ -1,6 +1,7 @@
 """Metrics per target summarised over targets: mean, standard deviation and intervals."""
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import polars as pl
@@ -54,18 +55,16 @@ def summarise(metrics: pl.DataFrame, confidence: float = 0.95) -> pl.DataFrame:
     names = summarised(metrics)
     metrics = with_units(metrics)
     drawn = set(of_drawn_unit(metrics)["unit"])
-    rows = [
-        dict(zip(KEYS, key, strict=True))
-        | {"targets": len(group)}
-        | {name: group[name].mean() for name in ("members", "non_members", "unscored")}
-        | {f"{name}_{part}": value for name in names for part, value in _parts(group, name, confidence).items()}
-        | {
-            "p_above_guessing": _known(OverTargets.of(group, "auc", confidence).above_guessing())
-            if key[4] in drawn
-            else None
-        }
-        for key, group in metrics.group_by(*KEYS, maintain_order=True)
-    ]
+    rows = []
+    for key, group in metrics.group_by(*KEYS, maintain_order=True):
+        over = {name: OverTargets.of(group, name, confidence) for name in names}
+        rows.append(
+            dict(zip(KEYS, key, strict=True))
+            | {"targets": len(group)}
+            | {name: group[name].mean() for name in ("members", "non_members", "unscored")}
+            | {f"{name}_{part}": value for name in names for part, value in _parts(over[name], len(group), confidence)}
+            | {"p_above_guessing": _known(over["auc"].above_guessing()) if key[4] in drawn else None}
+        )
     kinds: dict[str, Any] = dict.fromkeys(KEYS, pl.String) | {"null_control": pl.Boolean, "targets": pl.Int32}
     columns = ["members", "non_members", "unscored", *(f"{name}_{part}" for name in names for part in PARTS)]
     return pl.DataFrame(rows, schema=kinds | dict.fromkeys([*columns, "p_above_guessing"], pl.Float64))
@@ -74,12 +73,13 @@ def summarise(metrics: pl.DataFrame, confidence: float = 0.95) -> pl.DataFrame:
 PARTS = ("mean", "sd", "low", "high", "future_low", "future_high")
 
 
-def _parts(group: pl.DataFrame, name: str, confidence: float) -> dict[str, float | None]:
-    if group[name].null_count():
-        return dict.fromkeys(PARTS)
-    over = OverTargets.of(group, name, confidence)
+def _parts(over: OverTargets, targets: int, confidence: float) -> Iterator[tuple[str, float | None]]:
+    """Yield the columns of a metric; all are null if some target does not resolve it."""
+    if over.count < targets:
+        yield from dict.fromkeys(PARTS).items()
+        return
     ends = (*over.interval(confidence), *over.future(confidence))
-    return dict(zip(PARTS, (over.mean, _known(over.sd), *(_cut(end) for end in ends)), strict=True))
+    yield from zip(PARTS, (over.mean, _known(over.sd), *(_cut(end) for end in ends)), strict=True)
 
 
 def _cut(value: float) -> float | None:

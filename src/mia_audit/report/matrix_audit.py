@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,10 +49,13 @@ if TYPE_CHECKING:
     from mia_audit.report.data.results import Results
     from mia_audit.report.data.spec import Setting
 
+    Exposures = tuple[tuple[str, str, str], dict[str, np.ndarray]]
+    """The strongest attack on a setting, and the exposures of records under it."""
+
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments of `mia-audit audit`; `config` is how the provenance records them."""
+    """The arguments of `mia-audit audit`; the provenance records them as `config`."""
 
     table: Path | None
     """A signals.parquet, instead of a membership and signals in matrix files."""
@@ -81,7 +84,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Part:
-    """One setting of an audit of matrices, with what was given for it and its folder; the name of an only setting is empty."""
+    """One setting of an audit of matrices, with what was given for it and its folder; if it is the only one, its name is empty."""
 
     name: str
     given: GivenSetting
@@ -119,12 +122,12 @@ def audit(request: Request) -> str:
 
 
 def _written(request: Request) -> list[str]:
-    """List the outputs in the folder of an audit, which may contain other files."""
+    """List the outputs that are in the folder of an audit."""
     return [name for name in (*WRITTEN, *request.settings) if (request.out / name).exists()]
 
 
 def settings_of(request: Request) -> dict[str, GivenSetting]:
-    """Return the settings by name; the name of a single one is empty."""
+    """Return the settings by name; if there is only one, its name is empty."""
     if request.settings:
         return dict(request.settings)
     signals: dict[str, str] = {}
@@ -199,16 +202,13 @@ def exposure_table(scored: Scored, columns: dict[str, np.ndarray]) -> pl.DataFra
 
 def _write(request: Request, parts: list[Part]) -> None:
     private_folder(request.out)
-    exposures = {}
-    for part in parts:
-        key, columns = _score(request, part)
-        exposures[part.name] = {key: columns}
+    exposures = [_score(request, part) for part in parts]
     if request.report:
         _report(request, exposures)
     write_manifest(request.out, _written(request))
 
 
-def _score(request: Request, part: Part) -> tuple[tuple[str, str, str], dict[str, np.ndarray]]:
+def _score(request: Request, part: Part) -> Exposures:
     """Write scores, metrics and the tables from them for one setting; return the strongest attack, with its exposures of records."""
     source, out = part.source, part.out
     if part.name:
@@ -231,17 +231,8 @@ def _score(request: Request, part: Part) -> tuple[tuple[str, str, str], dict[str
     metadata[GIVEN] |= population_files(request.options)
     write_scores(out / "scores.parquet", scored(), part.runs, source.record, range(source.models), metadata)
     metrics = metrics_table(rows)
-    write_table(
-        out / "metrics.parquet",
-        metrics.to_arrow(),
-        "metrics",
-        len(metrics),
-        metadata
-        | {
-            "confidence": request.confidence,
-            MODEL_COUNTS: model_counts(metrics, source, request.fprs),
-        },
-    )
+    metadata |= {"confidence": request.confidence, MODEL_COUNTS: model_counts(metrics, source, request.fprs)}
+    write_table(out / "metrics.parquet", metrics.to_arrow(), "metrics", len(metrics), metadata)
     write_text(out / "metrics.csv", csv(flat(metrics)))
     write_text(out / "summary.csv", csv(summarise(metrics, request.confidence)))
     best = next(read_scores(out / "scores.parquet", *strongest(metrics)))
@@ -255,7 +246,7 @@ def _score(request: Request, part: Part) -> tuple[tuple[str, str, str], dict[str
 
 
 def _write_training(part: Part) -> None:
-    """Write training.parquet with the test accuracy of the models, if it is known, and the ε that their owner claims."""
+    """Write training.parquet with the models' test accuracy and the ε that their owner claims."""
     assert part.accuracy is not None
     private = part.given.delta is not None
     terms = Terms(
@@ -309,10 +300,8 @@ def reported_settings(request: Request) -> tuple[Setting, ...]:
     )
 
 
-def results_of(
-    request: Request, exposures: Mapping[str, Mapping[tuple[str, str, str], dict[str, np.ndarray]]]
-) -> Results:
-    """Open the outputs of an audit of matrices for tables, figures and page; `exposures` are those computed already, by setting."""
+def results_of(request: Request, exposures: Iterable[Exposures] = ()) -> Results:
+    """Open the outputs of an audit of matrices for tables, figures and page; `exposures` are those computed already."""
     from mia_audit.report.data.results import Results
     from mia_audit.report.data.spec import Spec
 
@@ -328,15 +317,12 @@ def results_of(
         config=request.config,
     )
     results = Results(request.out, spec)
-    for setting, known in zip(settings, exposures.values(), strict=False):
-        results.exposures.update({(setting, attack): columns for attack, columns in known.items()})
+    for setting, (attack, columns) in zip(settings, exposures, strict=False):
+        results.exposures[setting, attack] = columns
     return results
 
 
-def _report(
-    request: Request,
-    exposures: dict[str, dict[tuple[str, str, str], dict[str, np.ndarray]]],
-) -> None:
+def _report(request: Request, exposures: Iterable[Exposures]) -> None:
     from mia_audit.report.data.find import find
     from mia_audit.report.data.provenance import provenance, write_page
     from mia_audit.report.figures.catalogue import draw

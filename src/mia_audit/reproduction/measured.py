@@ -72,12 +72,12 @@ class Measured:
 
     def __init__(self, audits: Sequence[Results]) -> None:
         """Collect the audits' settings; if two audits have the same setting, the later one is used."""
-        self._settings: dict[Place, tuple[Results, int]] = {}
+        self._settings: dict[Place, tuple[Results, Setting]] = {}
         self._read: dict[tuple[Place, str], Float[np.ndarray, "3 K"]] = {}
         for results in audits:
-            for index, setting in enumerate(results.spec.settings):
+            for setting in results.spec.settings:
                 if not setting.explained:
-                    self._settings[place_of(setting)] = (results, index)
+                    self._settings[place_of(setting)] = (results, setting)
 
     def results_of(self, key: Key) -> CellResults:
         """Return the results for a cell."""
@@ -105,8 +105,8 @@ class Measured:
         """Return the scores of an attack without likelihoods on a signal; None if there are none."""
         if place not in self._settings or not len(self._metric(place, attack, signal, "auc", "none")):
             return None
-        results, index = self._settings[place]
-        return results.scored(results.spec.settings[index], attack, signal, "none")
+        results, setting = self._settings[place]
+        return results.scored(setting, attack, signal, "none")
 
     def with_fewer(
         self, place: Place, signal: str, numbers: Sequence[int]
@@ -117,8 +117,8 @@ class Measured:
         """
         if place not in self._settings:
             return
-        results, index = self._settings[place]
-        path = results.root / results.spec.settings[index].path / "signals.parquet"
+        results, setting = self._settings[place]
+        path = results.root / setting.path / "signals.parquet"
         if not path.is_file():
             return
         file = SignalsFile(path)
@@ -136,13 +136,11 @@ class Measured:
         """
         if place not in self._settings:
             return np.empty(0)
-        results, index = self._settings[place]
-        setting = results.spec.settings[index]
-        one = of_aggregate(results.metrics[index], "none").row(0, named=True)
+        results, setting = self._settings[place]
+        one = self._metrics(place).row(0, named=True)
         audited = one["members"] + one["non_members"] + one["unscored"]
-        name = (
-            f"{setting.dataset}-{setting.architecture}-{setting.mechanism}-eps{setting.epsilon}-{family_of(explainer)}"
-        )
+        place_name = f"{setting.dataset}-{setting.architecture}-{setting.mechanism}-eps{setting.epsilon}"
+        name = f"{place_name}-{family_of(explainer)}"
         spent = []
         for path in sorted((results.root / "benchmarks" / "signals").glob(f"{name}-*.tsv")):
             if block := re.fullmatch(r"(\d+)-(\d+)", path.stem.removeprefix(f"{name}-")):
@@ -162,7 +160,7 @@ class Measured:
         threshold = self._over(place, "threshold", signal, key.metric, "none")
         theirs = self._over(place, AUTHORS, signal, key.metric, "none")
         ours = self._over(place, key.attack, signal, key.metric, results.spec.likelihood)
-        one, other = (None if not (found and threshold) else found.minus(threshold) for found in (theirs, ours))
+        one, other = (attack.minus(threshold) if attack and threshold else None for attack in (theirs, ours))
         return one, other
 
     def _over(self, place: Place, attack: str, signal: str, metric: str, likelihood: str) -> OverTargets | None:
@@ -177,31 +175,26 @@ class Measured:
         return rows[metric].to_numpy()
 
     def _rows(self, place: Place, attack: str, signal: str, likelihood: str) -> pl.DataFrame:
-        results, index = self._settings[place]
-        return (
-            of_aggregate(results.metrics[index], "none")
-            .filter(
-                pl.col("attack") == attack,
-                pl.col("signal") == signal,
-                pl.col("likelihood") == likelihood,
-                ~pl.col("null_control"),
-            )
-            .sort("target")
-        )
+        wanted = {"attack": attack, "signal": signal, "likelihood": likelihood, "null_control": False}
+        return self._metrics(place).filter(**wanted).sort("target")
+
+    def _metrics(self, place: Place) -> pl.DataFrame:
+        """Return the metrics of attacks on records."""
+        results, setting = self._settings[place]
+        return of_aggregate(results.metrics[results.spec.settings.index(setting)], "none")
 
     def _as_read(self, place: Place, signal: str) -> Float[np.ndarray, "3 K"]:
         """Return the metrics of `READ` of every target, by the read-out of the authors' code on their score."""
         if (place, signal) not in self._read:
-            results, index = self._settings[place]
-            scored = results.scored(results.spec.settings[index], AUTHORS, signal, "none")
+            results, setting = self._settings[place]
+            scored = results.scored(setting, AUTHORS, signal, "none")
             read = [authors_read_out(*pair) for pair in zip(scored.score.T, scored.member.T, strict=True)]
             self._read[place, signal] = np.array([[*tprs, auc] for tprs, auc in read]).T
         return self._read[place, signal]
 
     def _similar(self, place: Place, key: Key) -> Values:
         """Return the similarity of explanations to those of the unprotected model with the same training set, one value per model."""
-        results, index = self._settings[place]
-        setting = results.spec.settings[index]
+        results, setting = self._settings[place]
         path = results.root.joinpath(*setting.group, "explanation_metrics.parquet")
         if not path.exists():
             return np.empty(0)
@@ -212,18 +205,18 @@ class Measured:
 
     def _minutes(self, place: Place) -> Values:
         """Return the minutes of every model's steps, from the median step time of its setting."""
-        results, index = self._settings[place]
-        setting, path = results.spec.settings[index], results.root / "benchmarks" / "step_times.csv"
+        results, setting = self._settings[place]
+        path = results.root / "benchmarks" / "step_times.csv"
         if not path.exists():
             return np.empty(0)
-        named = {"dataset": setting.dataset, "architecture": setting.architecture, "mechanism": setting.mechanism}
-        times = pl.read_csv(path, schema_overrides={"epsilon": pl.String}).filter(**named, epsilon=setting.named)
+        named = {"dataset": setting.dataset, "architecture": setting.architecture} | setting.within_group
+        times = pl.read_csv(path, schema_overrides={"epsilon": pl.String}).filter(**named)
         known = times["ms_per_step"].drop_nulls().to_list()
         return self._trained(place, "steps") * known[0] / 60_000 if known else np.empty(0)
 
     def _trained(self, place: Place, metric: str) -> Values:
-        results, index = self._settings[place]
-        shadows = results.training[index]
+        results, setting = self._settings[place]
+        shadows = results.training[results.spec.settings.index(setting)]
         return np.empty(0) if shadows is None else shadows[metric].drop_nulls().to_numpy().astype(np.float64)
 
 

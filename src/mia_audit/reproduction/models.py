@@ -11,16 +11,19 @@ import polars as pl
 from mia_audit.attacks.engine.ratios import RATIOS, Ratio
 from mia_audit.attacks.io.published import Published
 from mia_audit.attacks.subsets import scored_with
-from mia_audit.evaluation.metrics import target_metrics
+from mia_audit.evaluation.authors_read_out import FPRS
+from mia_audit.evaluation.metrics import metrics_of_columns
+from mia_audit.report.data.series import PALETTE
+from mia_audit.report.figures.layout import COLUMN
 from mia_audit.signals.name import Reading, read_signal
 
 if TYPE_CHECKING:
     from jaxtyping import Int
+    from matplotlib.figure import Figure
 
     from mia_audit.signals.name import Cells, Member
 
 COUNTS = (4, 8, 12, 16, 24, 32)
-METRICS = ("auc", "tpr_at_fpr_0.001", "tpr_at_fpr_0.01")
 
 
 def measure(published: Published, seed: int = 0) -> pl.DataFrame:
@@ -57,10 +60,34 @@ def _ratio(ratio: Ratio, signal: Cells, models: Int[np.ndarray, " n"], member: M
 
 
 def _summary(scores: np.ndarray, member: np.ndarray) -> dict[str, Any]:
-    rows = [target_metrics(column, here, (0.001, 0.01)) for column, here in zip(scores.T, member.T, strict=True)]
-    columns = {name: np.array([row[name] for row in rows], dtype=float) for name in METRICS}
+    metrics = metrics_of_columns(scores, member, FPRS)
     return {
         f"{name}_{part}": float(value)
-        for name, column in columns.items()
-        for part, value in (("mean", column.mean()), ("sd", column.std(ddof=1)))
+        for name in ("auc", *(f"tpr_at_fpr_{fpr:g}" for fpr in FPRS))
+        for part, value in (("mean", metrics[name].mean()), ("sd", metrics[name].std(ddof=1)))
     }
+
+
+def models_figure(measured: pl.DataFrame) -> Figure:
+    """Draw AUC and TPR at 0.1 % FPR over the number of shadow models, a column per signal and a line per likelihood."""
+    from matplotlib.figure import Figure
+
+    signals = measured["signal"].unique(maintain_order=True).to_list()
+    metrics = {"auc": "AUC", "tpr_at_fpr_0.001": "TPR at 0.1 % FPR"}
+    figure = Figure(figsize=(COLUMN * len(signals), COLUMN * 1.3), layout="constrained")
+    panels = figure.subplots(len(metrics), len(signals), sharex=True, sharey="row", squeeze=False)
+    for column, signal in enumerate(signals):
+        for row, (metric, label) in enumerate(metrics.items()):
+            axes = panels[row][column]
+            for likelihood, colour in zip(measured["likelihood"].unique(maintain_order=True), PALETTE, strict=False):
+                line = measured.filter(pl.col("signal") == signal, pl.col("likelihood") == likelihood)
+                axes.plot(line["models"], line[f"{metric}_mean"], "o-", markersize=3, color=colour, label=likelihood)
+            axes.set(xscale="log", ylabel=label if column == 0 else "")
+            axes.set_xticks(models := measured["models"].unique().to_list(), [str(count) for count in models])
+            axes.minorticks_off()
+            if row == 0:
+                axes.set_title(signal)
+            else:
+                axes.set_xlabel("shadow models")
+    panels[0][-1].legend(loc="lower right")
+    return figure

@@ -10,7 +10,7 @@ import numpy as np
 from mia_audit.attacks.catalogue import AUTHORS
 from mia_audit.evaluation.roc import log_grid, mean_log_roc
 from mia_audit.report.data.series import PALETTE
-from mia_audit.report.figures.layout import GUESSING, panel_grid
+from mia_audit.report.figures.layout import draw_roc, log_log, panel_grid
 from mia_audit.reproduction.measured import SUMMARIES, Measured
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _draw(axes: Axes, panel: Panel, measured: Measured, printed: Sequence[Printe
         grid = log_grid(int((~member).sum(axis=0).max()))
         mean, _ = mean_log_roc(zip(scores.T, member.T, strict=True), grid)
         lowest = min(lowest, grid[0])
-        axes.plot(grid, np.where(mean > 0, mean, np.nan), color=colour, drawstyle="steps-post", label=label)
+        draw_roc(axes, grid, mean, color=colour, label=label)
         for cell in printed if not panel.others else ():
             key = cell.key
             where = (key.dataset, key.architecture, key.mechanism, key.epsilon, key.explainer)
@@ -56,9 +56,8 @@ def _draw(axes: Axes, panel: Panel, measured: Measured, printed: Sequence[Printe
                 axes.plot(FPRS[key.metric], cell.mean, "x", color=colour, markersize=4)
     if not axes.lines:
         return False
-    axes.set(xscale="log", yscale="log", xlim=(lowest, 1), ylim=(lowest, 1.05))
-    axes.set(xlabel="false-positive rate", ylabel="true-positive rate")
-    axes.plot([lowest, 1], [lowest, 1], **GUESSING)
+    log_log(axes, lowest)
+    axes.set_ylabel("true-positive rate")
     axes.legend(loc="lower right", fontsize=5)
     return True
 

@@ -57,12 +57,12 @@ def frame(paper: Paper, tests: Sequence[PrintedTest], measured: Measured, confid
     lines = []
     for test in tests:
         key = test.key
-        line: dict[str, Any] = {"table": test.table, "where": test.where, "dataset": key.dataset}
-        line |= {"architecture": key.architecture, "explainer": key.explainer, "metric": key.metric}
+        line: dict[str, Any] = {"table": test.table, "where": test.where}
+        line |= {name: getattr(key, name) for name in ("dataset", "architecture", "explainer", "metric")}
         line |= {"printed_t": test.t, "printed_p": test.p}
         exact, ours = measured.over_threshold(key)
-        for name, found in (("exact", exact), ("ours", ours)):
-            line |= _parts(name, found, confidence)
+        for name, difference in (("exact", exact), ("ours", ours)):
+            line |= _parts(name, difference, confidence)
         line |= {"targets": None if exact is None else exact.count}
         lines.append(line | {"command": "" if exact else command(paper, key.dataset)})
     words = ("table", "where", "dataset", "architecture", "explainer", "metric", "command")
@@ -91,10 +91,10 @@ def layout(table: pl.DataFrame) -> Layout:
     return Layout(columns, rows, caption, [NOTE, *missing])
 
 
-def _parts(name: str, found: OverTargets | None, confidence: float) -> dict[str, float]:
+def _parts(name: str, difference: OverTargets | None, confidence: float) -> dict[str, float]:
     values = (math.nan,) * 5
-    if found is not None:
-        values = (found.mean, *found.interval(confidence), found.t(), found.p_value())
+    if difference is not None:
+        values = (difference.mean, *difference.interval(confidence), difference.t(), difference.p_value())
     return dict(zip((f"{name}_{part}" for part in ("difference", "low", "high", "t", "p")), values, strict=True))
 
 

@@ -14,7 +14,7 @@ from mia_audit.config.load import check_audit
 from mia_audit.config.report_specs import ReportSpec
 from mia_audit.errors import UserError
 from mia_audit.report.data.findings import Estimate, estimate
-from mia_audit.report.data.finished import PROVENANCE, read_provenance
+from mia_audit.report.data.opened import PROVENANCE, read_provenance
 from mia_audit.report.data.results import Results
 from mia_audit.report.data.spec import parse_spec
 from mia_audit.report.figures.private_studies import of_protocol

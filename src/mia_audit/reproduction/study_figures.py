@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,13 +12,14 @@ from mia_audit.report.figures.layout import panel_grid
 from mia_audit.report.figures.private_models import draw_misclassified, draw_models
 from mia_audit.report.figures.private_protocols import draw_iterations
 from mia_audit.report.figures.private_studies import (
-    DENSITIES,
     PROTOCOLS,
+    draw_densities,
     draw_histograms,
     draw_pictures,
+    draw_protocols,
     draw_spending,
-    of_experiment,
     of_protocol,
+    stairs,
 )
 from mia_audit.report.text.formatting import with_interval
 from mia_audit.reproduction.studies import STAND_INS, Studies, printed_numbers
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from mia_audit.report.data.private import Studied
+    from mia_audit.report.data.results import Results
 
     Panel = tuple[str, str, Callable[[Axes, Studies, str], None]]
 
@@ -36,18 +38,18 @@ CAPTION = "The paper's panels, measured on substitutes for its data sets; bands:
 
 def figures(studies: Studies) -> Mapping[str, Callable[[], Figure | None]]:
     """Return the drawing functions of figures by number; they return None if no panel has results."""
-    adapting = [name for name in PROTOCOLS if name != "non-interactive"]
-    spent_and_lost: list[tuple[str, Any]] = [
-        ("ε spent", _spending(adapting)),
-        ("losses", _histogram("excess_loss", list(PROTOCOLS))),
+    spent_and_lost = [
+        ("ε spent", _of_first(draw_protocols, "queries answered", "ε spent")),
+        ("losses", _of_first(stairs("excess_loss", PROTOCOLS, "log"), "approximation loss", "share of queries")),
     ]
+    density = _of_first(draw_densities, "queries answered", "ε spent")
     return {
-        "1": lambda: _pictures(studies, "Face"),
+        "1": lambda: _explained(studies, "Face", draw_pictures),
         "2": lambda: _panels(studies, [("ACS13", title, draw) for title, draw in spent_and_lost]),
         "3": lambda: _panels(studies, [("Text", title, draw) for title, draw in spent_and_lost]),
         "4": lambda: _panels(studies, [("ACS13", "15 queries", _iterations)]),
         "5": lambda: _panels(studies, [(name, "steps", _steps) for name in ("Text", "ACS13")]),
-        "6": lambda: _models(studies, "Face models"),
+        "6": lambda: _explained(studies, "Face models", draw_models),
         "7": lambda: _panels(
             studies, [("Face models", "Dist", _by_model("distance")), ("Face models", "loss", _by_model("excess_loss"))]
         ),
@@ -56,18 +58,14 @@ def figures(studies: Studies) -> Mapping[str, Callable[[], Figure | None]]:
             [("Face models", one.training, _near(place)) for place, one in enumerate(studies.boxes("Face models"))]
             or [("Face models", "", _near(0))],
         ),
-        "9": lambda: _panels(studies, [("ACS13", "density", _densities), ("ACS13", "overfitting", _overfitting)]),
+        "9": lambda: _panels(studies, [("ACS13", "density", density), ("ACS13", "overfitting", _overfitting)]),
     }
 
 
-def _pictures(studies: Studies, dataset: str) -> Figure | None:
+def _explained(studies: Studies, dataset: str, draw: Callable[[Results, str], Figure]) -> Figure | None:
+    """Draw images and their explanations; None if there are none."""
     results, boxes = studies.results(dataset), studies.boxes(dataset)
-    return draw_pictures(results, boxes[0].dataset) if results is not None and boxes[0].study["pictures"] else None
-
-
-def _models(studies: Studies, dataset: str) -> Figure | None:
-    results, boxes = studies.results(dataset), studies.boxes(dataset)
-    return draw_models(results, boxes[0].dataset) if results is not None and boxes[0].study["pictures"] else None
+    return draw(results, boxes[0].dataset) if results is not None and boxes[0].study["pictures"] else None
 
 
 def _panels(studies: Studies, panels: Sequence[Panel]) -> Figure | None:
@@ -87,23 +85,14 @@ def _panels(studies: Studies, panels: Sequence[Panel]) -> Figure | None:
     return figure if drawn else None
 
 
-def _spending(protocols: Sequence[str]) -> Callable[[Axes, Studies, str], None]:
-    def draw(axes: Axes, studies: Studies, dataset: str) -> None:
-        for name in protocols:
-            label, colour = PROTOCOLS[name]
-            draw_spending(axes, studies.boxes(dataset)[0], of_protocol(name), colour, label)
-        _labelled(axes, "queries answered", "ε spent")
+def _of_first(draw: Callable[[Axes, Studied], None], x: str, y: str) -> Callable[[Axes, Studies, str], None]:
+    """Return a function that draws a data set's first black box, and labels the axes."""
 
-    return draw
+    def panel(axes: Axes, studies: Studies, dataset: str) -> None:
+        draw(axes, studies.boxes(dataset)[0])
+        _labelled(axes, x, y)
 
-
-def _histogram(column: str, protocols: Sequence[str]) -> Callable[[Axes, Studies, str], None]:
-    def draw(axes: Axes, studies: Studies, dataset: str) -> None:
-        draw_histograms(axes, studies.boxes(dataset)[0], column, {name: PROTOCOLS[name] for name in protocols})
-        axes.set_xscale("log")
-        _labelled(axes, "approximation loss", "share of queries")
-
-    return draw
+    return panel
 
 
 def _iterations(axes: Axes, studies: Studies, dataset: str) -> None:
@@ -127,7 +116,7 @@ def _steps(axes: Axes, studies: Studies, dataset: str) -> None:
 def _by_model(column: str) -> Callable[[Axes, Studies, str], None]:
     def draw(axes: Axes, studies: Studies, dataset: str) -> None:
         boxes = studies.boxes(dataset)
-        rows = [one.answers.filter(experiment="protocols", protocol="non-adaptive")[column].to_numpy() for one in boxes]
+        rows = [one.from_scratch[column].to_numpy() for one in boxes]
         edges = np.histogram_bin_edges(np.concatenate(rows), 24)
         for one, values, colour in zip(boxes, rows, PALETTE, strict=False):
             axes.stairs(np.histogram(values, edges)[0] / len(values), edges, color=colour, label=one.training)
@@ -142,12 +131,6 @@ def _near(place: int) -> Callable[[Axes, Studies, str], None]:
         axes.set(xlabel="share misclassified nearby", ylabel="approximation loss")
 
     return draw
-
-
-def _densities(axes: Axes, studies: Studies, dataset: str) -> None:
-    for name, colour in DENSITIES.items():
-        draw_spending(axes, studies.boxes(dataset)[0], of_experiment(name), colour, f"{name} queries")
-    _labelled(axes, "queries answered", "ε spent")
 
 
 def _overfitting(axes: Axes, studies: Studies, dataset: str) -> None:

@@ -1,8 +1,8 @@
-"""The attacks of the paper's Table 3: as printed, and as computed from the published matrices."""
+"""The attacks of the paper's Table 3, as printed and as computed from the published matrices, and their ROC curves."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,11 +13,14 @@ from mia_audit.attacks import attacks
 from mia_audit.attacks.io.published import Published
 from mia_audit.evaluation.authors_read_out import FPRS, authors_read_out
 from mia_audit.evaluation.metrics import target_metrics
-from mia_audit.reproduction.published import PRINTED
+from mia_audit.evaluation.roc import log_grid, mean_log_roc
+from mia_audit.report.data.series import PALETTE
+from mia_audit.report.figures.layout import COLUMN, draw_roc, log_log
 from mia_audit.signals.name import Reading, read_signal
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float
+    from matplotlib.figure import Figure
 
 METRICS = ("tpr_at_fpr_0.001", "tpr_at_fpr_0.01", "auc")
 
@@ -41,6 +44,14 @@ JOINT = {
     "joint with the confidence, types": "types",
     BEST: "blend",
 }
+
+PRINTED = {
+    "loss": ("Loss LiRA", ((0.054, 0.007), (0.095, 0.012), (0.570, 0.009))),
+    "l1": ("L1-LRT", ((0.093, 0.022), (0.156, 0.018), (0.639, 0.008))),
+    "l2": ("L2-LRT", ((0.078, 0.021), (0.146, 0.016), (0.633, 0.007))),
+    "variance": ("VAR-LRT", ((0.025, 0.008), (0.120, 0.015), (0.613, 0.009))),
+}
+"""The paper's Table 3 by signal: the attack's name, then mean and standard deviation of TPR at 0.1 % and at 1 % FPR and of the AUC."""
 
 
 @dataclass(frozen=True)
@@ -154,3 +165,29 @@ def plain(lines: list[Row]) -> str:
         tenth, one, auc = line.mean
         text.append(f"  {line.method:{width}}  {line.signal:{wide}}  {tenth:.4f}  {one:.4f}  {auc:.4f}")
     return "\n".join(text).lstrip("\n")
+
+
+def curves_figure(lines: Sequence[Row], member: Bool[np.ndarray, "N K"]) -> Figure:
+    """Draw exact log-log ROC curves of the authors' score, of the default attack and of the best one, with printed values as points."""
+    from matplotlib.figure import Figure
+
+    names = list(dict.fromkeys(line.attack for line in lines))
+    figure = Figure(figsize=(COLUMN * len(names), COLUMN * 1.15), layout="constrained")
+    grid = log_grid(int((~member).sum(axis=0).max()))
+    for index, name in enumerate(names):
+        axes = figure.add_subplot(1, len(names), index + 1)
+        for way, colour in zip((BEST, DEFAULT, THEIRS), PALETTE, strict=False):
+            line = next((line for line in lines if line.attack == name and line.method == way), None)
+            if line is None or line.scores is None:
+                continue
+            mean, sd = mean_log_roc(zip(line.scores.T, member.T, strict=True), grid)
+            draw_roc(axes, grid, mean, color=colour, label=way)
+            axes.fill_between(
+                grid, np.maximum(mean - sd, grid[0] / 2), mean + sd, step="post", color=colour, alpha=0.15, linewidth=0
+            )
+        printed = next(line for line in lines if line.attack == name and line.method == "as printed")
+        axes.plot([0.001, 0.01], printed.mean[:2], "x", color="black", label="as printed")
+        log_log(axes, grid[0], label="guessing")
+        axes.set(ylabel="true-positive rate", title=name)
+        axes.legend(loc="lower right")
+    return figure

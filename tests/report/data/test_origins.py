@@ -6,7 +6,6 @@ import pytest
 
 from mia_audit.config.load import check_audit
 from mia_audit.config.report_specs import ReportSpec
-from mia_audit.report.data.origins import origins
 from mia_audit.report.page.exposed import in_original_units
 from mia_audit.storage import write_table
 
@@ -28,8 +27,8 @@ def test_a_record_is_named_by_what_its_owner_has(written, columns, section, name
     table |= {name: pa.array(list(values)) for name, values in columns.items()}
     write_table(path, pa.table(table), "records", RECORDS, {"kind": "table", "shape": [2], "classes": ["a", "b"]})
     results = small.results(config={"audit": "toy", "datasets": {"toy": section}})
-    assert origins(results, "toy")(3) == named
-    assert origins(results, "elsewhere")(3) == ""
+    assert results.origins("toy")(3) == named
+    assert results.origins("elsewhere")(3) == ""
 
 
 def test_values_are_shown_in_the_units_of_the_table():

@@ -6,7 +6,7 @@ import pytest
 
 from mia_audit.config.report_specs import ReportSpec
 from mia_audit.errors import UserError
-from mia_audit.report.data.diverged import audited
+from mia_audit.report.data.opened import audited
 from mia_audit.report.data.results import Results
 from mia_audit.report.data.spec import Setting, parse_spec
 from mia_audit.report.text.formatting import protection

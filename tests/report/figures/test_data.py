@@ -6,7 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from mia_audit.report.data.series import strongest
-from mia_audit.report.figures.attack_by_epsilon import attack_by_epsilon
+from mia_audit.report.figures.attacks import attack_by_epsilon
 from mia_audit.report.figures.data import COLUMNS, table_of
 from mia_audit.report.figures.style import paper_style
 

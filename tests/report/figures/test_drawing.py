@@ -10,7 +10,7 @@ from PIL import Image
 from mia_audit.errors import UserError
 from mia_audit.report.data.find import find
 from mia_audit.report.data.series import MOST, PALETTE, roc_curves, series, strongest
-from mia_audit.report.figures.attack_by_epsilon import attack_by_epsilon
+from mia_audit.report.figures.attacks import attack_by_epsilon
 from mia_audit.report.figures.catalogue import draw
 from mia_audit.report.figures.layout import shared_legend, tick
 from mia_audit.report.figures.roc import roc_figure

@@ -17,7 +17,7 @@ from mia_audit.cli import main
 from mia_audit.errors import UserError
 from mia_audit.pools.groups import Grouping, write_groups
 from mia_audit.report.data.find import find
-from mia_audit.report.data.finished import finished
+from mia_audit.report.data.opened import finished
 from mia_audit.report.data.provenance import provenance
 from mia_audit.report.gate.judge import judge
 from mia_audit.report.gate.policy import Policy

@@ -7,7 +7,7 @@ from mia_audit.cli import main
 from mia_audit.evaluation.authors_read_out import authors_read_out
 from mia_audit.report.data.results import Results
 from mia_audit.report.data.spec import Setting, Spec
-from mia_audit.report.tables.as_published import as_published, published_layout
+from mia_audit.report.tables.as_published import as_published
 from mia_audit.report.tables.catalogue import table_files, to_csv
 
 ATTACKS = ("threshold", "authors-lrt", "paper-lrt", "loss-lira-raw", "loss-lira", "l1-lrt", "joint-lrt")
@@ -60,4 +60,4 @@ def test_it_is_printed_where_the_authors_score_was_asked_for(results):
     assert "as_published.csv" not in table_files(Spec("d", results.spec.settings))
     theirs = as_published(results, None).filter(attack="authors-lrt")
     assert "not resolvable" not in to_csv(theirs)
-    assert "no TPR" in published_layout(results, None).caption
+    assert "no TPR" in as_published.printed(results, None).caption

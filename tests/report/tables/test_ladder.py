@@ -9,7 +9,7 @@ from mia_audit.report.data.find import find
 from mia_audit.report.data.provenance import provenance
 from mia_audit.report.data.results import Results
 from mia_audit.report.page.render import render
-from mia_audit.report.tables.ladder import ladder_layout
+from mia_audit.report.tables.models import ladder_layout
 
 SETTING, RECIPE = "toy/net/none-epsinf", "0123456789abcdef"
 

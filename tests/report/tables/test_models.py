@@ -6,7 +6,7 @@ import pytest
 from mia_audit.report.data.results import Results
 from mia_audit.report.figures.models import models as drawing
 from mia_audit.report.figures.models import roc_by_models
-from mia_audit.report.tables.models import models, models_layout
+from mia_audit.report.tables.models import models
 
 
 def counted(more):
@@ -34,7 +34,7 @@ def test_the_table_marks_where_more_models_add_little(known, findings):
     assert len(table) == 12 and table["others"].to_list() == [4, 8, 11] * 4
     assert table.filter("level").select("epsilon", "others").unique().rows() == [("inf", 8)]
     assert table["tpr_more"].to_list()[:3] == [0.02, 0.004, 0.0]
-    layout = models_layout(known, findings)
+    layout = models.printed(known, findings)
     assert any("8*" in map(str, row) for row in layout.rows) and "0.005" in layout.caption
 
 
@@ -55,6 +55,6 @@ def test_roc_curves_of_every_number_share_a_panel_per_setting(known, findings):
 
 
 def test_an_audit_that_knows_nothing_of_fewer_models_says_so(small, findings):
-    assert models_layout(small.results(), findings) is None
+    assert models.printed(small.results(), findings) is None
     assert "Fewer models cannot be evaluated" in drawing(small.results(), findings)
     assert "No ROC curve is kept" in roc_by_models(small.results(), findings)

@@ -24,7 +24,7 @@ def finding(setting, leaks, accuracy=0.9):
 
 
 def told(*group, fpr=0.01):
-    found = answer(list(group), Findings(fpr, list(group)), 0.95)
+    found = answer(list(group), Findings(fpr, list(group)))
     return found.conclusion, {item.term: item.text for item in found.items}
 
 

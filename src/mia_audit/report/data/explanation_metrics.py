@@ -72,8 +72,8 @@ class Interpretation:
         self, setting: Setting, one: Explained, measure: str, against: str | None = None, column: str = "value"
     ) -> dict[int, float]:
         """Return a measure by shadow model, without models for which it is undefined."""
-        place = {"mechanism": setting.mechanism, "epsilon": setting.named}
-        rows = self.models.filter(**place, explainer=one.explainer, quantity=one.quantity, measure=measure)
+        wanted = setting.within_group | {"explainer": one.explainer, "quantity": one.quantity, "measure": measure}
+        rows = self.models.filter(**wanted)
         compared = rows["against"].is_null() if against is None else rows["against"] == against
         rows = rows.filter(compared).drop_nulls(column)
         return dict(zip(rows["shadow"].to_list(), rows[column].to_list(), strict=True))
@@ -92,7 +92,7 @@ class Interpretation:
         return estimate(gaps, self.confidence) if gaps else None
 
     def shortfall(self, setting: Setting, bare: Setting, one: Explained, measure: str) -> Estimate | None:
-        """Return by how much a setting's explanations are less similar to the reference's than those of two reference models are.
+        """Return by how much less similar a setting's explanations are to the reference's than those of two reference models are to each other.
 
         The estimate is over pairs of consecutive shadow models. The two reference models of a pair were trained on
         different records; a setting's model and the reference model with the same number, on the same records.
@@ -189,7 +189,7 @@ def curves_of(results: Results, group: Sequence[Finding], confidence: float) -> 
     """Yield every deletion or insertion curve of a group's settings."""
     table = results.explanation_curves(group[0].setting.group)
     for finding in group:
-        rows = table.filter(mechanism=finding.setting.mechanism, epsilon=finding.setting.named)
+        rows = table.filter(**finding.setting.within_group)
         for key, curve in rows.group_by("explainer", "quantity", "measure", maintain_order=True):
             explainer, quantity, measure = map(str, key)
             by_share = curve.group_by("share", maintain_order=True).agg("value").sort("share")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -125,17 +126,17 @@ class Leak:
         values, without, within = getattr(self, metric), self.without.get(metric), self.within.get(metric)
         return OverTargets(values, without, *self.sizes, silence, metric == "auc", within)
 
-    @property
+    @cached_property
     def auc_estimate(self) -> Estimate:
         """AUC over targets."""
         return estimate_over(self.over("auc"), self.confidence).as_rate()
 
-    @property
+    @cached_property
     def tpr_estimate(self) -> Estimate:
         """TPR at the headline FPR over targets."""
         return estimate_over(self.over("tpr"), self.confidence).as_rate()
 
-    @property
+    @cached_property
     def beats_guessing(self) -> bool:
         """Whether the AUC exceeds ½ after correction for all attacks tried, by a one-sided interval."""
         return self.over("auc").above_guessing() < (1 - self.confidence) / 2 / self.tried

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from mia_audit.report.data.results import Results
 
 KEY = ("attack", "signal", "likelihood", "aggregate")
+UNKNOWN = Estimate(math.nan, math.nan, math.nan, math.nan, 0)
 
 
 @dataclass(frozen=True)
@@ -71,16 +71,14 @@ def groups_of(results: Results, findings: Findings) -> list[Groups]:
 
 def _resolved(frames: Sequence[pl.DataFrame], headline: float | None) -> float | None:
     """Return the smallest FPR at which most groups have a TPR at their own threshold."""
-    import polars as pl
+    from mia_audit.report.data.find import fpr_columns
 
-    names = dict.fromkeys(
-        name for frame in frames for name in frame.columns if re.fullmatch(r"tpr_at_fpr_[\d.e-]+", name)
-    )
-    known = {
-        float(name.removeprefix("tpr_at_fpr_")): pl.concat([frame[name] for frame in frames if name in frame.columns])
-        for name in names
-    }
-    resolved = [fpr for fpr, values in known.items() if 2 * values.null_count() <= len(values)]
+    values: dict[float, list[pl.Series]] = {}
+    for frame in frames:
+        for fpr, name in fpr_columns(frame).items():
+            values.setdefault(fpr, []).append(frame[name])
+    unknown = {fpr: sum(one.null_count() for one in several) for fpr, several in values.items()}
+    resolved = [fpr for fpr, several in values.items() if 2 * unknown[fpr] <= sum(map(len, several))]
     return min(resolved, default=headline)
 
 
@@ -102,12 +100,9 @@ def _groups(
     fpr: float | None,
     level: float,
 ) -> Groups:
-    import polars as pl
-
     from mia_audit.evaluation.groups import holm
 
-    wanted = dict(zip(KEY, (*leak.key, finding.aggregate), strict=True))
-    rows = frame.filter(*(pl.col(name) == value for name, value in wanted.items()))
+    rows = frame.filter(**dict(zip(KEY, (*leak.key, finding.aggregate), strict=True)))
     parts = [part for _, part in rows.group_by("column", "group", maintain_order=True)]
     differences = [_difference(part) for part in parts]
     p_values = [math.nan if one is None else one[1] for one in differences]
@@ -128,11 +123,11 @@ def _group(
 
     def over(name: str, comparisons: int = 1) -> Estimate:
         if part[name].null_count():  # not resolvable for some target: the mean of the others would be biased
-            return _unknown()
+            return UNKNOWN
         return estimate_over(OverTargets.of(part, name, level), level, comparisons).as_rate()
 
     own, common, common_fpr = (
-        _unknown() if fpr is None else over(f"{name}_at_fpr_{fpr:g}") for name in ("tpr", "common_tpr", "common_fpr")
+        UNKNOWN if fpr is None else over(f"{name}_at_fpr_{fpr:g}") for name in ("tpr", "common_tpr", "common_fpr")
     )
     inside, outside = (_mean(part, name) for name in ("train_accuracy", "test_accuracy"))
     gap = None if difference is None else _gap(difference, part, level, count)
@@ -176,7 +171,3 @@ def _error(part: pl.DataFrame) -> float:
 def _mean(part: pl.DataFrame, name: str) -> float:
     values = part[name].drop_nulls().to_numpy() if name in part.columns else np.empty(0)
     return float(values.mean()) if len(values) else math.nan
-
-
-def _unknown() -> Estimate:
-    return Estimate(math.nan, math.nan, math.nan, math.nan, 0)

@@ -111,6 +111,11 @@ class Studied:
         """Return the answers of one protocol where protocols are compared, in their order."""
         return self.experiment("protocols").filter(protocol=name)
 
+    @property
+    def from_scratch(self) -> pl.DataFrame:
+        """The answers from scratch where protocols are compared, those of all repetitions."""
+        return self.answers.filter(experiment="protocols", protocol="non-adaptive")
+
     def over_epsilon(self) -> dict[tuple[str, float], float]:
         """Return mean losses of explanations from scratch, by published choice and ε of one explanation."""
         means = self.experiment("epsilon").group_by("as_published", "epsilon").agg(pl.col("excess_loss").mean())

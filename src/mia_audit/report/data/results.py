@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,12 +19,13 @@ from mia_audit.evaluation.files import Scored, read_scores
 from mia_audit.evaluation.model_counts import MODEL_COUNTS
 from mia_audit.evaluation.rungs import FILE as RUNGS
 from mia_audit.evaluation.rungs import read_rungs
+from mia_audit.evaluation.summary import summarise
 from mia_audit.explanation_metrics.summary import per_model
 from mia_audit.foreign_json import parse_object
 from mia_audit.pools.store import read_persons
+from mia_audit.report.data.baselines import PUBLIC, Guessing, Start, read_guessing, read_start
 from mia_audit.report.data.spec import Setting, Spec
-from mia_audit.report.data.starts import PUBLIC, Start, read_start
-from mia_audit.storage import given_digest, open_table, read_frame, table_metadata
+from mia_audit.storage import given_digest, open_table, read_frame, read_table, table_metadata
 from mia_audit.storage.unrepeatable import unrepeatable_models
 
 if TYPE_CHECKING:
@@ -42,6 +43,11 @@ class Results:
     def metrics(self) -> list[pl.DataFrame]:
         """metrics.parquet of every setting, in the order of the spec."""
         return [read_frame(self._file(setting, "metrics.parquet"), "metrics") for setting in self.spec.settings]
+
+    @cached_property
+    def summaries(self) -> list[pl.DataFrame]:
+        """The metrics of every setting summarised over targets, in the order of the spec."""
+        return [summarise(metrics, self.spec.confidence) for metrics in self.metrics]
 
     @cached_property
     def design_corrections(self) -> list[str]:
@@ -100,6 +106,10 @@ class Results:
         """The public models from which trainings started, with their accuracy and loss, by dataset × architecture."""
         starts = {group: read_start(self.root.joinpath(*group, PUBLIC)) for group in self.spec.groups}
         return {group: start for group, start in starts.items() if start}
+
+    def guessing(self, setting: Setting) -> Guessing | None:
+        """Return what guessing achieves on the records that a setting's models were trained on; None if that is not known."""
+        return read_guessing(self.root / "pools" / setting.pool / "records.parquet") if setting.trained else None
 
     @cached_property
     def unrepeatable(self) -> dict[Setting, list[int]]:
@@ -204,6 +214,23 @@ class Results:
         if (folder / "membership.parquet").exists():
             metadata["membership"] = table_metadata(folder / "membership.parquet", "membership")
         return metadata
+
+    def origins(self, dataset: str) -> Callable[[int], str]:
+        """Return a function that names a pool's record as its owner does: by its image file, or by its row and file.
+
+        The text is empty if the pool states neither.
+        """
+        path = self.root / "pools" / dataset / "records.parquet"
+        held = open_table(path, "records").schema_arrow.names if path.exists() else []
+        if "file" in held:
+            files = read_table(path, "records", ["file"])["file"].to_pylist()
+            return lambda number: str(files[number])
+        section = (self.spec.config.get("datasets") or {}).get(dataset) or {}
+        file = PurePath(str(section.get("path") or "")).name
+        if "source" not in held or section.get("source") != "table" or not file:
+            return lambda number: ""
+        rows = read_table(path, "records", ["source"])["source"].to_numpy()
+        return lambda number: f"row {rows[number] + 1} of {file}"
 
     def records_of_persons(self, setting: Setting) -> np.ndarray | None:
         """Return the number of records of every audited person in a setting's pool; None if it names no persons."""

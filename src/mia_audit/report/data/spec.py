@@ -117,6 +117,11 @@ class Setting:
         return self.dataset, self.architecture
 
     @property
+    def within_group(self) -> dict[str, str]:
+        """The columns that identify the setting within its group, in tables of earlier stages."""
+        return {"mechanism": self.mechanism, "epsilon": self.named}
+
+    @property
     def pool(self) -> str:
         """The name of the pool that the records come from."""
         return self.dataset.removesuffix(EXPLANATION_SETS) if self.explained else self.dataset

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from mia_audit.errors import UserError
 from mia_audit.report.data.canaries import CANARIES, CanaryBound, canary_bound
 from mia_audit.report.data.find import find
 from mia_audit.report.data.findings import Finding, Findings
-from mia_audit.report.data.finished import PROVENANCE, finished, read_provenance
+from mia_audit.report.data.opened import PROVENANCE, finished, read_object, read_provenance
 from mia_audit.report.data.results import Results
 from mia_audit.storage.manifest import MANIFEST, SIGNATURE
 
@@ -90,29 +89,17 @@ def gather(
     results, sources = finished(root), read_provenance(root)
     if not (root / REPORT).is_file():
         raise UserError(f"{root / REPORT}: no such file; expected the results of a finished audit, results/NAME")
-    card = _json(release / CARD, "the card of a release") if release else {}
+    card = read_object(release / CARD, "the card of a release") if release else {}
     known = [one.path for one in results.spec.settings]
     if card and card.get("audit", {}).get("name") != results.spec.audit:
         raise UserError(f"{release}: according to its {CARD}, not a release of the audit '{results.spec.audit}'")
     setting = setting or str(card.get("setting", {}).get("name", ""))
     if setting and setting not in known:
         raise UserError(f"{root}: has no setting '{setting}'; it has {', '.join(known)}")
-    judged = _json(verdicts, "what mia-audit gate --json wrote") if verdicts else {}
+    judged = read_object(verdicts, "what mia-audit gate --json wrote") if verdicts else {}
     if judged and judged.get("audit") != results.spec.audit:
         raise UserError(f"{verdicts}: verdicts on the audit '{judged.get('audit')}', not on '{results.spec.audit}'")
     return Contents(results, sources, release, card, _ledger(ledger) if ledger else {}, judged, setting)
-
-
-def _json(path: Path, expected: str) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; expected {expected}") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path}: cannot be read ({type(error).__name__}); expected {expected}") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: not a JSON object; expected {expected}")
-    return content
 
 
 def _ledger(path: Path) -> dict[str, Any]:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.errors import UserError
 from mia_audit.report.data.canaries import CANARIES
-from mia_audit.report.data.finished import PROVENANCE
+from mia_audit.report.data.opened import PROVENANCE
 from mia_audit.report.dossier.contents import ANSWERS, CONFIG, LEDGER, PAGE, REPORT, VERDICTS, Contents
 from mia_audit.report.dossier.questions import answers
-from mia_audit.report.page.policy import policy
+from mia_audit.report.page.template import page_template, policy, style
 from mia_audit.sanitise import html
 from mia_audit.storage.atomic import atomic_folder, atomic_write
 
@@ -59,10 +58,10 @@ def write_dossier(contents: Contents, out: Path, licence: str = LICENSE, control
     if out.exists():
         raise UserError(f"{out}: exists already; name another path for the dossier")
     with tempfile.TemporaryDirectory() as scratch:
-        made = Path(scratch)
+        written = Path(scratch)
         for name, text in _written(contents).items():
-            (made / name).write_text(text, encoding="utf-8")
-        crate = _crate(contents, made, licence, controller)
+            (written / name).write_text(text, encoding="utf-8")
+        crate = _crate(contents, written, licence, controller)
         if out.suffix == ".zip":
             with atomic_write(out) as partial:
                 crate.write_zip(partial)
@@ -103,7 +102,6 @@ def _json(value: Mapping[str, Any]) -> str:
 
 def page(contents: Contents, names: list[str]) -> str:
     """Return dossier.html."""
-    import jinja2
     from markupsafe import Markup
 
     parts: dict[str, list[dict[str, Any]]] = {}
@@ -116,24 +114,14 @@ def page(contents: Contents, names: list[str]) -> str:
     for name, questions in parts.items():
         listed.append({"name": name, "questions": questions, "before": before})
         before += len(questions)
-    style = files("mia_audit.report.page").joinpath("templates", "report.css").read_text(encoding="utf-8")
-    loader = jinja2.PackageLoader("mia_audit.report.dossier", "templates")
-    environment = jinja2.Environment(
-        loader=loader,
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=html,
-    )
-    return environment.get_template("dossier.html.j2").render(
+    return page_template("mia_audit.report.dossier", "dossier.html.j2", html).render(
         title=contents.results.spec.title,
         version=contents.sources.get("versions", {}).get("mia-audit", ""),
         scope=_scope(contents),
         parts=listed,
         files=names,
-        policy=policy([], [style]),
-        style=Markup(style),
+        policy=policy([], [style()]),
+        style=Markup(style()),
     )
 
 
@@ -143,7 +131,7 @@ def _scope(contents: Contents) -> str:
     return f"About {about}{released}."
 
 
-def _crate(contents: Contents, made: Path, licence: str, controller: str) -> ROCrate:
+def _crate(contents: Contents, written: Path, licence: str, controller: str) -> ROCrate:
     """Describe all files, the programs that made them, and their subjects."""
     from datetime import UTC, datetime
 
@@ -170,7 +158,7 @@ def _crate(contents: Contents, made: Path, licence: str, controller: str) -> ROC
         "data protection impact assessment",
     ]
     by_name = {}
-    for path, name in [*((path, path.name) for path in sorted(made.iterdir())), *contents.files()]:
+    for path, name in [*((path, path.name) for path in sorted(written.iterdir())), *contents.files()]:
         kind = KINDS.get(name.rpartition(".")[2], "text/plain")
         properties = {"name": NAMES.get(name, name), "encodingFormat": kind}
         by_name[name] = crate.add_file(path, name, properties=properties, record_size=True)

@@ -7,12 +7,12 @@ its top down; the second part follows article 35(7) of the GDPR. What an audit c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mia_audit.report.data.findings import Finding
-from mia_audit.report.data.finished import PROVENANCE
+from mia_audit.report.data.opened import PROVENANCE
 from mia_audit.report.data.provenance import guarantee
 from mia_audit.report.dossier.contents import CARD, CONFIG, LEDGER, REPORT, VERDICTS, Contents
 from mia_audit.report.text.formatting import at_least, at_most, count, joined, percent, power, significant
@@ -28,8 +28,8 @@ RELEASE_CARD, SETTINGS = f"release/{CARD}", "tables/settings.csv"
 class Answer:
     """The sentences that answer a question, their source files, and the question left to the controller."""
 
-    sentences: tuple[str, ...] = ()
-    sources: tuple[str, ...] = ()
+    sentences: Sequence[str] = ()
+    sources: Sequence[str] = ()
     controller: str = ""
 
 
@@ -52,15 +52,12 @@ def answers(contents: Contents) -> Iterator[tuple[Question, Answer]]:
 
 
 def _unit(contents: Contents) -> Answer:
+    asked = "Is this unit what a person would call their data? Do several records belong to one person or household?"
     if unit := contents.promise.get("unit"):
-        return Answer((f"The released model protects one {unit}.",), (RELEASE_CARD,), WHOSE)
-    units = {guarantee(one).get("unit", "record") for one in contents.chosen if one.setting.private}
-    if not units:
-        return Answer(("No setting promises anything to anybody: there is no unit of privacy.",), (PROVENANCE,), WHOSE)
-    return Answer((f"One {joined(sorted(units))}.",), (PROVENANCE,), WHOSE)
-
-
-WHOSE = "Is this unit what a person would call their data? Do several records belong to one person or household?"
+        return Answer((f"The released model protects one {unit}.",), (RELEASE_CARD,), asked)
+    units = joined(sorted({guarantee(one).get("unit", "record") for one in contents.chosen if one.setting.private}))
+    sentence = f"One {units}." if units else "No setting promises anything to anybody: there is no unit of privacy."
+    return Answer((sentence,), (PROVENANCE,), asked)
 
 
 def _epsilon(contents: Contents) -> Answer:
@@ -74,9 +71,7 @@ def _epsilon(contents: Contents) -> Answer:
     if total := contents.ledger.get("total"):
         sentences.append(f"{_total(total)}.")
         sources.append(LEDGER)
-    return Answer(
-        tuple(sentences), tuple(dict.fromkeys(sources)), "Is this ε small enough for these data and this purpose?"
-    )
+    return Answer(sentences, list(dict.fromkeys(sources)), "Is this ε small enough for these data and this purpose?")
 
 
 def _promised(epsilon: Any) -> str:
@@ -107,8 +102,7 @@ def _delta(contents: Contents) -> Answer:
     known = [one for one in contents.chosen if one.setting.private and one.setting.delta]
     if not known:
         return Answer(("None: there is no guarantee.",), (PROVENANCE,))
-    sentences = [_delta_of(one) for one in known]
-    return Answer(tuple(sentences), (PROVENANCE,), asked)
+    return Answer([_delta_of(one) for one in known], (PROVENANCE,), asked)
 
 
 def _delta_of(finding: Finding) -> str:
@@ -141,8 +135,7 @@ def _mechanism(contents: Contents) -> Answer:
         sentences.append(f"The released model: {'; '.join(stated)}.")
     if assumed := contents.card.get("assumptions"):
         sentences += ["The guarantee of the released model rests on these assumptions.", *map(str, assumed)]
-    sources = (PROVENANCE, *((RELEASE_CARD,) if contents.card else ()), CONFIG)
-    return Answer(tuple(sentences), sources)
+    return Answer(sentences, (PROVENANCE, *([RELEASE_CARD] if contents.card else []), CONFIG))
 
 
 CARD_TERMS = ("accountant", "noise_multiplier", "sampling", "sampling_rate", "steps", "clipping", "noise")
@@ -180,13 +173,13 @@ def _not_protected(contents: Contents) -> Answer:
         entries = len(contents.ledger["entries"])
         sentences.append(f"Releases other than the {count(entries, 'entry', 'entries')} of the ledger.")
         sources.append(LEDGER)
-    return Answer(tuple(sentences), tuple(sources), "What else was published from these records, and by whom?")
+    return Answer(sentences, sources, "What else was published from these records, and by whom?")
 
 
 def _composition(contents: Contents) -> Answer:
     asked = "Is every use of the records in the ledger?"
     if not contents.ledger:
-        return Answer((), (), "What else was, or will be, computed from these records, and what is the total ε?")
+        return Answer(controller="What else was, or will be, computed from these records, and what is the total ε?")
     names = joined(sorted({str(entry["what"]) for entry in contents.ledger["entries"]})) or "nothing"
     sentence = (
         f"The ledger {contents.ledger['id']} of the data set has {count(len(contents.ledger['entries']), 'entry', 'entries')}"
@@ -200,15 +193,13 @@ def _verified(contents: Contents) -> Answer:
     sentences, sources = [], [SETTINGS, REPORT]
     for one in contents.chosen:
         if one.bound:
-            proved = f"prove ε {at_least(one.bound.epsilon)}" if one.bound.epsilon >= 0.01 else "prove no ε above 0"
-            said = f"{one.setting.path}: the attacks {proved} at δ = {power(one.bound.delta)}"
+            said = f"{one.setting.path}: the attacks {_proved(one.bound.epsilon)} at δ = {power(one.bound.delta)}"
             sentences.append(f"{said} ({one.bound.method}, {level:g} %), by {count(one.bound.attacks, 'attack')}.")
         if one.null:
             holds = "holds" if one.null.sound else "does not hold: the audit is not to be relied on"
             sentences.append(f"The null control of {one.setting.path} {holds}.")
         for canaries, name in contents.canaries(one):
-            proved = f"prove ε {at_least(canaries.epsilon)}" if canaries.epsilon >= 0.01 else "prove no ε above 0"
-            number = count(canaries.canaries, "canary", "canaries")
+            number, proved = count(canaries.canaries, "canary", "canaries"), _proved(canaries.epsilon)
             sentences.append(
                 f"{one.setting.path}: {number} in one training, trained as a release is, {proved} at δ = {power(canaries.delta)}."
             )
@@ -227,17 +218,19 @@ def _verified(contents: Contents) -> Answer:
             f"The SHA-256 of every file of the audit is listed{', and the list is signed' if signed else ''}."
         )
         sources += [MANIFEST, *([SIGNATURE] if signed else [])]
-    return Answer(
-        tuple(sentences), tuple(sources), "Who has reviewed the mechanism and the code, apart from their authors?"
-    )
+    return Answer(sentences, sources, "Who has reviewed the mechanism and the code, apart from their authors?")
+
+
+def _proved(epsilon: float) -> str:
+    return f"prove ε {at_least(epsilon)}" if epsilon >= 0.01 else "prove no ε above 0"
 
 
 def _utility(contents: Contents) -> Answer:
     known = [(one, one.test_accuracy) for one in contents.chosen if one.test_accuracy]
     if not known:
-        return Answer((), (), "How accurate is the model?")
+        return Answer(controller="How accurate is the model?")
     sentences = [f"{one.setting.path}: test accuracy {percent(value.mean)}, over models." for one, value in known]
-    return Answer(tuple(sentences), (SETTINGS,), "Is it as accurate for every group of persons that it is used on?")
+    return Answer(sentences, (SETTINGS,), "Is it as accurate for every group of persons that it is used on?")
 
 
 def _trust(contents: Contents) -> Answer:
@@ -251,15 +244,12 @@ def _trust(contents: Contents) -> Answer:
 
 
 def _processing(contents: Contents) -> Answer:
-    sentences = []
-    for name, pool in sorted(contents.sources.get("pools", {}).items()):
-        sentences.append(_pool(name, pool))
+    pools = [_pool(name, pool) for name, pool in sorted(contents.sources.get("pools", {}).items())]
     models = sorted(
         {f"{one.setting.dataset}: {one.setting.model or one.setting.architecture}" for one in contents.chosen}
     )
-    sentences.append(f"A classifier is trained on them ({joined(models)}).")
     return Answer(
-        tuple(sentences),
+        [*pools, f"A classifier is trained on them ({joined(models)})."],
         (PROVENANCE, CONFIG),
         "For which purposes is the model used, by whom, on which legal basis, for how long, and who receives it?",
     )
@@ -272,14 +262,6 @@ def _pool(name: str, pool: Mapping[str, Any]) -> str:
     classes = f", {count(len(pool['classes']), 'class', 'classes')}" if pool.get("classes") else ""
     what = {"image": "images", "table": "rows of a table"}.get(str(pool.get("kind")), "records")
     return f"{name}: {count(pool['records'], 'record')}{persons}, {what} ({shape}){classes}{columns}."
-
-
-def _necessity(contents: Contents) -> Answer:
-    return Answer(
-        (),
-        (),
-        "Could the purpose be met with fewer records, fewer columns, public or synthetic data, or without explanations?",
-    )
 
 
 def _risks(contents: Contents) -> Answer:
@@ -296,7 +278,7 @@ def _risks(contents: Contents) -> Answer:
         "That a person was in the training set can itself be sensitive, for example if everyone in it is a patient."
     )
     return Answer(
-        tuple(sentences),
+        sentences,
         (SETTINGS, "tables/summary.csv", REPORT),
         "What would it mean for a person that their membership is known? How likely is such an attack, and by what means?",
     )
@@ -314,25 +296,20 @@ def _measures(contents: Contents) -> Answer:
     if contents.ledger:
         sentences.append("A ledger limits what is released from the records.")
         sources.append(LEDGER)
-    return Answer(
-        tuple(sentences), tuple(sources), "Which other measures are taken: access, contracts, monitoring, deletion?"
-    )
-
-
-def _advice(contents: Contents) -> Answer:
-    return Answer(
-        (),
-        (),
-        "What did the data protection officer advise, and what did the persons concerned or their representatives say?",
-    )
+    return Answer(sentences, sources, "Which other measures are taken: access, contracts, monitoring, deletion?")
 
 
 def _review(contents: Contents) -> Answer:
     stated = contents.sources.get("config_sha256")
-    sentences = (f"This assessment is about the config with the SHA-256 {stated}.",) if stated else ()
-    return Answer(
-        sentences, (PROVENANCE,) if stated else (), "When is it reviewed? New records, models or attacks are reasons."
-    )
+    asked = "When is it reviewed? New records, models or attacks are reasons."
+    if not stated:
+        return Answer(controller=asked)
+    return Answer((f"This assessment is about the config with the SHA-256 {stated}.",), (PROVENANCE,), asked)
+
+
+def _left_to_the_controller(asked: str) -> Callable[[Contents], Answer]:
+    """Return the answer to a question that no audit can answer: another question."""
+    return lambda contents: Answer(controller=asked)
 
 
 QUESTIONS = (
@@ -349,11 +326,23 @@ QUESTIONS = (
     Question(NIST, "Trust and access", "Who is trusted with the records?", _trust),
     Question(DPIA, "Processing", "What is processed, and for which purposes?", _processing),
     Question(
-        DPIA, "Necessity and proportionality", "Is the processing necessary for them, and proportionate?", _necessity
+        DPIA,
+        "Necessity and proportionality",
+        "Is the processing necessary for them, and proportionate?",
+        _left_to_the_controller(
+            "Could the purpose be met with fewer records, fewer columns, public or synthetic data, or without explanations?"
+        ),
     ),
     Question(DPIA, "Risks", "What are the risks to the rights and freedoms of persons?", _risks),
     Question(DPIA, "Measures", "Which measures address the risks?", _measures),
-    Question(DPIA, "Advice and views", "Who was asked?", _advice),
+    Question(
+        DPIA,
+        "Advice and views",
+        "Who was asked?",
+        _left_to_the_controller(
+            "What did the data protection officer advise, and what did the persons concerned or their representatives say?"
+        ),
+    ),
     Question(DPIA, "Review", "When is the assessment reviewed?", _review),
 )
 """All questions, in the order of the page."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from mia_audit.report.data.findings import Finding, Findings
 from mia_audit.report.data.series import PALETTE
-from mia_audit.report.data.spec import Setting, Spec
-from mia_audit.report.figures.catalogue import figure, once
+from mia_audit.report.data.spec import Setting
+from mia_audit.report.figures.catalogue import figure, once, once_for
 from mia_audit.report.figures.layout import label_lines, panel_grid, shared_legend
 from mia_audit.report.text.formatting import power, protection
 
@@ -56,10 +56,6 @@ def swept_parameters(settings: Sequence[Setting]) -> list[str]:
     return [key for key, several in values.items() if len(several) > 1]
 
 
-def _swept(spec: Spec) -> dict[str, str]:
-    return {f"accuracy_by_{key}": key for key in swept_parameters(spec.settings)}
-
-
 @figure(
     "accuracy_by_epsilon",
     once("accuracy_by_epsilon", lambda spec: curves_over_epsilon(spec.settings)),
@@ -89,7 +85,9 @@ def accuracy_by_epsilon(results: Results, findings: Findings, subject: None = No
 
 
 @figure(
-    "accuracy_by_parameter", _swept, "Test accuracy over a swept parameter, mean ± 2 standard deviations over models."
+    "accuracy_by_parameter",
+    once_for("accuracy_by", lambda spec: swept_parameters(spec.settings)),
+    "Test accuracy over a swept parameter, mean ± 2 standard deviations over models.",
 )
 def accuracy_by_parameter(results: Results, findings: Findings, key: str) -> Figure | str:
     """Draw test accuracy over a swept parameter, a panel per data set and a line per protection and combination of the other parameters."""

@@ -5,7 +5,7 @@ These files do not import matplotlib or polars at the top, because the workflow 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,6 +54,15 @@ def figure(name: str, subjects: Subjects, caption: str, private: bool = False) -
 def once(name: str, condition: Callable[[Spec], object] = lambda spec: True) -> Subjects:
     """Return the subjects of a figure that an audit has at most once."""
     return lambda spec: {name: None} if condition(spec) else {}
+
+
+def once_for(prefix: str, chosen: Callable[[Spec], Iterable[Any]]) -> Subjects:
+    """Return the subjects of a figure that an audit has once for each of these names, or groups; they follow the prefix in its name."""
+
+    def name(subject: Any) -> str:
+        return f"{prefix}_{subject if isinstance(subject, str) else '_'.join(subject)}"
+
+    return lambda spec: {name(subject): subject for subject in chosen(spec)}
 
 
 def figure_files(spec: Spec, private: bool = False) -> list[str]:

@@ -13,8 +13,7 @@ from mia_audit.explain.catalogue import explainer_label
 from mia_audit.report.data.explanation_metrics import interpretations
 from mia_audit.report.data.findings import Finding, Findings
 from mia_audit.report.data.series import PALETTE
-from mia_audit.report.data.spec import Spec
-from mia_audit.report.figures.catalogue import figure
+from mia_audit.report.figures.catalogue import figure, once_for
 from mia_audit.report.figures.layout import PAGE, panel_grid, shared_legend, tick
 from mia_audit.report.figures.pictures import displayed, signed_colours
 
@@ -39,14 +38,9 @@ FEATURE_LETTERS = 18
 """Letters per line in a feature's name."""
 
 
-def _groups(spec: Spec) -> dict[str, tuple[str, str]]:
-    groups = spec.measured_groups if spec.explanation_maps else []
-    return {f"explanations_{dataset}_{architecture}": (dataset, architecture) for dataset, architecture in groups}
-
-
 @figure(
     "explanations",
-    _groups,
+    once_for("explanations", lambda spec: spec.measured_groups if spec.explanation_maps else []),
     "Explanations of the same records by the first model of every setting, relative to the largest absolute value of each. "
     "Maps of images: orange counts for the class explained, blue against it. Features of tables: mean size over the records.",
 )
@@ -130,8 +124,7 @@ def _maps_of(
 def _rows(maps: pl.DataFrame, finding: Finding, explained: tuple[str, str]) -> dict[int, dict[str, Any]]:
     """Return the rows of one setting and explainer, by record."""
     explainer, quantity = explained
-    place = {"mechanism": finding.setting.mechanism, "epsilon": finding.setting.named}
-    rows = maps.filter(**place, explainer=explainer, quantity=quantity)
+    rows = maps.filter(**finding.setting.within_group, explainer=explainer, quantity=quantity)
     return {row["record"]: row for row in rows.iter_rows(named=True)}
 
 

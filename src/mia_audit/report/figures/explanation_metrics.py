@@ -1,4 +1,4 @@
-"""The effect of privacy on explanations, next to accuracy and leakage."""
+"""The effect of privacy on explanations, next to accuracy and leakage, and the curves of deletion and insertion."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 from mia_audit.report.data.explanation_metrics import (
     Explained,
     Interpretation,
+    curves_of,
     explainer_series,
     interpretations,
     measure_label,
     similarity,
 )
 from mia_audit.report.data.findings import Finding, Findings, reference
-from mia_audit.report.data.series import CHANNELS, Series
-from mia_audit.report.figures.catalogue import figure, once
+from mia_audit.report.data.series import CHANNELS, DASHES, PALETTE, Series
+from mia_audit.report.figures.catalogue import figure, once, once_for
 from mia_audit.report.figures.layout import (
     GUESSING,
     errorbars,
@@ -25,6 +26,7 @@ from mia_audit.report.figures.layout import (
     shared_legend,
     tick,
 )
+from mia_audit.report.text.formatting import titled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -91,3 +93,40 @@ def _similarity(
         for _, value in level:
             axes.axhline(value.mean, color=colour, linewidth=0.6, alpha=0.5, linestyle=(0, (1, 2)), zorder=1)
     axes.plot([], [], "o", color="0.4", markerfacecolor="white", markersize=3.4, label="hollow: two models with no DP")
+
+
+@figure(
+    "curves",
+    once_for("curves", lambda spec: spec.measured_groups if spec.curves else []),
+    "Probability of the class when the most important pixels or columns are removed (deletion) or inserted (insertion) first. "
+    "Bands: intervals over models.",
+)
+def curves(results: Results, findings: Findings, place: tuple[str, str]) -> Figure | str:
+    """Draw a panel per explainer and measure, a line per setting, with intervals over shadow models as bands."""
+    group = findings.groups().get(place, [])
+    known = list(curves_of(results, group, results.spec.confidence)) if group else []
+    if not known:
+        return "No setting whose explanations would be shown here was trained to the end."
+    explained = list({curve.explained.explainer: curve.explained for curve in reversed(known)}.values())[::-1]
+    measures = list(dict.fromkeys(curve.measure for curve in known))
+    figure, panels = panel_grid(len(measures), len(explained), height=1.6)
+    for row, measure in enumerate(measures):
+        for column, one in enumerate(explained):
+            axes = panels[row][column]
+            for curve in known:
+                if (curve.measure, curve.explained) == (measure, one):
+                    order = group.index(curve.finding)
+                    colour, dash = PALETTE[order % len(PALETTE)], DASHES[order % len(DASHES)]
+                    name = titled(curve.finding.setting)
+                    means = [height.mean for height in curve.heights]
+                    axes.plot(curve.shares, means, color=colour, dashes=dash or (None, None), label=name)
+                    low, high = ([getattr(height, end) for height in curve.heights] for end in ("low", "high"))
+                    axes.fill_between(curve.shares, low, high, color=colour, alpha=0.2, linewidth=0)
+            axes.set(xlim=(0, 1), ylim=(0, 1))
+            if row == 0:
+                axes.set_title(one.label)
+            if row == len(measures) - 1:
+                axes.set_xlabel("share of pixels or columns")
+        label_lines(panels[row], f"{measure}\nprobability")
+    shared_legend(figure, panels)
+    return figure

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mia_audit.report.data.findings import Findings
 from mia_audit.report.data.groups import groups_of, strongest_only
 from mia_audit.report.data.series import PALETTE
-from mia_audit.report.figures.catalogue import figure
+from mia_audit.report.figures.catalogue import figure, once_for
 from mia_audit.report.figures.layout import GUESSING, errorbars, panel_grid, shared_legend
 from mia_audit.report.text.formatting import protection, rate
 
@@ -16,20 +16,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from mia_audit.report.data.results import Results
-    from mia_audit.report.data.spec import Spec
 
 LINE = 0.16
 """Height of a group's line in inches."""
 MARGIN = 0.9
 
 
-def _places(spec: Spec) -> dict[str, tuple[str, str]]:
-    return {f"groups_{one.dataset}_{one.architecture}": one.group for one in spec.settings if one.grouped}
-
-
 @figure(
     "groups",
-    _places,
+    once_for("groups", lambda spec: (one.group for one in spec.settings if one.grouped)),
     "The strongest attack on every setting by group: AUC, with intervals for all groups of a setting together (Bonferroni), and TPR"
     " at the common threshold of all groups. Dashed: guessing, and the FPR over all groups together.",
 )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mia_audit.report.data.findings import Findings
 from mia_audit.report.data.series import BASELINE, PALETTE
-from mia_audit.report.figures.catalogue import figure
+from mia_audit.report.figures.catalogue import figure, once_for
 from mia_audit.report.figures.layout import GUESSING, PAGE, errorbars, shared_legend
 from mia_audit.report.text.intrinsic import KINDS, Comparison, compared
 
@@ -23,7 +23,7 @@ ROW, BESIDE = 0.15, 1.9
 
 @figure(
     "intrinsic",
-    lambda spec: {f"intrinsic_{dataset}": dataset for dataset in spec.intrinsic},
+    once_for("intrinsic", lambda spec: spec.intrinsic),
     "AUC of the strongest attack on every explainer of the same records, with intervals. Dashed: guessing.",
 )
 def intrinsic(results: Results, findings: Findings, dataset: str) -> Figure | str:

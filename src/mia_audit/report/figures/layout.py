@@ -6,14 +6,17 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mia_audit.report.text.formatting import broken, protection
+import numpy as np
+
+from mia_audit.report.text.formatting import broken, protection, rate
 from mia_audit.sanitise import visible_lines
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.text import Text
 
-    from mia_audit.report.data.findings import Estimate, Finding
+    from mia_audit.report.data.findings import Estimate, Finding, Findings
 
 COLUMN, PAGE = 3.4, 7.0
 """Widths of a paper's column and page in inches."""
@@ -73,21 +76,34 @@ def shared_legend(figure: Figure, panels: Any) -> None:
         legend = figure.legend(
             handles.values(), handles.keys(), loc="outside lower center", ncols=columns, columnspacing=1.2
         )
-        literal_text(figure)
+        literal_text(legend.get_texts())
         if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
             break
         legend.remove()
 
 
-def literal_text(figure: Figure) -> None:
-    """Draw names with dollar signs as text, not as formulas, except tick labels of logarithmic axes, which are powers."""
-    from matplotlib.text import Text
-
-    both = (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis))
-    powers = {label for axis in both if axis.get_scale() != "linear" for label in axis.get_ticklabels(which="both")}
-    for text in set(figure.findobj(Text)) - powers:
-        text.set_parse_math(False)  # type: ignore[attr-defined]
+def literal_text(texts: Iterable[Text]) -> None:
+    """Draw names with dollar signs as text, not as formulas, and without hidden characters."""
+    for text in texts:
+        text.set_parse_math(False)
         text.set_text(visible_lines(text.get_text()))
+
+
+def draw_roc(axes: Axes, fpr: np.ndarray, tpr: np.ndarray, **style: Any) -> None:
+    """Draw a ROC curve as steps; rates of 0, which a logarithmic axis cannot show, are left out."""
+    axes.plot(fpr, np.where(tpr > 0, tpr, np.nan), drawstyle="steps-post", **style)
+
+
+def log_log(axes: Axes, lowest: float, **style: Any) -> None:
+    """Make both axes logarithmic, from the lowest FPR to 1, with a dashed diagonal at guessing."""
+    axes.plot([lowest, 1], [lowest, 1], **GUESSING, **style)
+    axes.set(xscale="log", yscale="log", xlim=(lowest, 1), ylim=(lowest, 1.05), xlabel="false-positive rate")
+
+
+def metrics_shown(findings: Findings) -> list[tuple[str, str, float]]:
+    """Return AUC and, where it is resolved, TPR: their names in findings, their labels, and their values at guessing."""
+    metrics = [("auc", "AUC", 0.5)]
+    return metrics + ([("tpr", f"TPR at {rate(findings.fpr)} FPR", findings.fpr)] if findings.fpr is not None else [])
 
 
 def errorbars(

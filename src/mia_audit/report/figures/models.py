@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from mia_audit.report.data.findings import Findings
 from mia_audit.report.data.series import DASHES, PALETTE
 from mia_audit.report.figures.catalogue import figure, once
-from mia_audit.report.figures.layout import GUESSING, label_lines, panel_grid, shared_legend
+from mia_audit.report.figures.layout import draw_roc, label_lines, log_log, metrics_shown, panel_grid, shared_legend
 from mia_audit.report.tables.models import models as table_of_models
-from mia_audit.report.text.formatting import fixed, protection, rate
+from mia_audit.report.text.formatting import fixed, protection
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     "models",
     once("models"),
     "AUC and TPR of the strongest attack on every setting against the number of other models per target, by likelihood. "
-    "Ring: beyond this number further models add less than 0.005 to both.",
+    "Ring: beyond this number, further models add less than 0.005 to both.",
 )
 def models(results: Results, findings: Findings, subject: None = None) -> Figure | str:
     """Draw a column of panels per group, a colour per setting and a dash per likelihood."""
@@ -33,7 +35,7 @@ def models(results: Results, findings: Findings, subject: None = None) -> Figure
     ]
     if not groups:
         return "Fewer models cannot be evaluated: the audit has too few, or its design needs all of them."
-    metrics = {"auc": "AUC"} | ({"tpr": f"TPR at {rate(findings.fpr)} FPR"} if findings.fpr is not None else {})
+    metrics = metrics_shown(findings)
     drawn, panels = panel_grid(len(metrics), len(groups), height=1.75)
     likelihoods = table["likelihood"].unique(maintain_order=True).to_list()
     for column, group in enumerate(groups):
@@ -44,7 +46,7 @@ def models(results: Results, findings: Findings, subject: None = None) -> Figure
             for dash, likelihood in zip(DASHES[1:], likelihoods, strict=False):
                 line = rows.filter(likelihood=likelihood)
                 ring = line.filter(level=True)
-                for axes, metric in zip(panels[:, column], metrics, strict=True):
+                for axes, (metric, *_) in zip(panels[:, column], metrics, strict=True):
                     colour = PALETTE[order % len(PALETTE)]
                     label = f"{protection(setting)}, {likelihood}"
                     axes.plot(
@@ -57,7 +59,7 @@ def models(results: Results, findings: Findings, subject: None = None) -> Figure
             axes.minorticks_off()
         panels[0][column].set_title(group[0].setting.place)
         panels[-1][column].set_xlabel("other models")
-    for row, label in zip(panels, metrics.values(), strict=True):
+    for row, (_, label, _) in zip(panels, metrics, strict=True):
         label_lines(row, label)
     shared_legend(drawn, panels)
     return drawn
@@ -84,18 +86,11 @@ def roc_by_models(results: Results, findings: Findings, subject: None = None) ->
         return "No ROC curve is kept for fewer models: the audit has too few, or its design needs all of them."
     figure, panels = panel_grid(1, len(drawn), height=2.3)
     for axes, (setting, rows) in zip(panels[0], drawn, strict=True):
-        for row, colour in zip(rows, (PALETTE[order % len(PALETTE)] for order in range(len(rows))), strict=True):
+        for order, row in enumerate(rows):
             grid = log_grid(row["non_members"], len(row["roc"]))
             label = f"{row['others']} others, {fixed(row['auc_mean'])}"
-            axes.plot(
-                grid,
-                [rate or float("nan") for rate in row["roc"]],
-                drawstyle="steps-post",
-                color=colour,
-                label=label,
-            )
-        axes.plot([grid[0], 1], [grid[0], 1], **GUESSING)
-        axes.set(xscale="log", yscale="log", xlim=(grid[0], 1), ylim=(grid[0], 1.05), xlabel="false-positive rate")
+            draw_roc(axes, grid, np.array(row["roc"]), color=PALETTE[order % len(PALETTE)], label=label)
+        log_log(axes, grid[0])
         axes.set_title(f"{setting.place}\n{protection(setting)}", fontsize=7)
         axes.legend(
             loc="lower right", fontsize=5, title=f"{rows[0]['attack']} on {rows[0]['signal']}, AUC", title_fontsize=5

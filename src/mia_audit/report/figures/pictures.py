@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -71,6 +72,16 @@ def data_uri(pixels: UInt8[np.ndarray, "H W 3"]) -> str:
 def png_uri(content: bytes) -> str:
     """Return the content of a PNG file as a data URI."""
     return "data:image/png;base64," + base64.b64encode(content).decode()
+
+
+def draw_explained(cells: Sequence[Axes], image: UInt8[np.ndarray, "C H W"], explanations: Sequence[Any]) -> None:
+    """Draw an image in the first cell, and its explanations in the others, each on its own scale."""
+    cells[0].imshow(image.transpose(1, 2, 0).squeeze(), cmap="gray")
+    for axes, values in zip(cells[1:], explanations, strict=True):
+        explanation = np.asarray(values, dtype=float).reshape(image.shape)
+        axes.imshow(attribution_pixels(explanation, attribution_scale([explanation])))
+    for axes in cells:
+        axes.set_axis_off()
 
 
 def signed_colours() -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.explain.catalogue import private_epsilon
@@ -51,7 +52,7 @@ def attacks(results: Results, findings: Findings, subject: None = None) -> Figur
         for slot, (setting, by_name) in enumerate(by_setting.items()):
             places = [place for place, name in enumerate(names) if name in by_name[attack]]
             offset = (slot - (len(by_setting) - 1) / 2) * 0.16
-            values = [(place + offset, _auc(by_name[attack][names[place]])) for place in places]
+            values = [(place + offset, auc_of(by_name[attack][names[place]])) for place in places]
             errorbars(axes, values, PALETTE[slot % 6], MARKERS[slot % 5], trained_as(setting))
         axes.axhline(0.5, **GUESSING)
         axes.set_xticks(range(len(names)), names, rotation=35, ha="right")
@@ -73,9 +74,6 @@ def sets(results: Results, findings: Findings, subject: None = None) -> Figure:
     """Draw the AUC of attacks on explanation sets, a panel per black box."""
     from matplotlib.figure import Figure
 
-    from mia_audit.evaluation.summary import summarise
-    from mia_audit.report.data.find import headline_unit
-
     groups: dict[tuple[str, str], list[Setting]] = {}
     for setting in results.spec.settings:
         if setting.mechanism in ("private-local", "local-linear") and not setting.trained:
@@ -89,11 +87,9 @@ def sets(results: Results, findings: Findings, subject: None = None) -> Figure:
             offset = (slot - (len(SET_ATTACKS) - 1) / 2) * 0.16
             values = []
             for place, setting in enumerate(ordered):
-                of_setting = headline_unit(results.metrics[results.spec.settings.index(setting)])[1]
-                summary = summarise(of_setting, results.spec.confidence)
-                real = summary.filter(null_control=False, attack=attack, likelihood=results.spec.likelihood)
-                row = real.row(0, named=True)
-                values.append((place + offset, _auc(row)))
+                real = _headline_summary(results, setting)
+                row = real.filter(attack=attack, likelihood=results.spec.likelihood).row(0, named=True)
+                values.append((place + offset, auc_of(row)))
             errorbars(axes, values, PALETTE[slot % 6], MARKERS[slot % 5], label)
         axes.axhline(0.5, **GUESSING)
         names = ["no noise" if setting.epsilon == "inf" else setting.epsilon for setting in ordered]
@@ -106,7 +102,7 @@ def sets(results: Results, findings: Findings, subject: None = None) -> Figure:
     return figure
 
 
-def _auc(row: dict[str, Any]) -> Estimate:
+def auc_of(row: Mapping[str, Any]) -> Estimate:
     """Return the AUC of a row of the summary."""
     low, high = (math.nan if row[end] is None else row[end] for end in ("auc_low", "auc_high"))
     return Estimate(row["auc_mean"], row["auc_sd"], low, high, row["targets"])
@@ -120,18 +116,22 @@ def trained_as(setting: Setting) -> str:
 
 def attacked(results: Results, dataset: str | None = None) -> dict[Setting, dict[str, dict[str, dict[str, Any]]]]:
     """Return rows of the summary by training, attack and explanation, for settings whose private explanations are attacked."""
-    from mia_audit.evaluation.summary import summarise
-    from mia_audit.report.data.find import headline_unit
-
     by_setting = {}
     for setting, metrics in zip(results.spec.settings, results.metrics, strict=True):
         explainers = {read_signal(signal).explainer or "" for signal in metrics["signal"].unique()}
-        if not setting.trained or dataset not in (None, setting.dataset):
-            continue
-        if any(map(private_epsilon, explainers)):
-            real = summarise(headline_unit(metrics)[1], results.spec.confidence).filter(null_control=False)
+        if setting.trained and dataset in (None, setting.dataset) and any(map(private_epsilon, explainers)):
+            real = _headline_summary(results, setting)
             by_setting[setting] = {attack: dict(_attacked(real, attack, results.spec.likelihood)) for attack in ATTACKS}
     return by_setting
+
+
+def _headline_summary(results: Results, setting: Setting) -> pl.DataFrame:
+    """Return the summary of a setting's headline unit on the true membership."""
+    from mia_audit.report.data.find import headline_unit
+
+    index = results.spec.settings.index(setting)
+    aggregate, _ = headline_unit(results.metrics[index])
+    return results.summaries[index].filter(null_control=False, aggregate=aggregate)
 
 
 def _attacked(summary: pl.DataFrame, attack: str, likelihood: str) -> list[tuple[str, dict[str, Any]]]:

@@ -10,9 +10,9 @@ import numpy as np
 from mia_audit.report.data.findings import Estimate, Findings, estimate
 from mia_audit.report.data.series import PALETTE
 from mia_audit.report.data.spec import Spec
-from mia_audit.report.figures.catalogue import figure, once
+from mia_audit.report.figures.catalogue import figure, once, once_for
 from mia_audit.report.figures.layout import COLUMN, errorbars
-from mia_audit.report.figures.pictures import attribution_pixels, attribution_scale
+from mia_audit.report.figures.pictures import draw_explained
 from mia_audit.report.figures.private_studies import draw_panels, of_protocol
 
 if TYPE_CHECKING:
@@ -41,8 +41,7 @@ def training(results: Results, findings: Findings, subject: None = None) -> Figu
         mine = [one for one in models if (one.dataset, str((one.setting or {})["architecture"])) == group]
         names = [one.training for one in mine]
         for axes, column, label in zip(row, ("distance", "excess_loss"), ("Dist", "approximation loss"), strict=True):
-            rows = [one.answers.filter(experiment="protocols", protocol="non-adaptive") for one in mine]
-            values = [own[column].to_numpy() for own in rows]
+            values = [one.from_scratch[column].to_numpy() for one in mine]
             axes.boxplot(values, tick_labels=names, whis=(5, 95), showfliers=False, medianprops={"color": PALETTE[1]})
             means = [one.mean(of_protocol("non-adaptive"), column) for one in mine]
             if not math.isnan(means[0].low):
@@ -54,14 +53,13 @@ def training(results: Results, findings: Findings, subject: None = None) -> Figu
     return figure
 
 
-def _pictured(spec: Spec) -> dict[str, str]:
-    studies = spec.studies.items()
-    return {f"private_models_{name}": name for name, study in studies if study["pictures"] and study["settings"]}
+def _pictured(spec: Spec) -> list[str]:
+    return [name for name, study in spec.studies.items() if study["pictures"] and study["settings"]]
 
 
 @figure(
     "private_models",
-    _pictured,
+    once_for("private_models", _pictured),
     "Images and their private explanations by the training of the model (Figure 6); those that every model misclassifies come "
     "first. Orange counts for the class explained, blue against it.",
     private=True,
@@ -86,16 +84,11 @@ def draw_models(results: Results, dataset: str) -> Figure:
     figure = Figure(figsize=(1.0 * (len(mine) + 1), 0.95 * len(drawn) + 0.3), layout="constrained")
     panels = figure.subplots(len(drawn), len(mine) + 1, squeeze=False)
     for place, (line, number) in enumerate(zip(panels, drawn, strict=True)):
-        image = stored.data[asked[number]]
-        line[0].imshow(image.transpose(1, 2, 0).squeeze(), cmap="gray")
+        draw_explained(line, stored.data[asked[number]], [own["explanation"][int(number)] for own in answers])
         line[0].set_title(f"a {stored.labels[asked[number]]}", fontsize=6)
         for axes, one, own in zip(line[1:], mine, answers, strict=True):
-            explanation = np.asarray(own["explanation"][int(number)], dtype=float).reshape(image.shape)
-            axes.imshow(attribution_pixels(explanation, attribution_scale([explanation])))
             training = "" if place else f"{one.training}\n"
             axes.set_title(f"{training}class {own['class'][int(number)]}", fontsize=6)
-        for axes in line:
-            axes.set_axis_off()
     return figure
 
 
@@ -137,6 +130,6 @@ def misclassified(results: Results, findings: Findings, subject: None = None) ->
 
 def draw_misclassified(axes: Axes, one: Studied) -> None:
     """Draw a point per query of every repetition."""
-    rows = one.answers.filter(experiment="protocols", protocol="non-adaptive")
+    rows = one.from_scratch
     axes.scatter(rows["misclassified"], rows["excess_loss"], s=3, color=PALETTE[0], linewidths=0, alpha=0.5)
     axes.set(yscale="log", xlim=(-0.03, 1.03))

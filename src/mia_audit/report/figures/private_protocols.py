@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from mia_audit.report.data.findings import Estimate, Findings, estimate
 from mia_audit.report.data.series import PALETTE
 from mia_audit.report.figures.catalogue import figure, once
-from mia_audit.report.figures.private_studies import LEAST, PROTOCOLS, draw_panels, of_protocol
+from mia_audit.report.figures.private_studies import LEAST, PROTOCOLS, SPENDING, draw_panels, of_protocol
 
 if TYPE_CHECKING:
     import polars as pl
@@ -77,7 +77,7 @@ def parts(results: Results, findings: Findings, subject: None = None) -> Figure:
     studied = [one for one in results.studied if one.study.get("parts", 1) > 1]
 
     def panel(axes: Axes, one: Studied) -> None:
-        for protocol in ("non-adaptive", "adaptive", "enhanced"):
+        for protocol in SPENDING:
             label, colour = PROTOCOLS[protocol]
             rows = of_protocol(protocol)
             divided = in_parts(one, protocol)

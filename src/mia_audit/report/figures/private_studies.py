@@ -11,9 +11,9 @@ import numpy as np
 from mia_audit.report.data.findings import Estimate, Findings, estimate
 from mia_audit.report.data.series import PALETTE
 from mia_audit.report.data.spec import Spec
-from mia_audit.report.figures.catalogue import figure, once
+from mia_audit.report.figures.catalogue import figure, once, once_for
 from mia_audit.report.figures.layout import COLUMN, GUESSING, errorbars
-from mia_audit.report.figures.pictures import attribution_pixels, attribution_scale
+from mia_audit.report.figures.pictures import draw_explained
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,6 +28,8 @@ PROTOCOLS = {
     "enhanced": ("enhanced adaptive", PALETTE[2]),
     "non-interactive": ("history alone", PALETTE[3]),
 }
+SPENDING = ("non-adaptive", "adaptive", "enhanced")
+"""The protocols that spend ε."""
 DENSITIES = {"random": PALETTE[0], "dense": PALETTE[2], "sparse": PALETTE[1]}
 BINS = 24
 POINTS = 200
@@ -134,14 +136,15 @@ def loss(results: Results, findings: Findings, subject: None = None) -> Figure:
 )
 def spending(results: Results, findings: Findings, subject: None = None) -> Figure:
     """Draw the ε spent over the number of queries, by protocol."""
+    return draw_panels(results.studied, draw_protocols, "queries answered", "ε spent")
 
-    def panel(axes: Axes, one: Studied) -> None:
-        for protocol, (label, colour) in PROTOCOLS.items():
-            if protocol != "non-interactive":
-                draw_spending(axes, one, of_protocol(protocol), colour, label)
-        axes.set_ylim(bottom=0)
 
-    return draw_panels(results.studied, panel, "queries answered", "ε spent")
+def draw_protocols(axes: Axes, one: Studied) -> None:
+    """Draw the ε spent by every protocol that spends any."""
+    for protocol in SPENDING:
+        label, colour = PROTOCOLS[protocol]
+        draw_spending(axes, one, of_protocol(protocol), colour, label)
+    axes.set_ylim(bottom=0)
 
 
 @figure(
@@ -153,7 +156,7 @@ def spending(results: Results, findings: Findings, subject: None = None) -> Figu
 def losses(results: Results, findings: Findings, subject: None = None) -> Figure:
     """Draw a histogram of approximation losses, by protocol."""
     return draw_panels(
-        results.studied, _stairs("excess_loss", PROTOCOLS, "log"), "approximation loss", "share of queries"
+        results.studied, stairs("excess_loss", PROTOCOLS, "log"), "approximation loss", "share of queries"
     )
 
 
@@ -167,7 +170,7 @@ def steps(results: Results, findings: Findings, subject: None = None) -> Figure:
     """Draw a histogram of noisy steps per query, one for each adaptive protocol."""
     adaptive = {name: PROTOCOLS[name] for name in ("adaptive", "enhanced")}
     return draw_panels(
-        results.studied, _stairs("steps", adaptive, "linear"), "noisy steps of a query", "share of queries"
+        results.studied, stairs("steps", adaptive, "linear"), "noisy steps of a query", "share of queries"
     )
 
 
@@ -179,22 +182,19 @@ def steps(results: Results, findings: Findings, subject: None = None) -> Figure:
 )
 def queries(results: Results, findings: Findings, subject: None = None) -> Figure:
     """Draw the ε spent over the number of queries, by their density."""
-
-    def panel(axes: Axes, one: Studied) -> None:
-        for name, colour in DENSITIES.items():
-            draw_spending(axes, one, of_experiment(name), colour, f"{name} queries")
-        axes.set_ylim(bottom=0)
-
-    return draw_panels(results.studied, panel, "queries answered", "ε spent")
+    return draw_panels(results.studied, draw_densities, "queries answered", "ε spent")
 
 
-def _pictured(spec: Spec) -> dict[str, str]:
-    return {f"private_pictures_{dataset}": dataset for dataset, study in spec.studies.items() if study["pictures"]}
+def draw_densities(axes: Axes, one: Studied) -> None:
+    """Draw the ε spent on queries of every density."""
+    for name, colour in DENSITIES.items():
+        draw_spending(axes, one, of_experiment(name), colour, f"{name} queries")
+    axes.set_ylim(bottom=0)
 
 
 @figure(
     "private_pictures",
-    _pictured,
+    once_for("private_pictures", lambda spec: (name for name, study in spec.studies.items() if study["pictures"])),
     "Images and their private explanations at every ε (Figure 1): orange counts for the class explained, blue against it.",
     private=True,
 )
@@ -216,19 +216,15 @@ def draw_pictures(results: Results, dataset: str) -> Figure:
     figure = Figure(figsize=(0.8 * (len(epsilons) + 1), 0.8 * len(drawn) + 0.3), layout="constrained")
     panels = figure.subplots(len(drawn), len(epsilons) + 1, squeeze=False)
     for line, query in zip(panels, drawn.iter_rows(named=True), strict=True):
-        image = images[query["record"]]
-        line[0].imshow(image.transpose(1, 2, 0).squeeze(), cmap="gray")
-        for axes, values in zip(line[1:], query["explanation"], strict=True):
-            explanation = np.asarray(values, dtype=float).reshape(image.shape)
-            axes.imshow(attribution_pixels(explanation, attribution_scale([explanation])))
-        for axes in line:
-            axes.set_axis_off()
+        draw_explained(line, images[query["record"]], query["explanation"])
     for axes, title in zip(panels[0], ["image", *(f"ε = {epsilon:g}" for epsilon in epsilons)], strict=True):
         axes.set_title(title, loc="center")
     return figure
 
 
-def _stairs(column: str, protocols: Mapping[str, tuple[str, str]], scale: str) -> Callable[[Axes, Studied], None]:
+def stairs(column: str, protocols: Mapping[str, tuple[str, str]], scale: str) -> Callable[[Axes, Studied], None]:
+    """Return a function that draws a histogram of a column, by protocol, over an axis of this scale."""
+
     def panel(axes: Axes, one: Studied) -> None:
         draw_histograms(axes, one, column, protocols)
         axes.set_xscale(scale)

@@ -14,6 +14,7 @@ from mia_audit.report.section import Figures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from matplotlib.text import Text
 
     from mia_audit.report.data.findings import Finding
 
@@ -77,7 +78,7 @@ def save(figure: Figure, folder: Path, name: str, caption: str = "", look: Figur
 
     from mia_audit.storage import atomic_write
 
-    literal_text(figure)
+    literal_text(_names(figure))
     scale = float(look.column.removesuffix("in")) / COLUMN
     figure.set_size_inches(scale * figure.get_figwidth(), scale * figure.get_figheight())
     if engine := figure.get_layout_engine():
@@ -91,6 +92,15 @@ def save(figure: Figure, folder: Path, name: str, caption: str = "", look: Figur
         figure.set_dpi(DPI)
         with atomic_write(folder / f"{name}.{suffix}") as partial:
             getattr(canvas[suffix](figure), f"print_{suffix}")(partial, metadata=UNDATED[suffix] | captioned[suffix])
+
+
+def _names(figure: Figure) -> set[Text]:
+    """Return all texts except the tick labels of logarithmic axes, which are powers."""
+    from matplotlib.text import Text
+
+    both = (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) if axis.get_scale() != "linear")
+    powers = {tick.label1 for axis in both for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks())}
+    return set(figure.findobj(Text)) - powers  # type: ignore[arg-type, return-value]
 
 
 def disclaimed(figure: Figure, settings: Sequence[Finding]) -> Figure:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 from xml.etree import ElementTree
@@ -13,21 +14,18 @@ from mia_audit.sanitise import visible
 
 CONCLUSIONS = {
     Verdict.PASS: "The policy is met: {passed}.",
-    Verdict.FAIL: "The policy is not met: {failed} ({passed}, {open}).",
-    Verdict.CANNOT_TELL: "The audit cannot tell whether the policy is met: {open} ({passed}).",
+    Verdict.FAIL: "The policy is not met: {failed} ({passed}, {undecided}).",
+    Verdict.CANNOT_TELL: "The audit cannot tell whether the policy is met: {undecided} ({passed}).",
 }
 SCOPE = "A verdict is about these attacks, limits and models; a stronger attack may find more."
 
 
 def conclusion(judged: Sequence[Judged]) -> str:
     """Return the sentence with the joint outcome of all criteria."""
-    numbers = {verdict: sum(one.verdict == verdict for one in judged) for verdict in Verdict}
-    words = {
-        "passed": f"{count(numbers[Verdict.PASS], 'criterion', 'criteria')} passed",
-        "failed": f"{count(numbers[Verdict.FAIL], 'criterion', 'criteria')} failed",
-        "open": f"{count(numbers[Verdict.CANNOT_TELL], 'criterion', 'criteria')} undecided",
-    }
-    return CONCLUSIONS[overall(judged)].format(**words)
+    numbers = Counter(one.verdict for one in judged)
+    words = {"passed": Verdict.PASS, "failed": Verdict.FAIL, "undecided": Verdict.CANNOT_TELL}
+    counted = {word: f"{count(numbers[verdict], 'criterion', 'criteria')} {word}" for word, verdict in words.items()}
+    return CONCLUSIONS[overall(judged)].format(**counted)
 
 
 def lines(judged: Sequence[Judged]) -> Iterator[str]:
@@ -54,7 +52,7 @@ def as_json(judged: Sequence[Judged], **known: Any) -> dict[str, Any]:
 
 def as_junit(judged: Sequence[Judged], suite: str) -> str:
     """Return the verdicts as JUnit's XML: one test per criterion; an undecided one is an error, not a failure."""
-    numbers = {verdict: sum(one.verdict == verdict for one in judged) for verdict in Verdict}
+    numbers = Counter(one.verdict for one in judged)
     counts = {"tests": len(judged), "failures": numbers[Verdict.FAIL], "errors": numbers[Verdict.CANNOT_TELL]}
     attributes = {"name": visible(suite)} | {name: str(number) for name, number in counts.items()}
     root = ElementTree.Element("testsuite", attributes)
@@ -75,15 +73,8 @@ def layout(judged: Sequence[Judged]) -> Layout:
     """Return a table with a row per criterion."""
     columns = [*text("Criterion", "Setting"), Column("Value", number=False), *text("Limit", "Verdict")]
     rows = [
-        [
-            capital(one.criterion),
-            one.setting or "all",
-            Cell(one.value, (one.note,)),
-            one.limit,
-            one.verdict.value,
-        ]
+        [capital(one.criterion), one.setting or "all", Cell(one.value, (one.note,)), one.limit, one.verdict.value]
         for one in judged
     ]
-    return Layout(
-        columns, rows, "Values with their confidence intervals, over models where there are several.", [SCOPE]
-    )
+    caption = "Values with their confidence intervals, over models where there are several."
+    return Layout(columns, rows, caption, [SCOPE])

@@ -78,12 +78,8 @@ class Policy(Limits):
             section = getattr(self, name)
             if section is not None and not section.given:
                 raise ValueError(f"{name}: no limit; give auc or tpr_at_fpr")
-        if not (self.model_fields_set - {"settings", "confidence"}) or not self._asks:
-            raise ValueError("no criterion; give at least one, for example auc: 0.6")
-        return self
-
-    @property
-    def _asks(self) -> bool:
         parts = (self.groups, self.persons, self.most_exposed, self.models, self.accuracy)
         flags = self.epsilon_below_claim or self.null_control or self.digests
-        return self.given or flags or any(part is not None for part in parts)
+        if not (self.given or flags or any(part is not None for part in parts)):
+            raise ValueError("no criterion; give at least one, for example auc: 0.6")
+        return self

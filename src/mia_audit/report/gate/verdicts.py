@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+import numpy as np
+
 
 class Verdict(StrEnum):
     """The outcome of a criterion."""
@@ -67,14 +69,8 @@ def largest(intervals: Sequence[Interval]) -> Interval:
     corrected for the number of values. NaN if one of the limits is not known.
     """
     chief = max(intervals, key=lambda one: one.value)
-    ends = [
-        max(values) if not any(map(math.isnan, values)) else math.nan for values in zip(*_ends(intervals), strict=True)
-    ]
-    return Interval(chief.value, ends[0], ends[1], chief.of)
-
-
-def _ends(intervals: Iterable[Interval]) -> list[tuple[float, float]]:
-    return [(one.low, one.high) for one in intervals]
+    low, high = (float(np.max(ends)) for ends in ([one.low for one in intervals], [one.high for one in intervals]))
+    return Interval(chief.value, low, high, chief.of)
 
 
 def overall(judged: Iterable[Judged]) -> Verdict:

@@ -7,11 +7,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mia_audit.report.data.explanation_metrics import Interpretation, measure_label
-from mia_audit.report.data.findings import Estimate, Finding, Findings
+from mia_audit.report.data.explanation_metrics import Interpretation, explainer_series, measure_label, similarity
+from mia_audit.report.data.findings import Estimate, Finding, Findings, reference
 from mia_audit.report.data.series import CHANNELS, PALETTE, Curve, Series, roc_curves, series, strongest
-from mia_audit.report.page.explanations import chart_settings
-from mia_audit.report.text.formatting import broken, capital, protection, rate
+from mia_audit.report.text.formatting import broken, rate, titled, upper_first
 
 if TYPE_CHECKING:
     import altair as alt
@@ -47,7 +46,8 @@ TPR_CAPTION = (
     "The share of training records recognised at an FPR of {fpr}, setting by setting, with intervals. Dashed: guessing."
 )
 TRADEOFF_CAPTION = "The price of protection: leakage against accuracy, with intervals. Down and to the right is better."
-
+TWO = "Two unprotected"
+"""The name of the similarity between two unprotected models."""
 SIMILARITY_CAPTION = (
     "Similarity of explanations ({measure}; 1 means identical), with intervals: each protected model's beside those of the "
     "unprotected model with the same training set. On the left, two unprotected models with different training sets."
@@ -59,7 +59,7 @@ def group_charts(
 ) -> Iterator[Chart]:
     """Yield the charts of one data set and architecture."""
     drawn = series(group, findings.settings)
-    named = [(capital(protection(finding.setting)), finding) for finding in group]
+    named = [(titled(finding.setting), finding) for finding in group]
     lines = {name: roc_curves(results, finding, drawn, EVERY) for name, finding in named}
     if any(lines.values()):
         yield "roc", "Log-log ROC curves", ROC_CAPTION, roc_chart(lines, drawn)
@@ -76,10 +76,17 @@ def group_charts(
 def _similarity_chart(
     group: list[Finding], everyone: list[Finding], interpretation: Interpretation | None
 ) -> Iterator[Chart]:
-    settings, drawn = chart_settings(group, everyone, interpretation) if interpretation else ([], [])
-    if interpretation and interpretation.headline and settings:
+    if interpretation is None or interpretation.headline is None:
+        return
+    base, settings = reference(group), []
+    for finding in group:
+        if values := similarity(finding, base, interpretation):
+            name = TWO if finding is base else titled(finding.setting)
+            settings.append((name, {one.label: value for one, value in values.items()}))
+    if settings:
         title = measure_label(interpretation.headline)
-        chart = similarity_chart(settings, drawn, title[:1].upper() + title[1:])
+        drawn = list(explainer_series(group, everyone, interpretation).values())
+        chart = similarity_chart(settings, drawn, upper_first(title))
         yield "similarity", "Similarity of explanations", SIMILARITY_CAPTION.format(measure=title), chart
 
 
@@ -170,7 +177,7 @@ def leak_chart(
             "setting": name,
             "series": one.name,
             "attack": f"{leak.attack} on {leak.signal}",
-            **_estimate(getattr(leak, f"{metric}_estimate")),
+            **ends(getattr(leak, f"{metric}_estimate")),
         }
         for name, finding in group
         for one in drawn
@@ -185,7 +192,7 @@ def similarity_chart(
 ) -> dict[str, Any]:
     """Draw the similarity of explanations by explainer in every setting, with intervals."""
     rows = [
-        {"setting": name, "series": one.name, **_estimate(finding[one.name])}
+        {"setting": name, "series": one.name, **ends(finding[one.name])}
         for name, finding in settings
         for one in drawn
         if one.name in finding
@@ -246,8 +253,8 @@ def tradeoff_chart(group: Sequence[tuple[str, Finding]]) -> dict[str, Any]:
             "end": short(finding.test_accuracy.mean if math.isnan(low) else low),
             "order": order,
             "series": CHANNELS[channel],
-            **_estimate(leak.auc_estimate),
-            **_estimate(finding.test_accuracy, "accuracy_"),
+            **ends(leak.auc_estimate),
+            **ends(finding.test_accuracy, "accuracy_"),
         }
         for order, (name, finding) in enumerate(group)
         if finding.test_accuracy
@@ -331,7 +338,8 @@ def finish(chart: Any, description: str, height: int) -> dict[str, Any]:
     return specification
 
 
-def _estimate(value: Estimate | None, prefix: str = "") -> dict[str, float | None]:
+def ends(value: Estimate | None, prefix: str = "") -> dict[str, float | None]:
+    """Return the mean of an estimate and the ends of its interval, null where unknown."""
     values = {part: getattr(value, part) for part in ("mean", "low", "high")} if value else {}
     return {f"{prefix}{part}": None if math.isnan(known) else short(known) for part, known in values.items()}
 

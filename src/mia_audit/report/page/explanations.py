@@ -11,7 +11,6 @@ from mia_audit.report.data.explanation_metrics import (
     Explained,
     Interpretation,
     Peer,
-    explainer_series,
     margin_of,
     measure_label,
     peers,
@@ -19,10 +18,9 @@ from mia_audit.report.data.explanation_metrics import (
 )
 from mia_audit.report.data.findings import Estimate, Finding, Findings, reference
 from mia_audit.report.page.overlays import overlaid
-from mia_audit.report.tables.columns import estimate_cell
+from mia_audit.report.tables.columns import auc_cell, estimate_cell
 from mia_audit.report.tables.layout import Cell, Column, Layout, text
 from mia_audit.report.text.formatting import (
-    capital,
     fixed,
     interval,
     joined,
@@ -30,16 +28,15 @@ from mia_audit.report.text.formatting import (
     plus_minus,
     points,
     protected,
-    protection,
     significant,
+    titled,
 )
 
 if TYPE_CHECKING:
     from mia_audit.report.data.results import Results
+    from mia_audit.report.data.spec import Spec
 
 Place = tuple[str, str]
-TWO = "Two unprotected"
-"""The chart's name for the similarity between two unprotected models."""
 COMPARED: dict[str | None, str] = {
     None: "–",
     REFERENCE: "unprotected model, same training set",
@@ -47,16 +44,14 @@ COMPARED: dict[str | None, str] = {
 }
 
 
-def section(
-    results: Results, findings: Findings, interpreted: Mapping[Place, Interpretation], confidence: float
-) -> list[dict[str, Any]]:
+def section(results: Results, findings: Findings, interpreted: Mapping[Place, Interpretation]) -> list[dict[str, Any]]:
     """Return a part for every data set: a table over the settings of all its architectures, sentences and pictures."""
     datasets: dict[str, dict[Place, list[Finding]]] = {}
     for place, group in findings.groups().items():
         if place in interpreted:
             datasets.setdefault(place[0], {})[place] = group
     return [
-        _dataset(dataset, groups, interpreted, confidence, results.spec.margins)
+        _dataset(dataset, groups, interpreted, results.spec)
         | {"pictures": _pictures(results, list(groups.values()), interpreted)}
         for dataset, groups in datasets.items()
     ]
@@ -74,13 +69,9 @@ def _pictures(
 
 
 def _dataset(
-    dataset: str,
-    groups: Mapping[Place, list[Finding]],
-    interpreted: Mapping[Place, Interpretation],
-    confidence: float,
-    margins: Mapping[str, float],
+    dataset: str, groups: Mapping[Place, list[Finding]], interpreted: Mapping[Place, Interpretation], spec: Spec
 ) -> dict[str, Any]:
-    named, level = len(groups) > 1, f"{confidence * 100:g}\u00a0%"
+    named, level = len(groups) > 1, f"{spec.confidence * 100:g}\u00a0%"
     measures = {interpreted[place].headline for place in groups} - {None}
     return {
         "name": dataset,
@@ -88,7 +79,7 @@ def _dataset(
         "items": [
             {"term": f"{place[1]}: {term}" if named else term, "text": text}
             for place, group in groups.items()
-            for term, text in _items(group, interpreted[place], confidence, margins)
+            for term, text in _items(group, interpreted[place], spec.margins)
         ],
         "measured": [
             {"name": place[1] if named else "", "table": _measured(group, interpreted[place])}
@@ -107,13 +98,13 @@ def _layout(
         for finding in group:
             values = similarity(finding, reference(group), interpreted[place])
             similar = {one.label: value for one, value in values.items()}
-            name = capital(protection(finding.setting))
+            name = titled(finding.setting)
             leaks = [finding.strongest.get(channel) for channel in ("outputs", "explanations")]
             rows.append(
                 [
                     f"{place[1]}: {name}" if len(groups) > 1 else name,
                     estimate_cell(finding.test_accuracy),
-                    *(estimate_cell(leak.auc_estimate if leak else None) for leak in leaks),
+                    *map(auc_cell, leaks),
                     *(estimate_cell(similar.get(head)) for head in heads),
                 ]
             )
@@ -132,7 +123,7 @@ def _layout(
 
 
 def _items(
-    group: list[Finding], interpretation: Interpretation, confidence: float, margins: Mapping[str, float]
+    group: list[Finding], interpretation: Interpretation, margins: Mapping[str, float]
 ) -> Iterator[tuple[str, str]]:
     base, measure = reference(group), interpretation.headline
     if measure is None:
@@ -145,12 +136,9 @@ def _items(
         return
     for finding in group:
         if finding is not base and (similar := similarity(finding, base, interpretation)):
-            yield (
-                capital(protection(finding.setting)),
-                " ".join(_sentences(finding, base, similar, measure, interpretation)),
-            )
-    compared = peers(group, interpretation, confidence)
-    for first, second, sentences in _between(compared, measure, interpretation, margins, confidence):
+            yield (titled(finding.setting), " ".join(_sentences(finding, base, similar, measure, interpretation)))
+    compared = peers(group, interpretation, interpretation.confidence)
+    for first, second, sentences in _between(compared, measure, interpretation, margins):
         yield f"{first} against {second}", sentences
 
 
@@ -186,13 +174,10 @@ def _gap(gap: Estimate) -> str:
 
 
 def _between(
-    differences: Iterator[Peer],
-    measure: str,
-    interpretation: Interpretation,
-    margins: Mapping[str, float],
-    confidence: float,
+    differences: Iterator[Peer], measure: str, interpretation: Interpretation, margins: Mapping[str, float]
 ) -> Iterator[tuple[str, str, str]]:
     """Compare a mechanism with another one at the same ε: in accuracy, in similarity, and in every metric that has a margin."""
+    confidence = interpretation.confidence
     wanted = {
         f"{measure} of {one.explainer} ({one.quantity})": f"{measure_label(measure)} of {one.label}"
         for one in interpretation.drawn
@@ -200,7 +185,7 @@ def _between(
     compared: dict[tuple[str, str], list[tuple[str, Estimate, bool]]] = {}
     tested: dict[tuple[str, str], list[str]] = {}
     for peer in differences:
-        pair = capital(protection(peer.first.setting)), capital(protection(peer.second.setting))
+        pair = titled(peer.first.setting), titled(peer.second.setting)
         margin, what = margin_of(peer.metric, margins), wanted.get(peer.metric, _name(peer.metric))
         if peer.metric == "test_accuracy" or peer.metric in wanted or margin is not None:
             compared.setdefault(pair, []).append((what, peer.gap, peer.metric == "test_accuracy"))
@@ -255,18 +240,5 @@ def _measured(group: list[Finding], interpretation: Interpretation) -> Layout:
                 if any(values):
                     cells = [plus_minus(value) if value else "–" for value in values]
                     rows.append([measure_label(measure), one.label, name, *cells])
-    settings = [Column(capital(protection(finding.setting))) for finding in group]
+    settings = [Column(titled(finding.setting)) for finding in group]
     return Layout([*text("Measure", "Explanation", "Compared with"), *settings], rows)
-
-
-def chart_settings(
-    group: list[Finding], everyone: list[Finding], interpretation: Interpretation
-) -> tuple[list[tuple[str, dict[str, Estimate]]], Any]:
-    """Return the settings of the chart by name with their similarity by explainer, and the explainers' colours."""
-    base = reference(group)
-    settings = [
-        (TWO if finding is base else capital(protection(finding.setting)), similarity(finding, base, interpretation))
-        for finding in group
-    ]
-    named = [(name, {one.label: value for one, value in values.items()}) for name, values in settings if values]
-    return named, list(explainer_series(group, everyone, interpretation).values())

@@ -1,9 +1,9 @@
-"""The most exposed records of an audit: how often they are recognised, and their explanations."""
+"""The most exposed records, or persons, of an audit: how often they are recognised, their explanations and their records."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,10 +12,10 @@ import numpy as np
 
 from mia_audit.evaluation.exposure import exposure
 from mia_audit.explain import explainers
-from mia_audit.report.data.findings import Finding, Leak
-from mia_audit.report.data.origins import origins
+from mia_audit.report.data.findings import Finding, Findings, Leak, reference
 from mia_audit.report.figures.pictures import attribution_picture, attribution_scale, record_picture
-from mia_audit.report.text.formatting import significant
+from mia_audit.report.text.formatting import count, rate, significant
+from mia_audit.report.text.statements import exposed_sentences
 from mia_audit.signals.name import Signal, read_signal
 from mia_audit.storage import read_table
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 FEATURES = 6
 """Number of features shown for a row of a table, those with the largest attributions."""
+RECORDS = 8
+"""Number of records listed for a person: those on whose scores membership has the largest effect."""
 
 
 @dataclass(frozen=True)
@@ -60,36 +62,111 @@ class Exposed:
     """The record's file, or its row in the user's file, counted from 1 below the header."""
 
 
+def exposed_section(results: Results, findings: Findings) -> Iterator[dict[str, Any]]:
+    """Yield the most exposed records of every data set's reference setting, and of every finished model."""
+    seen: set[str] = set()
+    for group in findings.groups().values():
+        finding = reference(group) or group[0]
+        setting = finding.setting
+        name = setting.place if setting.finished else setting.dataset_name
+        listed = most_exposed(results, finding, findings.fpr) if name not in seen else None
+        if listed is None or not listed[1]:
+            continue
+        seen.add(name)
+        leak, exposed = listed
+        maps, bars = (any(getattr(one, shown) for one in exposed) for shown in ("maps", "bars"))
+        units = "persons" if finding.by_person else "records"
+        yield {
+            "name": name,
+            "text": exposed_sentences(finding, leak, len(exposed), maps, bars),
+            "records": [vars(one) | {"sentences": _sentences(one, findings.fpr, units)} for one in exposed],
+        }
+
+
+def _sentences(one: Exposed, fpr: float | None, units: str) -> str:
+    """Say how often a record, or a person, is recognised, correctly and wrongly."""
+    share = f"{math.floor(one.percentile * 1000) / 10:.1f}\u00a0%"
+    if one.inside + one.outside == 1:  # a finished model, which was trained on it
+        revealed = (
+            "" if fpr is None else f", and {'is' if one.recognised else 'is not'} revealed at an FPR of {rate(fpr)}"
+        )
+        return f"It scores above {share} of all records{revealed}."
+    above = f"When trained on, it scores above {share} of all {units} on average."
+    if fpr is None:
+        return above
+    it = "it" if units == "records" else "them"
+    members = (
+        f"{one.recognised} of the {count(one.inside, 'model')} trained on {it} reveal {it} at an FPR of {rate(fpr)}"
+    )
+    return f"{members}; {one.false_alarms} of the {one.outside} others name {it} wrongly. {above}"
+
+
 def most_exposed(results: Results, finding: Finding, fpr: float | None) -> tuple[Leak, list[Exposed]] | None:
-    """List the records whose score under the setting's strongest attack depends most on their membership; None without attacks."""
+    """List the records, or persons, whose score under the setting's strongest attack depends most on their membership.
+
+    None without attacks.
+    """
     ranked = sorted(finding.strongest.values(), key=lambda leak: -leak.auc.mean())
     if not ranked or not results.spec.exposed:
         return None
     leak = ranked[0]
-    scored = results.scored(finding.setting, *leak.key)
-    records, scores, member = scored.record, scored.score, scored.member
+    scored = results.scored(finding.setting, *leak.key, finding.aggregate)
+    scores, member, known = scored.score, scored.member, ~np.isnan(scored.score)
     key = (finding.setting, leak.key)
     columns = results.exposures[key] if key in results.exposures else exposure(scores, member)
     called = called_members(scores, member, fpr) if fpr is not None else np.zeros_like(member)
     order = np.argsort(columns["rank"])[: results.spec.exposed]
-    decisive = "gap" if scores.shape[1] > 1 else "percentile"
+    decisive = "gap" if finding.by_person or scores.shape[1] > 1 else "percentile"
     order = order[np.isfinite(columns[decisive][order])]
     exposed = [
         Exposed(
-            record=int(records[i]),
+            record=int(scored.record[i]),
             rank=int(columns["rank"][i]),
             gap=float(columns["gap"][i]),
             percentile=float(columns["percentile"][i]),
             recognised=int((called[i] & member[i]).sum()),
-            inside=int((member[i] & ~np.isnan(scores[i])).sum()),
+            inside=int((member[i] & known[i]).sum()),
             false_alarms=int((called[i] & ~member[i]).sum()),
-            outside=int((~member[i] & ~np.isnan(scores[i])).sum()),
+            outside=int((~member[i] & known[i]).sum()),
         )
         for i in order
     ]
-    membership = {int(records[i]): dict(zip(scored.target.tolist(), member[i].tolist(), strict=True)) for i in order}
-    _illustrate(results, finding, exposed, membership)
+    if finding.by_person:
+        assert scored.person is not None  # tables of persons' scores have their ids
+        _list_records(results, finding, leak, exposed, scored.person[order])
+    else:
+        membership = {
+            one.record: dict(zip(scored.target.tolist(), member[i].tolist(), strict=True))
+            for one, i in zip(exposed, order, strict=True)
+        }
+        _illustrate(results, finding, exposed, membership)
     return leak, exposed
+
+
+def _list_records(
+    results: Results, finding: Finding, leak: Leak, exposed: Sequence[Exposed], persons: np.ndarray
+) -> None:
+    """Add every person's id, and their records in words, the most revealing first."""
+    scored = results.scored(finding.setting, *leak.key)
+    gaps = exposure(scored.score, scored.member)["gap"]
+    origin, class_of = results.origins(finding.setting.pool), _classes(results, finding)
+    for one, person in zip(exposed, persons, strict=True):
+        places = np.flatnonzero(np.asarray(scored.person == person))
+        places = places[np.argsort(np.where(np.isnan(gaps[places]), np.inf, -gaps[places]), kind="stable")]
+        numbers = [int(scored.record[place]) for place in places[:RECORDS]]
+        listed = ", ".join(f"{origin(number) or number}{class_of(number)}" for number in numbers)
+        more = f" and {len(places) - RECORDS} more" if len(places) > RECORDS else ""
+        one.person, one.theirs = str(person), f"{'Records' if len(places) > 1 else 'Record'} {listed}{more}"
+
+
+def _classes(results: Results, finding: Finding) -> Callable[[int], str]:
+    """Return a function that names the class of a record, if the audit has its pool."""
+    metadata = results.pool_metadata(finding.setting.pool)
+    if metadata is None:
+        return lambda number: ""
+    path = results.root / "pools" / finding.setting.pool / "records.parquet"
+    labels = read_table(path, "records", ["label"])["label"].to_numpy()
+    return lambda number: f" (class {class_name(metadata, int(labels[number]))})"
 
 
 def called_members(scores: np.ndarray, member: np.ndarray, fpr: float) -> np.ndarray:
@@ -116,7 +193,7 @@ def _illustrate(
     stored = np.load(pool / "records.npy", mmap_mode="r")
     numbers = [one.record for one in exposed]
     records = np.stack([stored[number] for number in numbers])
-    origin = origins(results, setting.dataset)
+    origin = results.origins(setting.dataset)
     for one, record in zip(exposed, records, strict=True):
         one.origin = origin(one.record)
         one.label = class_name(metadata, int(labels[one.record]))
@@ -160,6 +237,7 @@ def in_original_units(record: np.ndarray, metadata: Mapping[str, Any]) -> np.nda
 
 
 def class_name(metadata: Mapping[str, Any], label: int) -> str:
+    """Return the name of a class, or its number if the pool has no names."""
     classes = metadata.get("classes") or []
     return str(classes[label]) if label < len(classes) else str(label)
 

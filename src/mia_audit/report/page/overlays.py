@@ -11,7 +11,7 @@ import polars as pl
 from mia_audit.report.data.explanation_metrics import Interpretation
 from mia_audit.report.data.findings import Finding
 from mia_audit.report.figures.pictures import blend, data_uri, record_picture
-from mia_audit.report.text.formatting import capital, protection
+from mia_audit.report.text.formatting import titled
 
 if TYPE_CHECKING:
     from jaxtyping import Float, UInt8
@@ -33,7 +33,7 @@ def overlaid(results: Results, group: Sequence[Finding], interpretation: Interpr
     return [
         {
             "explainer": one.label,
-            "settings": [capital(protection(finding.setting)) for finding in group],
+            "settings": [titled(finding.setting) for finding in group],
             "rows": [
                 {
                     "record": record,
@@ -52,8 +52,7 @@ def overlaid(results: Results, group: Sequence[Finding], interpretation: Interpr
 def _cell(
     rows: pl.DataFrame, finding: Finding, record: int, stored: UInt8[np.ndarray, "C H W"], metadata: Mapping[str, Any]
 ) -> dict[str, str]:
-    setting = finding.setting
-    row = rows.filter(mechanism=setting.mechanism, epsilon=setting.named, record=record).row(0, named=True)
+    row = rows.filter(**finding.setting.within_group, record=record).row(0, named=True)
     values = np.reshape(row["map"], (row["height"], row["width"]))
     return {"picture": data_uri(overlay(stored, values)), "class": str(metadata["classes"][row["class"]])}
 

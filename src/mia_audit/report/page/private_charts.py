@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mia_audit.report.data.findings import Estimate, estimate
 from mia_audit.report.data.series import BASELINE, MARKERS, PALETTE, Series
-from mia_audit.report.figures.private_attacks import ATTACKS, attacked, trained_as
+from mia_audit.report.figures.private_attacks import ATTACKS, attacked, auc_of, trained_as
 from mia_audit.report.figures.private_studies import (
     DENSITIES,
     POINTS,
     PROTOCOLS,
+    SPENDING,
     histograms,
     of_experiment,
     of_protocol,
     spending_curve,
 )
-from mia_audit.report.page.charts import Chart, by_setting, choice, colour, finish, guessing, short
+from mia_audit.report.page.charts import Chart, by_setting, choice, colour, ends, finish, guessing, short
 
 if TYPE_CHECKING:
     from mia_audit.report.data.private import Rows, Studied
@@ -34,10 +35,12 @@ LOSS = (
     "How much worse an explanation fits than the best one, over its own ε: means over queries, with exactly calibrated noise"
     " and with the published noise. Grey: an empty explanation."
 )
-SPENDING = "ε of all explanations so far, over the number of queries answered, by protocol."
+SPENT = "ε of all explanations so far, over the number of queries answered, by protocol."
 LOSSES = "Distribution of losses over queries, by protocol, on a logarithmic axis."
 STEPS = "How many noisy steps a query takes; a reused answer takes none."
-QUERIES = "ε spent by the adaptive protocol on random queries, in the densest cluster, and as far apart as possible."
+QUERIES = (
+    "ε spent by the adaptive protocol on queries that are random, in the densest cluster, or as far apart as possible."
+)
 LEAKAGE = (
     "AUC of attacks on explanations that are fitted to the model's own training records, with intervals: private ones by the ε of each,"
     " the same fit without noise, gradients, and the model's outputs. Dashed: guessing."
@@ -47,32 +50,16 @@ LEAKAGE = (
 def study_charts(boxes: Sequence[Studied]) -> Iterator[Chart]:
     """Yield the charts of one study."""
     yield "loss", "Loss over ε", LOSS, _loss_chart(boxes)
-    adapting = [Series(label, shade, ()) for name, (label, shade) in PROTOCOLS.items() if name != "non-interactive"]
-    spending = [
-        row
-        for one in boxes
-        for name, (label, _) in PROTOCOLS.items()
-        if name != "non-interactive"
-        for row in _spent(one, of_protocol(name), label)
-    ]
+    drawn = {name: Series(label, shade, ()) for name, (label, shade) in PROTOCOLS.items()}
+    rows = [row for one in boxes for name in SPENDING for row in _spent(one, of_protocol(name), drawn[name].name)]
     axes = {"x": "Queries answered", "y": "ε spent"}
-    yield (
-        "spending",
-        "ε spent over queries",
-        SPENDING,
-        _line_chart(spending, adapting, axes, [one.label for one in boxes]),
-    )
-    everyone = [Series(label, shade, ()) for label, shade in PROTOCOLS.values()]
-    yield "losses", "Histogram of losses", LOSSES, _histogram(boxes, everyone, "excess_loss", "Approximation loss")
-    yield "steps", "Histogram of steps", STEPS, _histogram(boxes, adapting[1:], "steps", "Noisy steps of a query")
+    yield "spending", "ε spent over queries", SPENT, _line_chart(rows, [drawn[name] for name in SPENDING], axes)
+    adaptive = {name: drawn[name] for name in ("adaptive", "enhanced")}
+    yield "losses", "Histogram of losses", LOSSES, _histogram(boxes, drawn, "excess_loss", "Approximation loss")
+    yield "steps", "Histogram of steps", STEPS, _histogram(boxes, adaptive, "steps", "Noisy steps of a query")
     places = [Series(f"{name} queries", shade, ()) for name, shade in DENSITIES.items()]
     rows = [row for one in boxes for name in DENSITIES for row in _spent(one, of_experiment(name), f"{name} queries")]
-    yield (
-        "queries",
-        "ε spent by where queries lie",
-        QUERIES,
-        _line_chart(rows, places, axes, [one.label for one in boxes]),
-    )
+    yield "queries", "ε spent by location of queries", QUERIES, _line_chart(rows, places, axes)
 
 
 def attacks_chart(results: Results, dataset: str) -> Iterator[Chart]:
@@ -81,7 +68,7 @@ def attacks_chart(results: Results, dataset: str) -> Iterator[Chart]:
     if not trainings:
         return
     rows = [
-        {"panel": title, "setting": name, "series": trained_as(setting), **_interval(row)}
+        {"panel": title, "setting": name, "series": trained_as(setting), **ends(auc_of(row))}
         for attack, title in ATTACKS.items()
         for setting, by_name in trainings.items()
         for name, row in by_name[attack].items()
@@ -94,11 +81,6 @@ def attacks_chart(results: Results, dataset: str) -> Iterator[Chart]:
     yield "leakage", "Attacks on private explanations", LEAKAGE, finish(chart, described, HEIGHT)
 
 
-def _interval(row: Mapping[str, Any]) -> dict[str, float | None]:
-    values = {part: row[f"auc_{part}"] for part in ("mean", "low", "high")}
-    return {part: None if value is None else short(value) for part, value in values.items()}
-
-
 def _loss_chart(boxes: Sequence[Studied]) -> dict[str, Any]:
     rows = []
     for one in boxes:
@@ -109,8 +91,7 @@ def _loss_chart(boxes: Sequence[Studied]) -> dict[str, Any]:
             if not published:
                 rows.append({"panel": one.label, "series": NONE.name, "x": epsilon, **_y(zero, logarithmic=True)})
     axes = {"x": "ε of one explanation", "y": "Approximation loss"}
-    names = [one.label for one in boxes]
-    return _line_chart(rows, (EXACT, PUBLISHED, NONE), axes, names, logarithmic=("x", "y"), points=True)
+    return _line_chart(rows, (EXACT, PUBLISHED, NONE), axes, logarithmic=("x", "y"), points=True)
 
 
 def _y(value: Estimate, logarithmic: bool = False) -> dict[str, float]:
@@ -125,27 +106,23 @@ def _spent(one: Studied, selected: Rows, name: str) -> Iterator[dict[str, Any]]:
         yield {"panel": one.label, "series": name, "x": place, **_y(spent)}
 
 
-def _histogram(boxes: Sequence[Studied], drawn: Sequence[Series], column: str, title: str) -> dict[str, Any]:
+def _histogram(boxes: Sequence[Studied], drawn: Mapping[str, Series], column: str, title: str) -> dict[str, Any]:
     """Draw shares of queries by protocol, as steps; losses on a logarithmic axis."""
-    logarithmic = column == "excess_loss"
-    protocols = {name: label for name, (label, _) in PROTOCOLS.items() if any(one.name == label for one in drawn)}
     rows = []
     for one in boxes:
-        edges, shares = histograms(one, column, protocols)
+        edges, shares = histograms(one, column, drawn)
         for name, heights in shares.items():
             none = estimate([0.0] * len(one.repetitions), one.confidence)
             for place, height in zip(edges, [*heights, none], strict=True):
-                rows.append({"panel": one.label, "series": protocols[name], "x": short(place), **_y(height)})
-    axes = {"x": title, "y": "Share of queries"}
-    names = [one.label for one in boxes]
-    return _line_chart(rows, drawn, axes, names, logarithmic=("x",) if logarithmic else (), interpolate="step-after")
+                rows.append({"panel": one.label, "series": drawn[name].name, "x": short(place), **_y(height)})
+    axes, logarithmic = {"x": title, "y": "Share of queries"}, ("x",) if column == "excess_loss" else ()
+    return _line_chart(rows, list(drawn.values()), axes, logarithmic, interpolate="step-after")
 
 
 def _line_chart(
     rows: list[dict[str, Any]],
     drawn: Sequence[Series],
     axes: Mapping[str, str],
-    panels: Sequence[str],
     logarithmic: Sequence[str] = (),
     points: bool = False,
     interpolate: Literal["linear", "step-after"] = "linear",
@@ -170,9 +147,9 @@ def _line_chart(
     if any("low" in row for row in rows):
         described += " Bands: intervals over repetitions."
         band = base.mark_area(interpolate=interpolate, opacity=0.2)
-        ends = {"y": encoded(alt.Y, "y", "low"), "y2": alt.Y2("high:Q")}
-        line = band.encode(encoded(alt.X, "x"), **ends, color=colour(drawn, lines=True)) + line
-    return finish(_chosen(line, list(panels)), described, HEIGHT)
+        limits = {"y": encoded(alt.Y, "y", "low"), "y2": alt.Y2("high:Q")}
+        line = band.encode(encoded(alt.X, "x"), **limits, color=colour(drawn, lines=True)) + line
+    return finish(_chosen(line, list(dict.fromkeys(row["panel"] for row in rows))), described, HEIGHT)
 
 
 def _chosen(chart: Any, panels: list[str]) -> Any:

@@ -12,15 +12,7 @@ from mia_audit.report.data.private import Rows, Studied
 from mia_audit.report.figures.private_models import correlation
 from mia_audit.report.figures.private_protocols import in_parts
 from mia_audit.report.figures.private_studies import PROTOCOLS, of_experiment, of_protocol
-from mia_audit.report.text.formatting import (
-    at_most,
-    capital,
-    count,
-    fixed,
-    joined,
-    significant,
-    with_interval,
-)
+from mia_audit.report.text.formatting import at_most, capital, count, fixed, joined, significant, with_interval
 
 
 def epsilon(spent: Estimate) -> str:
@@ -95,7 +87,8 @@ def _history(one: Studied) -> str:
     verdict = ("better than" if gap.mean < 0 else "worse than") if known else "not distinguishable from"
     return (
         f"{capital(one.label)}: {count(len(rows(one.repetitions[0])), 'further query', 'further queries')} answered from past"
-        f" explanations alone cost nothing and miss {with_interval(loss)} on average, {verdict} no explanation ({with_interval(zero)})."
+        f" explanations alone cost nothing and miss the best fit by {with_interval(loss)} on average, {verdict} no explanation"
+        f" ({with_interval(zero)})."
     )
 
 

@@ -12,23 +12,23 @@ import numpy as np
 from mia_audit.report.data.findings import Estimate, estimate
 from mia_audit.report.data.private import Studied
 from mia_audit.report.figures.pictures import png_uri
-from mia_audit.report.figures.private_attacks import ATTACKS, attacked
+from mia_audit.report.figures.private_attacks import ATTACKS, attacked, auc_of
 from mia_audit.report.figures.private_studies import PROTOCOLS, draw_pictures, of_protocol
 from mia_audit.report.figures.style import paper_style
 from mia_audit.report.page.private_charts import attacks_chart, study_charts
 from mia_audit.report.page.private_items import change, epsilon, findings_of, misclassification, saved
+from mia_audit.report.tables.columns import estimate_cell
 from mia_audit.report.tables.layout import Cell, Column, Layout, text
 from mia_audit.report.tables.private import private_published
 from mia_audit.report.text.formatting import (
     at_most,
-    capital,
     count,
     fixed,
     joined,
     power,
-    protection,
     significant,
     significant_interval,
+    titled,
     with_interval,
 )
 from mia_audit.report.text.statements import explained_adjacency
@@ -208,7 +208,7 @@ def _training(boxes: Sequence[Studied], results: Results) -> Layout | None:
 
 def _spread(one: Studied, column: str) -> Cell:
     """Return a mean over queries, its interval over repetitions, and the range of nine queries in ten."""
-    answers = one.answers.filter(experiment="protocols", protocol="non-adaptive")
+    answers = one.from_scratch
     if answers[column].null_count():
         return Cell("–")
     low, high = np.quantile(answers[column].to_numpy(), SPREAD)
@@ -222,20 +222,14 @@ def _attacks(results: Results, dataset: str) -> Layout | None:
     rows: list[list[Cell | str]] = []
     for attack, title in ATTACKS.items():
         for name in dict.fromkeys(name for by_name in trainings.values() for name in by_name[attack]):
-            rows.append([title, name, *(_auc(by_name[attack].get(name)) for by_name in trainings.values())])
+            known = [by_name[attack].get(name) for by_name in trainings.values()]
+            rows.append([title, name, *(estimate_cell(auc_of(row) if row else None) for row in known)])
     caption = (
         f"AUC with {results.spec.confidence * 100:g}\u00a0% intervals, by attack and by what it reads. ε is that of one explanation; "
         "“no noise” is the same fit without privacy."
     )
-    heads = [Column(capital(protection(setting))) for setting in trainings]
+    heads = [Column(titled(setting)) for setting in trainings]
     return Layout([*text("Attack", "Reads"), *heads], rows, caption) if trainings else None
-
-
-def _auc(row: dict[str, Any] | None) -> Cell:
-    if row is None:
-        return Cell("–")
-    known = row["auc_low"] is not None
-    return Cell(fixed(row["auc_mean"]), (f"{fixed(row['auc_low'])} to {fixed(row['auc_high'])}",) if known else ())
 
 
 def _published(published: pl.DataFrame, dataset: str) -> Layout:

@@ -1,12 +1,11 @@
 """report.html, with the answer first."""
 
 from collections.abc import Iterator, Mapping
-from importlib.resources import files
 from typing import Any
 
-from mia_audit.report.data.diverged import gap_sentences
 from mia_audit.report.data.explanation_metrics import Interpretation, interpretations
-from mia_audit.report.data.findings import Finding, Findings, Leak, reference
+from mia_audit.report.data.findings import Finding, Findings
+from mia_audit.report.data.groups import groups_of, strongest_only
 from mia_audit.report.data.handed_on import base_names
 from mia_audit.report.data.provenance import guarantee
 from mia_audit.report.data.results import Results
@@ -15,28 +14,21 @@ from mia_audit.report.gate.output import layout as judged_layout
 from mia_audit.report.gate.verdicts import Judged
 from mia_audit.report.page.charts import group_charts
 from mia_audit.report.page.explanations import section
-from mia_audit.report.page.exposed import most_exposed
-from mia_audit.report.page.exposed_persons import most_exposed_persons
-from mia_audit.report.page.groups import bearers
-from mia_audit.report.page.policy import policy
+from mia_audit.report.page.exposed import exposed_section
 from mia_audit.report.page.tables import answer_table, attacks_layout, null_layout
+from mia_audit.report.page.template import page_template, policy, style
 from mia_audit.report.page.vega import DRAW, bundle
-from mia_audit.report.tables.as_published import published_layout
-from mia_audit.report.tables.columns import estimate_cell
-from mia_audit.report.tables.ladder import ladder_layout
+from mia_audit.report.tables.catalogue import tables
+from mia_audit.report.tables.columns import auc_cell
+from mia_audit.report.tables.groups import groups_layout
 from mia_audit.report.tables.layout import Cell, Column, Layout, text
-from mia_audit.report.tables.models import models_layout
+from mia_audit.report.tables.models import ladder_layout
 from mia_audit.report.tables.persons import persons_layout
 from mia_audit.report.tables.settings import present_channels, settings_layout
 from mia_audit.report.text.answer import TITLES, answer
 from mia_audit.report.text.cautions import cautions, floors, readings
-from mia_audit.report.text.formatting import (
-    capital,
-    count,
-    joined,
-    rate,
-    unbroken,
-)
+from mia_audit.report.text.formatting import capital, count, joined, rate, unbroken, upper_first
+from mia_audit.report.text.groups import risk_sentences, small_sentence
 from mia_audit.report.text.intrinsic import KINDS, compared, intrinsic_sentences
 from mia_audit.report.text.scaling_release import bounds_sentence, release_sentence
 from mia_audit.report.text.statements import (
@@ -44,8 +36,7 @@ from mia_audit.report.text.statements import (
     adjacent,
     corrections,
     design_of,
-    exposed_sentences,
-    exposure_sentences,
+    gap_sentence,
     guarantee_sentence,
     no_guarantee_sentence,
     null_ceiling,
@@ -57,68 +48,74 @@ from mia_audit.report.text.statements import (
 )
 from mia_audit.sanitise import html, html_json
 
+CONTENTS = {
+    "answer": ("Answer", ""),
+    "words": ("Glossary", ""),
+    "curves": ("Curves", "groups"),
+    "settings": ("Settings", "groups"),
+    "persons": ("Persons", "by_person"),
+    "groups": ("Who bears the risk", "grouped"),
+    "intrinsic": ("Intrinsic explanations", "intrinsic"),
+    "explanations": ("Explanations", "explained"),
+    "private": ("Private explanations", "private_studies"),
+    "records": ("Most exposed", "exposed"),
+    "models": ("How many models", "models"),
+    "ladder": ("Ladder", "ladder"),
+    "published": ("As published", "published"),
+    "null": ("Null control", "null"),
+    "policy": ("Policy", "judged"),
+    "attacks": ("All attacks", "groups"),
+    "limits": ("Limits", ""),
+    "provenance": ("Provenance", ""),
+}
+"""The sections of the page, each with its name in the table of contents and the part of the template's input that it shows."""
+
 
 def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> str:
     """Return the page of an audit; `sources` is the content of provenance.json."""
-    import jinja2
+    from markupsafe import Markup
 
-    loader = jinja2.PackageLoader("mia_audit.report.page", "templates")
-    options: dict[str, Any] = {
-        "trim_blocks": True,
-        "lstrip_blocks": True,
-        "undefined": jinja2.StrictUndefined,
-        "finalize": _shown,
-    }
-    template = jinja2.Environment(loader=loader, autoescape=True, **options).get_template("report.html.j2")
-    script = bundle().replace("</script", "<\\/script")
-    style = files("mia_audit.report.page").joinpath("templates", "report.css").read_text(encoding="utf-8")
-    specifications: dict[str, dict[str, Any]] = {}
+    spec = results.spec
+    script, css = bundle().replace("</script", "<\\/script"), style()
+    charts: dict[str, dict[str, Any]] = {}
     interpreted = interpretations(results)
     groups = [
-        _group(results, findings, group, interpreted.get(place), index, specifications)
+        _group(results, findings, group, interpreted.get(place), index, charts)
         for index, (place, group) in enumerate(findings.groups().items())
     ]
-    private_studies = _private_studies(results, findings, specifications) if results.spec.studies else []
-    exposed = list(_exposed(results, findings))
-    by_person = [
-        {"name": group[0].setting.place, "table": persons_layout(group, findings.fpr)}
-        for group in findings.groups().values()
-        if group[0].by_person
-    ]
-    grouped = list(bearers(results, findings))
-    intrinsic = _intrinsic(findings, results.spec.confidence) if results.spec.intrinsic else []
-    spec = results.spec
     level = f"{spec.confidence * 100:g}\u00a0%"
-    null = null_layout(findings, level)
-    models = models_layout(results, findings)
-    ladder = ladder_layout(results)
-    published = published_layout(results, findings) if spec.as_published else None
     private = [finding for finding in findings.settings if finding.setting.private]
-    gaps, unstable = gap_sentences(spec.gaps), unrepeatable_sentences(results)
-    facts = (*corrections(results), *readings(results), *floors(results), gaps, *unstable)
-    opening = (scope(results, findings), *facts)
-    judged = _judged(results, findings) if spec.policy else []
-    return template.render(
+    null = null_layout(findings, level)
+    judged = _judged(results, findings)
+    digests = DIGESTS if spec.policy and spec.policy.get("digests") else ""
+    shown: dict[str, Any] = {
+        "groups": groups,
+        "settings": settings_layout(results, findings, page=True) if groups else None,
+        "by_person": [
+            {"name": group[0].setting.place, "table": persons_layout(group, findings.fpr)}
+            for group in findings.groups().values()
+            if group[0].by_person
+        ],
+        "grouped": list(_grouped(results, findings)),
+        "intrinsic": _intrinsic(findings) if spec.intrinsic else [],
+        "explained": section(results, findings, interpreted),
+        "private_studies": _private_studies(results, findings, charts) if spec.studies else [],
+        "exposed": list(exposed_section(results, findings)),
+        "models": tables["models"].printed(results, findings),
+        "ladder": ladder_layout(results),
+        "published": tables["as_published"].printed(results, findings) if spec.as_published else None,
+        "null": null,
+        "null_text": f"{null_sentence(findings.settings)} {null_ceiling(findings)}" if null else "",
+        "judged": judged_layout(judged) if judged else None,
+        "judged_text": f"{conclusion(judged)} {digests}" if judged else "",
+    }
+    return page_template("mia_audit.report.page", "report.html.j2", _shown).render(
+        **shown,
         title=spec.title or spec.audit,
         version=sources["versions"].get("mia-audit", ""),
-        scope=" ".join(filter(None, opening)),
+        scope=" ".join(filter(None, _opening(results, findings))),
         cautions=cautions(results, findings),
-        contents=_contents(
-            {
-                **dict.fromkeys(("curves", "settings", "attacks"), bool(groups)),
-                "persons": bool(by_person),
-                "groups": bool(grouped),
-                "intrinsic": bool(intrinsic),
-                "explanations": bool(interpreted),
-                "private": bool(private_studies),
-                "records": bool(exposed),
-                "models": bool(models),
-                "ladder": bool(ladder),
-                "published": bool(published),
-                "null": bool(null),
-                "policy": bool(judged),
-            }
-        ),
+        contents=[(anchor, name) for anchor, (name, part) in CONTENTS.items() if not part or shown[part]],
         level=level,
         fpr=rate(findings.fpr) if findings.fpr is not None else "",
         channels={channel for finding in findings.settings for channel in finding.strongest},
@@ -126,34 +123,25 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         trained_with_noise=any(finding.setting.trained for finding in private),
         adjacent=adjacent(findings),
         sampling=joined(sorted({sampling_name(known) for one in private if "sampling" in (known := guarantee(one))})),
-        groups=groups,
-        settings=settings_layout(results, findings, page=True) if groups else None,
-        by_person=by_person,
-        grouped=grouped,
         exposed_units=_units(findings),
         released=bool(results.releases),
-        intrinsic=intrinsic,
-        private_studies=private_studies,
-        explained=section(results, findings, interpreted, spec.confidence),
-        exposed=exposed,
-        models=models,
-        ladder=ladder,
-        published=published,
-        null=null,
-        null_text=f"{null_sentence(findings.settings)} {null_ceiling(findings)}" if null else "",
-        judged=judged_layout(judged) if judged else None,
-        judged_text=f"{conclusion(judged)} {DIGESTS if spec.policy and spec.policy.get('digests') else ''}"
-        if judged
-        else "",
         metadata=list(_metadata(results, findings, sources)),
         hashes=[*_given(sources["given_sha256"]), *sources["inputs_sha256"].items()],
         config=_yaml(base_names(spec.config)),
-        charts=_safe(html_json(specifications)),
-        policy=policy([script, DRAW], [style]),
-        style=_safe(style),
-        bundle=_safe(script),
-        draw=_safe(DRAW),
+        charts=Markup(html_json(charts)),
+        policy=policy([script, DRAW], [css]),
+        style=Markup(css),
+        bundle=Markup(script),
+        draw=Markup(DRAW),
     )
+
+
+def _opening(results: Results, findings: Findings) -> Iterator[str]:
+    """Yield the sentences below the title: what was audited, and what a reader has to know about it."""
+    yield scope(results, findings)
+    yield from (*corrections(results), *readings(results), *floors(results))
+    yield from map(gap_sentence, results.spec.gaps)
+    yield from unrepeatable_sentences(results)
 
 
 def _shown(value: Any) -> Any:
@@ -167,12 +155,10 @@ def _units(findings: Findings) -> str:
     return joined(list(units))
 
 
-def _private_studies(
-    results: Results, findings: Findings, specifications: dict[str, dict[str, Any]]
-) -> list[dict[str, Any]]:
+def _private_studies(results: Results, findings: Findings, charts: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     from mia_audit.report.page.private_section import private_section  # and the privacy accounting with it
 
-    return private_section(results, findings, specifications)
+    return private_section(results, findings, charts)
 
 
 DIGESTS = "This page is one of the files and cannot check digests itself: mia-audit gate checks them when the audit has ended."
@@ -182,37 +168,7 @@ def _judged(results: Results, findings: Findings) -> list[Judged]:
     from mia_audit.report.gate.judge import judge
     from mia_audit.report.gate.policy import Policy
 
-    return judge(results, Policy.model_validate(results.spec.policy), findings)
-
-
-def _safe(text: str) -> Any:
-    from markupsafe import Markup
-
-    return Markup(text)
-
-
-def _contents(shown: Mapping[str, bool]) -> list[tuple[str, str]]:
-    entries = {
-        "answer": "Answer",
-        "words": "Words",
-        "curves": "Curves",
-        "settings": "Settings",
-        "persons": "Persons",
-        "groups": "Who bears the risk",
-        "intrinsic": "Intrinsic explanations",
-        "explanations": "Explanations",
-        "private": "Private explanations",
-        "records": "Most exposed",
-        "models": "How many models",
-        "ladder": "Ladder",
-        "published": "As published",
-        "null": "Null control",
-        "policy": "Policy",
-        "attacks": "All attacks",
-        "limits": "Limits",
-        "provenance": "Provenance",
-    }
-    return [(anchor, name) for anchor, name in entries.items() if shown.get(anchor, True)]
+    return judge(results, Policy.model_validate(results.spec.policy), findings) if results.spec.policy else []
 
 
 def _group(
@@ -221,16 +177,16 @@ def _group(
     group: list[Finding],
     interpretation: Interpretation | None,
     index: int,
-    specifications: dict[str, dict[str, Any]],
+    charts: dict[str, dict[str, Any]],
 ) -> dict[str, Any]:
-    """Return the part of one data set and architecture, and add its charts to `specifications` by id."""
+    """Return the part of one data set and architecture, and add its charts to `charts` by id."""
     figures = []
     for name, label, caption, chart in group_charts(results, findings, group, interpretation):
-        specifications[f"chart-{index}-{name}"] = chart
+        charts[f"chart-{index}-{name}"] = chart
         figures.append({"id": f"chart-{index}-{name}", "label": label, "caption": caption})
     return {
         "name": group[0].setting.place,
-        "answer": answer(group, findings, results.spec.confidence),
+        "answer": answer(group, findings),
         "whose": WHOSE[group[0].setting.explained is not None, group[0].by_person],
         "channels": [TITLES[channel] for channel in present_channels(group)],
         "trained": any(finding.test_accuracy for finding in group),
@@ -250,42 +206,20 @@ WHOSE = {
 """The units that an attack recognises, by whether explanation sets are attacked, and whether the unit is the person."""
 
 
-def _exposed(results: Results, findings: Findings) -> Iterator[dict[str, Any]]:
-    """Yield the most exposed records of every data set's reference setting, and of every finished model."""
-    seen: set[str] = set()
-    for group in findings.groups().values():
-        finding = reference(group) or group[0]
-        setting = finding.setting
-        name = setting.place if setting.finished else setting.dataset_name
-        most = most_exposed_persons if finding.by_person else most_exposed
-        listed = most(results, finding, findings.fpr) if name not in seen else None
-        if listed is None or not listed[1]:
-            continue
-        seen.add(name)
-        leak, records = listed
-        maps, bars = (any(getattr(one, name) for one in records) for name in ("maps", "bars"))
+def _grouped(results: Results, findings: Findings) -> Iterator[dict[str, Any]]:
+    """Yield the risk of every group of records, for each data set and architecture with results by group."""
+    grouped = strongest_only(groups_of(results, findings))
+    for place in dict.fromkeys(one.finding.setting.group for one in grouped):
+        alike = [one for one in grouped if one.finding.setting.group == place]
         yield {
-            "name": name,
-            "text": exposed_sentences(finding, leak, len(records), maps, bars),
-            "records": [
-                vars(one)
-                | {
-                    "sentences": exposure_sentences(
-                        one.recognised,
-                        one.inside,
-                        one.false_alarms,
-                        one.outside,
-                        one.percentile,
-                        findings.fpr,
-                        "persons" if finding.by_person else "records",
-                    )
-                }
-                for one in records
-            ],
+            "name": ", ".join(place),
+            "sentences": [risk_sentences(one, findings.confidence) for one in alike],
+            "small": small_sentence(alike),
+            "table": groups_layout(alike, findings.confidence),
         }
 
 
-def _intrinsic(findings: Findings, confidence: float) -> list[dict[str, Any]]:
+def _intrinsic(findings: Findings) -> list[dict[str, Any]]:
     """Return the comparison of intrinsic with post-hoc explanations for every data set: a table, and sentences by protection."""
     return [
         {
@@ -301,21 +235,17 @@ def _intrinsic(findings: Findings, confidence: float) -> list[dict[str, Any]]:
                     [
                         f"{source.architecture}: {source.label}",
                         KINDS[source.kind],
-                        *(_leak_cell(source.leaks.get(name)) for name in comparison.protections),
+                        *(auc_cell(source.leaks.get(name)) for name in comparison.protections),
                     ]
                     for source in comparison.sources
                 ],
-                f"AUC of the strongest attack on every explainer, means over models with {confidence * 100:g}\u00a0% intervals: all "
+                f"AUC of the strongest attack on every explainer, means over models with {findings.confidence * 100:g}\u00a0% intervals: all "
                 "explain the same records, and target k has the same training set everywhere. The same as a figure: "
                 f"figures/intrinsic_{dataset}.",
             ),
         }
         for dataset, comparison in compared(findings).items()
     ]
-
-
-def _leak_cell(leak: Leak | None) -> Cell:
-    return estimate_cell(leak.auc_estimate if leak else None)
 
 
 def _metadata(results: Results, findings: Findings, sources: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -336,10 +266,7 @@ def _metadata(results: Results, findings: Findings, sources: Mapping[str, Any]) 
     design, share = design_of(results)
     if design and findings.settings:
         drawn = DESIGNS.get(design, design).format(share=share)
-        yield (
-            "Membership",
-            f"{drawn[:1].upper()}{drawn[1:]} (design {design}); one draw, shared by all settings of a data set",
-        )
+        yield ("Membership", f"{upper_first(drawn)} (design {design}); one draw, shared by all settings of a data set")
     if said := randomness_sentence(results.spec.explainers.get("randomness")):
         yield "Random draws of explainers", said
     private = [finding for finding in findings.settings if finding.setting.private]

@@ -7,19 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from mia_audit.report.data.findings import Finding, Findings, Leak, reference
+from mia_audit.report.tables.columns import estimate_cell
 from mia_audit.report.tables.layout import Cell, Column, Layout, text
 from mia_audit.report.tables.settings import present_channels, setting_name
 from mia_audit.report.text.answer import TITLES
-from mia_audit.report.text.formatting import (
-    capital,
-    fixed,
-    interval,
-    percent,
-    percent_interval,
-    plus_minus,
-    protection,
-    significant,
-)
+from mia_audit.report.text.formatting import fixed, interval, percent, percent_interval, plus_minus, significant, titled
 from mia_audit.signals.name import read_signal
 
 
@@ -39,7 +31,7 @@ def _bounds(group: Sequence[Finding]) -> tuple[float, float]:
 def _row(finding: Finding, present: Sequence[str], bounds: tuple[float, float]) -> dict[str, Any]:
     accuracy = finding.test_accuracy
     return {
-        "name": capital(protection(finding.setting)),
+        "name": titled(finding.setting),
         "cells": [_cell(channel, finding.strongest.get(channel), bounds) for channel in present],
         "accuracy": percent(accuracy.mean) if accuracy else "",
         "accuracy_interval": percent_interval(accuracy) if accuracy else "",
@@ -70,7 +62,7 @@ def attacks_layout(group: Sequence[Finding]) -> Layout:
     columns = [
         *text("Attack"),
         Column("Signal", number=False, wide=True),
-        *(Column(capital(protection(one.setting))) for one in group),
+        *(Column(titled(one.setting)) for one in group),
     ]
     caption = (
         "Mean AUC ± standard deviation over targets, for the headline's likelihood; all likelihoods and false-positive rates are "
@@ -86,8 +78,8 @@ def null_layout(findings: Findings, level: str) -> Layout | None:
             setting_name(finding, findings),
             TITLES[channel].lower(),
             f"{leak.attack} on {read_signal(leak.signal).label}",
-            Cell(fixed(leak.auc_estimate.mean), (interval(leak.auc_estimate),)),
-            Cell(fixed(null.mean), (interval(null),)),
+            estimate_cell(leak.auc_estimate),
+            estimate_cell(null),
             f"no, by {significant(max(null.low - 0.5, 0.5 - null.high), 1)}" if null.excludes(0.5) else "yes",
         ]
         for finding in findings.settings
@@ -96,7 +88,7 @@ def null_layout(findings: Findings, level: str) -> Layout | None:
         for leak in [finding.strongest[channel]]
     ]
     columns = [
-        *text("Setting", "Read"),
+        *text("Setting", "What is attacked"),
         Column("Attack", number=False, wide=True),
         Column("True membership"),
         Column("Null control"),

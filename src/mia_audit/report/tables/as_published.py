@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from mia_audit.attacks.catalogue import AUTHORS, attacks
 from mia_audit.report.tables.catalogue import frame_of, table
-from mia_audit.report.tables.columns import ATTACK_COLUMNS, SETTING, identity, printed, setting_columns, spread_column
+from mia_audit.report.tables.columns import (
+    ATTACK,
+    ATTACK_COLUMNS,
+    SETTING,
+    identity,
+    printed,
+    setting_columns,
+    spread_column,
+)
 from mia_audit.report.tables.layout import Layout, laid_out
 
 if TYPE_CHECKING:
@@ -35,12 +43,7 @@ def _layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout
         spread_column("TPR at 0.1 %", "tpr_at_fpr_0.001", "not resolvable"),
         spread_column("TPR at 1 %", "tpr_at_fpr_0.01", "not resolvable"),
     ]
-    return Layout(**laid_out(columns, frame.iter_rows(named=True)), caption=CAPTION)
-
-
-def published_layout(results: Results, findings: Findings) -> Layout:
-    """Return the table for the page."""
-    return _layout(results, findings, as_published(results, findings))
+    return laid_out(columns, frame.iter_rows(named=True), CAPTION)
 
 
 @table("as_published", _layout, condition=lambda spec: spec.as_published, long=True)
@@ -49,16 +52,14 @@ def as_published(results: Results, findings: Findings) -> pl.DataFrame:
 
     Attacks with likelihoods use the headline's. `of` is that signal, which some of the attacks read together with others.
     """
-    from mia_audit.evaluation.summary import of_aggregate, summarise
-
     rows: list[dict[str, Any]] = []
-    for setting, metrics in zip(results.spec.settings, results.metrics, strict=True):
-        known = summarise(of_aggregate(metrics, "none"), results.spec.confidence).filter(null_control=False)
+    for setting, summary in zip(results.spec.settings, results.summaries, strict=True):
+        known = summary.filter(null_control=False, aggregate="none")
         headlines = [row for row in known.iter_rows(named=True) if _headline(row, results.spec.likelihood)]
         theirs = [row["signal"] for row in headlines if row["attack"] == AUTHORS]
         for signal in theirs:
             rows += (identity(setting) | {"of": signal} | row for row in _rows(results, setting, signal, headlines))
-    schema = SETTING | dict.fromkeys(("of", "attack", "signal", "likelihood", "read_out"), str) | {"targets": int}
+    schema: dict[str, type] = SETTING | {"of": str} | ATTACK | {"read_out": str, "targets": int}
     schema |= {f"{metric}_{part}": float for metric in METRICS for part in ("mean", "sd")}
     return frame_of(schema, [{name: row.get(name) for name in schema} for row in rows])
 

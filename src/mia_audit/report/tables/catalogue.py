@@ -44,6 +44,11 @@ class TableKind:
         """Return the table's data; null is unknown or, for a TPR, not resolvable."""
         return self.data(results, findings)
 
+    def printed(self, results: Results, findings: Findings) -> Layout | None:
+        """Return the table as it is printed; None without rows."""
+        frame = self(results, findings)
+        return self.layout(results, findings, frame) if self.layout and len(frame) else None
+
     @property
     def formats(self) -> tuple[str, ...]:
         """The suffixes of the table's files."""

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mia_audit.report.tables.layout import Cell, Column
-from mia_audit.report.text.formatting import fixed, spread
+from mia_audit.report.tables.layout import Cell, Column, text
+from mia_audit.report.text.formatting import fixed, interval, percent, percent_interval, spread
 
 if TYPE_CHECKING:
-    from mia_audit.report.data.findings import Estimate
+    from mia_audit.report.data.findings import Estimate, Leak
     from mia_audit.report.data.spec import Setting
 
 SETTING: dict[str, type] = dict.fromkeys(("dataset", "architecture", "mechanism", "epsilon"), str)
+ATTACK: dict[str, type] = dict.fromkeys(("attack", "signal", "likelihood"), str)
+SETTING_COLUMNS = text("Data set", "Architecture", "Mechanism", "ε")
 PARTS = ("mean", "sd", "low", "high")
 
 
@@ -33,29 +36,26 @@ def parts_schema(*names: str) -> dict[str, type]:
     return {f"{name}_{part}": float for name in names for part in PARTS}
 
 
-def printed(title: str, name: str, number: bool = False) -> tuple[Column, Any]:
-    """Print a column as it is; null as a dash."""
-    return Column(title, number=number), lambda row: "–" if row[name] is None else str(row[name])
+def printed(title: str, name: str) -> tuple[Column, Any]:
+    """Print a column of text as it is; null as a dash."""
+    return Column(title, number=False), lambda row: "–" if row[name] is None else str(row[name])
 
 
-def printed_epsilon(epsilon: str) -> str:
-    """Return ε as it is printed."""
-    return "∞" if epsilon == "inf" else epsilon
+def setting_cells(setting: Setting) -> list[Cell | str]:
+    """Return the cells of `SETTING_COLUMNS`, with the setting's labels."""
+    epsilon = "∞" if setting.epsilon == "inf" else setting.reported_epsilon
+    return [setting.dataset_name, setting.architecture_name, setting.label or setting.mechanism_name, epsilon]
 
 
 def setting_columns(settings: Sequence[Setting]) -> list[tuple[Column, Any]]:
     """Print the columns that identify a setting, with its labels."""
-    called = {tuple(identity(one).values()): one for one in settings}
+    cells = {tuple(identity(one).values()): setting_cells(one) for one in settings}
 
-    def name(of: Callable[[Setting], str], column: str) -> Any:
-        return lambda row: of(one) if (one := called.get(tuple(row[name] for name in SETTING))) else str(row[column])
+    def cell(place: int, row: Mapping[str, Any]) -> Cell | str:
+        values = tuple(row[name] for name in SETTING)
+        return cells[values][place] if values in cells else str(values[place])
 
-    return [
-        (Column("Data set", number=False), name(lambda one: one.dataset_name, "dataset")),
-        (Column("Architecture", number=False), name(lambda one: one.architecture_name, "architecture")),
-        (Column("Mechanism", number=False), name(lambda one: one.label or one.mechanism_name, "mechanism")),
-        (Column("ε", number=False), lambda row: printed_epsilon(row["epsilon"])),
-    ]
+    return [(column, partial(cell, place)) for place, column in enumerate(SETTING_COLUMNS)]
 
 
 ATTACK_COLUMNS = [printed("Attack", "attack"), printed("Signal", "signal"), printed("Likelihood", "likelihood")]
@@ -63,22 +63,33 @@ ATTACK_COLUMNS = [printed("Attack", "attack"), printed("Signal", "signal"), prin
 
 def spread_column(title: str, name: str, missing: str = "–") -> tuple[Column, Any]:
     """Print mean ± standard deviation."""
-    return Column(title), lambda row: missing if row[f"{name}_mean"] is None else spread(*_pair(row, name))
+    mean, sd = f"{name}_mean", f"{name}_sd"
+    return Column(title), lambda row: missing if row[mean] is None else spread(row[mean], row[sd])
 
 
-def _pair(row: Mapping[str, Any], name: str) -> tuple[float, float | None]:
-    return row[f"{name}_mean"], row[f"{name}_sd"]
-
-
-def interval_cell(row: Mapping[str, Any], low: str, high: str) -> str:
-    """Print an interval in brackets; nothing for a single target."""
-    return "" if row[low] is None else f"[{fixed(row[low])}, {fixed(row[high])}]"
+def interval_column(prefix: str = "") -> tuple[Column, Any]:
+    """Print the interval of the column before in brackets; nothing for a single target."""
+    low, high = f"{prefix}low", f"{prefix}high"
+    return Column("", number=False), lambda row: "" if row[low] is None else f"[{fixed(row[low])}, {fixed(row[high])}]"
 
 
 def estimate_cell(value: Estimate | None) -> Cell:
     """Print an estimate with its interval; unknown as a dash."""
-    from mia_audit.report.text.formatting import interval
+    return Cell("–") if value is None else Cell(fixed(value.mean), (interval(value),))
 
-    if value is None:
-        return Cell("–")
-    return Cell(fixed(value.mean), () if math.isnan(value.low) else (interval(value),))
+
+def auc_cell(leak: Leak | None) -> Cell:
+    """Print the AUC of an attack with its interval; unknown as a dash."""
+    return estimate_cell(leak.auc_estimate if leak else None)
+
+
+def rate_cell(value: Estimate) -> Cell:
+    """Print an estimate of a rate in percent, with its interval."""
+    return Cell(percent(value.mean), (percent_interval(value),))
+
+
+def leak_cells(leak: Leak | None, fpr: float | None) -> list[Cell]:
+    """Print AUC and TPR of an attack, which is not resolvable without an FPR; unknown as dashes."""
+    if leak is None:
+        return [Cell("–")] * 2
+    return [auc_cell(leak), Cell("not resolvable") if fpr is None else rate_cell(leak.tpr_estimate)]

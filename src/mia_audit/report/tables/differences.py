@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mia_audit.report.data.explanation_metrics import Peer, interpretations, margin_of, peers
 from mia_audit.report.data.findings import Estimate, Finding, Findings, accuracy_difference, difference, reference
 from mia_audit.report.tables.catalogue import frame_of, table
-from mia_audit.report.tables.columns import PARTS, SETTING, identity, interval_cell, printed, setting_columns
+from mia_audit.report.tables.columns import PARTS, SETTING, identity, interval_column, printed, setting_columns
 from mia_audit.report.tables.layout import Column, Layout, laid_out
 from mia_audit.report.tables.summary import level
 from mia_audit.report.text.formatting import fixed
@@ -27,10 +27,10 @@ def _layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout
         printed("Minuend", "minuend"),
         printed("Subtrahend", "subtrahend"),
         (Column("Difference"), lambda row: fixed(row["mean"])),
-        (Column("", number=False), lambda row: interval_cell(row, "low", "high")),
+        interval_column(),
     ]
     caption = f"Paired over the same targets (accuracy: the same shadow models), {level(results)}."
-    return Layout(**laid_out(columns, frame.iter_rows(named=True)), caption=caption)
+    return laid_out(columns, frame.iter_rows(named=True), caption)
 
 
 @table("differences", _layout)

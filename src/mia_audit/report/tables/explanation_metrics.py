@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.explanation_metrics import OTHER, REFERENCE
@@ -12,7 +13,7 @@ from mia_audit.report.tables.catalogue import frame_of, table
 from mia_audit.report.tables.columns import (
     SETTING,
     identity,
-    interval_cell,
+    interval_column,
     parts,
     parts_schema,
     printed,
@@ -32,16 +33,15 @@ EXPLAINED = [printed("Explainer", "explainer"), printed("Quantity", "quantity"),
 
 
 def _layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout:
-    interval = (Column("", number=False), lambda row: interval_cell(row, "value_low", "value_high"))
     columns = [
         *setting_columns(results.spec.settings),
         *EXPLAINED,
         printed("Compared with", "against"),
         spread_column("Value", "value"),
-        interval,
+        interval_column("value_"),
     ]
     caption = f"Mean over records, then mean ± standard deviation over shadow models, {level(results)}."
-    return Layout(**laid_out(columns, frame.iter_rows(named=True)), caption=caption)
+    return laid_out(columns, frame.iter_rows(named=True), caption)
 
 
 @table("explanation_metrics", _layout, condition=lambda spec: spec.explanation_metrics, long=True)
@@ -74,19 +74,16 @@ def _curves_layout(results: Results, findings: Findings, frame: pl.DataFrame) ->
         curve.row(0, named=True) | dict(zip(curve["share"], curve["value_mean"], strict=True))
         for _, curve in frame.group_by(*SETTING, "explainer", "quantity", "measure", maintain_order=True)
     ]
-    heights = [(Column(fixed(share, 2)), _height(share)) for share in shares]
+    heights = [(Column(fixed(share, 2)), partial(_height, share)) for share in shares]
     caption = (
         "The class's probability when this share of the coordinates is removed (deletion) or inserted (insertion): mean over "
         "records, then over shadow models."
     )
-    return Layout(**laid_out([*setting_columns(results.spec.settings), *EXPLAINED, *heights], curves), caption=caption)
+    return laid_out([*setting_columns(results.spec.settings), *EXPLAINED, *heights], curves, caption)
 
 
-def _height(share: float) -> Any:
-    def cell(curve: Mapping[Any, Any]) -> str:
-        return fixed(curve[share]) if share in curve else "–"
-
-    return cell
+def _height(share: float, curve: Mapping[Any, Any]) -> str:
+    return fixed(curve[share]) if share in curve else "–"
 
 
 @table("curves", _curves_layout, condition=lambda spec: spec.curves, long=True)

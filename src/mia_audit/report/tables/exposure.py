@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from mia_audit.attacks.persons import NONE, PERSON, RECORD
+from mia_audit.attacks.persons import NONE, unit_of
 from mia_audit.report.data.findings import Finding, Findings
 from mia_audit.report.tables.catalogue import table
-from mia_audit.report.tables.columns import identity
+from mia_audit.report.tables.columns import ATTACK, SETTING, identity
 
 if TYPE_CHECKING:
     import polars as pl
@@ -30,9 +30,9 @@ def exposures(results: Results, findings: Findings) -> pl.DataFrame:
     """
     import polars as pl
 
-    words = dict.fromkeys(("dataset", "architecture", "mechanism", "epsilon", "unit"), pl.String)
+    words = dict.fromkeys((*SETTING, "unit"), pl.String)
     units = {"record": pl.Int32, "person": pl.String, "origin": pl.String}
-    attack = dict.fromkeys(("attack", "signal", "likelihood"), pl.String)
+    attack = dict.fromkeys(ATTACK, pl.String)
     numbers = dict.fromkeys(("member_score", "non_member_score", "gap", "percentile"), pl.Float64)
     schema = pl.Schema({**words, **units, **attack, **numbers, "rank": pl.Int32})
     parts = [part for finding in findings.settings for part in _of_setting(results, finding)]
@@ -41,11 +41,9 @@ def exposures(results: Results, findings: Findings) -> pl.DataFrame:
 
 def _of_setting(results: Results, finding: Finding) -> Iterator[pl.DataFrame]:
     """Yield the exposures of a setting's persons, where membership was drawn for them, and of its records."""
-    from mia_audit.report.data.origins import origins
-
     if not finding.strongest:
         return
-    origin = origins(results, finding.setting.pool)
+    origin = results.origins(finding.setting.pool)
     if finding.by_person:
         yield _ranked(results, finding, finding.aggregate, origin)
     yield _ranked(results, finding, NONE, origin)
@@ -60,20 +58,21 @@ def _ranked(results: Results, finding: Finding, aggregate: str, origin: Callable
     leak = max(finding.strongest.values(), key=lambda leak: float(leak.auc.mean()))
     scored = results.scored(finding.setting, *leak.key, aggregate)
     persons = aggregate != NONE
-    known = None if scored.person is None else scored.person.astype(np.str_)
-    named = identity(finding.setting) | {"unit": PERSON if persons else RECORD}
-    named |= dict(zip(("attack", "signal", "likelihood"), leak.key, strict=True))
-    records = None if persons else [origin(int(number)) or None for number in scored.record]
+    named = identity(finding.setting) | {"unit": unit_of(aggregate)} | dict(zip(ATTACK, leak.key, strict=True))
     columns = {
         "record": None if persons else scored.record,
-        "person": known,
-        "origin": records,
-        **exposure(scored.score, scored.member),
+        "person": None if scored.person is None else scored.person.astype(np.str_),
+        "origin": None if persons else [origin(int(number)) or None for number in scored.record],
     }
-    frame = pl.DataFrame({name: values for name, values in columns.items() if values is not None})
-    absent = [pl.lit(None).alias(name) for name, values in columns.items() if values is None]
-    constants = [pl.lit(value).alias(name) for name, value in named.items()]
-    return frame.with_columns(*constants, *absent).fill_nan(None).sort("rank")
+    return (
+        pl.DataFrame(exposure(scored.score, scored.member))
+        .with_columns(pl.lit(value).alias(name) for name, value in named.items())
+        .with_columns(
+            pl.lit(None).alias(name) if values is None else pl.Series(name, values) for name, values in columns.items()
+        )
+        .fill_nan(None)
+        .sort("rank")
+    )
 
 
 @table("epsilon", condition=_of_workflow)

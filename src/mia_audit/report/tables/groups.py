@@ -10,19 +10,9 @@ from mia_audit.attacks.persons import unit_of
 from mia_audit.report.data.findings import Findings
 from mia_audit.report.data.groups import Group, Groups, groups_of, strongest_only
 from mia_audit.report.tables.catalogue import frame_of, table
-from mia_audit.report.tables.columns import SETTING, identity, parts, parts_schema
+from mia_audit.report.tables.columns import ATTACK, SETTING, estimate_cell, identity, parts, parts_schema, rate_cell
 from mia_audit.report.tables.layout import Cell, Column, Layout, text
-from mia_audit.report.text.formatting import (
-    capital,
-    fixed,
-    interval,
-    percent,
-    percent_interval,
-    power,
-    protection,
-    rate,
-    significant,
-)
+from mia_audit.report.text.formatting import percent, power, rate, significant, titled
 
 if TYPE_CHECKING:
     import polars as pl
@@ -62,17 +52,16 @@ def groups_layout(grouped: Sequence[Groups], confidence: float, several: bool = 
 def _name(grouped: Groups, several: bool) -> str:
     setting = grouped.finding.setting
     place = f"{setting.place}: " if several else ""
-    return f"{place}{capital(protection(setting))}"
+    return f"{place}{titled(setting)}"
 
 
 def _cells(group: Group) -> list[Cell | str]:
-    gap = group.difference
     return [
         group.column,
         group.label,
         str(group.units),
-        Cell(fixed(group.auc.mean), (interval(group.auc),)),
-        Cell("–") if gap is None else Cell(fixed(gap.mean), (interval(gap),)),
+        estimate_cell(group.auc),
+        estimate_cell(group.difference),
         _p(group.p),
         _rate(group.own, "not resolvable"),
         _rate(group.common, "–"),
@@ -88,9 +77,7 @@ def _p(value: float) -> str:
 
 
 def _rate(value: Estimate, missing: str) -> Cell:
-    if math.isnan(value.mean):
-        return Cell(missing)
-    return Cell(percent(value.mean), (percent_interval(value),))
+    return Cell(missing) if math.isnan(value.mean) else rate_cell(value)
 
 
 def _layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout:
@@ -107,7 +94,7 @@ def groups(results: Results, findings: Findings) -> pl.DataFrame:
             "column": group.column,
             "group": group.label,
             "units": group.units,
-            **dict(zip(("attack", "signal", "likelihood"), grouped.leak.key, strict=True)),
+            **dict(zip(ATTACK, grouped.leak.key, strict=True)),
             "fpr": grouped.fpr,
             **parts("auc", group.auc),
             **parts("difference", group.difference),
@@ -122,8 +109,7 @@ def groups(results: Results, findings: Findings) -> pl.DataFrame:
         for group in grouped.listed
     ]
     schema: dict[str, type] = SETTING | {"unit": str, "column": str, "group": str, "units": int}
-    schema |= dict.fromkeys(("attack", "signal", "likelihood"), str) | {"fpr": float}
-    schema |= parts_schema("auc", "difference") | {"p_holm": float}
+    schema |= ATTACK | {"fpr": float} | parts_schema("auc", "difference") | {"p_holm": float}
     schema |= parts_schema("tpr_at_fpr", "common_tpr", "common_fpr")
     return frame_of(schema | {"train_accuracy": float, "test_accuracy": float}, rows)
 

@@ -1,7 +1,7 @@
 """The layout of a printed table, which is rendered to LaTeX here and to HTML by the page's templates."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -36,7 +36,7 @@ class Layout:
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell | str]]
     caption: str = ""
-    notes: Sequence[str] = field(default=())
+    notes: Sequence[str] = ()
 
     @property
     def groups(self) -> list[tuple[str, int]]:
@@ -45,10 +45,11 @@ class Layout:
         return spans if any(name for name, _ in spans) else []
 
 
-def laid_out(columns: Sequence[tuple[Column, Callable[[Any], Cell | str]]], items: Iterable[Any]) -> dict[str, Any]:
-    """Return a table's columns and rows: one row per item, each cell made by its column's function."""
-    rows = [[cell(item) for _, cell in columns] for item in items]
-    return {"columns": [column for column, _ in columns], "rows": rows}
+def laid_out(
+    columns: Sequence[tuple[Column, Callable[[Any], Cell | str]]], items: Iterable[Any], caption: str
+) -> Layout:
+    """Return a table with a row per item, each cell made by its column's function."""
+    return Layout([column for column, _ in columns], [[cell(item) for _, cell in columns] for item in items], caption)
 
 
 def text(*titles: str) -> list[Column]:

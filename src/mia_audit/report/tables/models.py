@@ -1,4 +1,4 @@
-"""Results of attacks with fewer other models, and the number beyond which more add little."""
+"""How many models: results with fewer of them, and the rungs of a ladder with the reason to continue or stop."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from mia_audit.report.data.findings import Findings
 from mia_audit.report.tables.catalogue import frame_of, table
-from mia_audit.report.tables.columns import ATTACK_COLUMNS, SETTING, identity, setting_columns
-from mia_audit.report.tables.layout import Column, Layout, laid_out
-from mia_audit.report.text.formatting import fixed, rate
+from mia_audit.report.tables.columns import ATTACK, ATTACK_COLUMNS, SETTING, identity, setting_columns
+from mia_audit.report.tables.layout import Cell, Column, Layout, laid_out
+from mia_audit.report.text.formatting import count, fixed, rate
 
 if TYPE_CHECKING:
     import polars as pl
@@ -50,17 +50,11 @@ def _layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout
         (Column(name), lambda row: _cell(row["tpr"])),
         (Column("All add"), lambda row: _cell(row["tpr_more"])),
     ]
-    return Layout(**laid_out(columns, frame.iter_rows(named=True)), caption=CAPTION)
+    return laid_out(columns, frame.iter_rows(named=True), CAPTION)
 
 
 def _cell(value: float | None) -> str:
     return "–" if value is None else fixed(value)
-
-
-def models_layout(results: Results, findings: Findings) -> Layout | None:
-    """Return the table for the page; None without results for fewer models."""
-    frame = models(results, findings)
-    return _layout(results, findings, frame) if len(frame) else None
 
 
 @table("models", _layout, long=True)
@@ -76,15 +70,69 @@ def models(results: Results, findings: Findings) -> pl.DataFrame:
             alike = [row for row in counted if row["likelihood"] == likelihood]
             rows += [
                 identity(setting)
-                | {name: row[name] for name in ("attack", "signal", "likelihood", "others")}
+                | {name: row[name] for name in (*ATTACK, "others")}
                 | {"auc": row["auc_mean"], "auc_more": row["auc_more"], "auc_more_error": row["auc_more_error"]}
                 | {f"tpr{part}": row.get(f"{tpr}{source}") for part, source in PARTS.items()}
                 | {"level": row["others"] == level(alike, tpr)}
                 for row in alike
             ]
-    attack = dict.fromkeys(("attack", "signal", "likelihood"), str)
     values = dict.fromkeys(("auc", "auc_more", "auc_more_error", "tpr", "tpr_more", "tpr_more_error"), float)
-    return frame_of(SETTING | attack | {"others": int} | values | {"level": bool}, rows)
+    return frame_of(SETTING | ATTACK | {"others": int} | values | {"level": bool}, rows)
 
 
 PARTS = {"": "_mean", "_more": "_more", "_more_error": "_more_error"}
+
+
+SCREEN = (
+    "A screen attacks the first model only, alone or with one or two others as references: a positive result is a leak, "
+    "a negative one is no evidence of safety."
+)
+HELD = (
+    "The intervals of larger rungs are wider than the usual ones: they hold at all rungs together, so that the audit could stop "
+    "at any of them."
+)
+PRICES = "The cost of the next rung is estimated from the time of past jobs, in seconds of one process."
+
+
+def ladder_layout(results: Results) -> Layout | None:
+    """Return the table for the page, with a row per rung, attack and metric; None without a ladder."""
+    rungs = results.rungs
+    if rungs is None:
+        return None
+    columns = [
+        (Column("Models"), lambda row: str(row["models"])),
+        (Column("Setting", number=False), lambda row: row["setting"]),
+        (Column("Attack", number=False), _attack),
+        (Column("Metric", number=False), _metric),
+        (Column("Value"), _value),
+        (Column("Requested"), lambda row: "–" if row["requested"] is None else f"± {row['requested']:g}"),
+        (Column("Conclusion", number=False, wide=True), lambda row: row["decision"] or "–"),
+        (Column("Next rung", number=False), _next),
+    ]
+    rows = sorted(rungs.iter_rows(named=True), key=lambda row: row["models"])
+    return laid_out(columns, rows, f"{SCREEN} {HELD} {PRICES}")
+
+
+def _attack(row: Mapping[str, Any]) -> Cell:
+    reads = f"{row['signal']}, {row['likelihood']}" if row["likelihood"] != "none" else row["signal"]
+    scored = "" if row["scored"] in (None, 1.0) else f"of {row['scored']:.0%} of the records"
+    return Cell(row["attack"], (f"on {reads}", scored))
+
+
+def _metric(row: Mapping[str, Any]) -> str:
+    name = str(row["metric"])
+    return f"TPR at {rate(float(name.removeprefix('tpr_at_')))}" if name.startswith("tpr_at_") else "AUC"
+
+
+def _value(row: Mapping[str, Any]) -> Cell:
+    if row["mean"] is None:
+        return Cell("–")
+    known = None not in (row["low"], row["high"])
+    return Cell(fixed(row["mean"]), (f"{fixed(row['low'])} to {fixed(row['high'])}",) if known else ())
+
+
+def _next(row: Mapping[str, Any]) -> str:
+    if row["more"] is None:
+        return "–"
+    price = "" if row["seconds"] is None else f", {row['seconds']:,.0f} s"
+    return f"{count(row['more'], 'more model')}{price}"

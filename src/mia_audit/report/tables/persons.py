@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.attacks.persons import HEADLINE, NONE
 from mia_audit.report.data.findings import Finding, Findings, Leak
 from mia_audit.report.tables.catalogue import frame_of, table
-from mia_audit.report.tables.columns import SETTING, identity, parts, parts_schema
+from mia_audit.report.tables.columns import ATTACK, SETTING, identity, leak_cells, parts, parts_schema
 from mia_audit.report.tables.layout import Cell, Column, Layout, text
-from mia_audit.report.text.formatting import capital, fixed, interval, percent, percent_interval, protection, rate
+from mia_audit.report.text.formatting import rate, titled
 from mia_audit.signals.name import read_signal
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ def persons_layout(group: Sequence[Finding], fpr: float | None) -> Layout:
         by_name = by_aggregate(finding)
         for channel, leak in _different(finding).items():
             same = {name: _same(leaks.get(channel, ()), leak) for name, leaks in by_name.items()}
-            cells = [cell for name in WORDS for cell in _cells(same.get(name), fpr)]
+            cells = [cell for name in WORDS for cell in leak_cells(same.get(name), fpr)]
             described = f"{leak.attack} on {read_signal(leak.signal).label}"
-            rows.append([capital(protection(finding.setting)), described, *cells])
+            rows.append([titled(finding.setting), described, *cells])
     columns = [
         *text("Setting"),
         Column("Attack", number=False, wide=True),
@@ -62,15 +62,6 @@ def _same(leaks: Sequence[Leak], wanted: Leak) -> Leak | None:
     return next((leak for leak in leaks if leak.key == wanted.key), None)
 
 
-def _cells(leak: Leak | None, fpr: float | None) -> Iterator[Cell]:
-    if leak is None:
-        yield from (Cell("–"), Cell("–"))
-        return
-    auc, tpr = leak.auc_estimate, leak.tpr_estimate
-    yield Cell(fixed(auc.mean), (interval(auc),))
-    yield Cell("not resolvable") if fpr is None else Cell(percent(tpr.mean), (percent_interval(tpr),))
-
-
 def _layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout:
     return persons_layout([one for one in findings.settings if one.by_person], findings.fpr)
 
@@ -84,7 +75,7 @@ def persons(results: Results, findings: Findings) -> pl.DataFrame:
             "unit": "record" if aggregate == NONE else "person",
             "aggregate": aggregate,
             "channel": channel,
-            **dict(zip(("attack", "signal", "likelihood"), leaks[0].key, strict=True)),
+            **dict(zip(ATTACK, leaks[0].key, strict=True)),
             "fpr": findings.fpr,
             **parts("auc", leaks[0].auc_estimate),
             **parts("tpr_at_fpr", leaks[0].tpr_estimate),
@@ -94,5 +85,5 @@ def persons(results: Results, findings: Findings) -> pl.DataFrame:
         for aggregate, channels in by_aggregate(finding).items()
         for channel, leaks in channels.items()
     ]
-    names = ("unit", "aggregate", "channel", "attack", "signal", "likelihood")
-    return frame_of(SETTING | dict.fromkeys(names, str) | {"fpr": float} | parts_schema("auc", "tpr_at_fpr"), rows)
+    schema = SETTING | dict.fromkeys(("unit", "aggregate", "channel"), str) | ATTACK | {"fpr": float}
+    return frame_of(schema | parts_schema("auc", "tpr_at_fpr"), rows)

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mia_audit.report.data.findings import CHANNELS, Finding, Findings, Leak, shadow_estimate
-from mia_audit.report.data.guessing import guessing
+from mia_audit.report.data.findings import CHANNELS, Finding, Findings, shadow_estimate
 from mia_audit.report.data.provenance import guarantee
 from mia_audit.report.tables.catalogue import frame_of, table
-from mia_audit.report.tables.columns import SETTING, identity, parts, parts_schema, printed_epsilon
+from mia_audit.report.tables.columns import (
+    ATTACK,
+    SETTING,
+    SETTING_COLUMNS,
+    identity,
+    leak_cells,
+    parts,
+    parts_schema,
+    setting_cells,
+)
 from mia_audit.report.tables.layout import Cell, Column, Layout, text
 from mia_audit.report.text.answer import TITLES
 from mia_audit.report.text.formatting import (
@@ -18,21 +26,20 @@ from mia_audit.report.text.formatting import (
     capital,
     count,
     fixed,
-    interval,
     percent,
     percent_interval,
     power,
     protection,
     rate,
 )
-from mia_audit.report.text.statements import most_targets, setting_notes
+from mia_audit.report.text.statements import gap_sentence, missing_models, most_targets, setting_notes
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from mia_audit.report.data.baselines import Start
     from mia_audit.report.data.results import Results
     from mia_audit.report.data.spec import Setting
-    from mia_audit.report.data.starts import Start
 
 PREFIXES = {"outputs": "output", "explanations": "explanation", "both": "joint", "other": "signal"}
 """Prefixes of the columns of a channel."""
@@ -53,14 +60,12 @@ def settings_layout(
     results: Results, findings: Findings, frame: pl.DataFrame | None = None, page: bool = False
 ) -> Layout:
     """Return a table with a row per setting and a note per guarantee; on the page it has one column for a setting's name."""
-    from mia_audit.report.data.diverged import gap_sentence
-
     present = present_channels(findings.settings)
     trained = any(finding.shadows is not None for finding in findings.settings)
     phases = [phase for phase in PHASES if any(getattr(one, f"{phase}_accuracy") for one in findings.settings)]
     tpr = "TPR" if findings.fpr is None else f"TPR at {rate(findings.fpr)} FPR"
     columns = [
-        *text(*(["Setting"] if page else ["Data set", "Architecture", "Mechanism", "ε"])),
+        *(text("Setting") if page else SETTING_COLUMNS),
         *([Column("ε spent")] if trained else []),
         Column("lower bound on ε"),
         *(Column(phase, "Accuracy") for phase in phases),
@@ -77,10 +82,10 @@ def settings_layout(
         cells = [*([_spent_cell(finding)] if trained else []), _bound_cell(finding)]
         cells += [_accuracy_cell(finding, phase, findings.confidence) for phase in phases]
         for channel in present:
-            cells += _leak_cells(finding.strongest.get(channel), findings.fpr)
-        rows.append([*([setting_name(finding, findings)] if page else _names(finding.setting)), *cells])
+            cells += leak_cells(finding.strongest.get(channel), findings.fpr)
+        rows.append([*([setting_name(finding, findings)] if page else setting_cells(finding.setting)), *cells])
     lost = [gap.setting for gap in results.spec.gaps if not gap.attacked and not page]
-    rows += [[*names, *[UNKNOWN] * (len(columns) - len(names))] for names in map(_names, lost)]
+    rows += [[*names, *[UNKNOWN] * (len(columns) - len(names))] for names in map(setting_cells, lost)]
     caption = f"Means over {count(most_targets(findings), 'model')}, with intervals; of each kind the strongest attack by its mean AUC."
     notes = [*setting_notes(findings, results.releases), *([STEP_TIMES] if results.spec.trained and page else [])]
     notes += list(dict.fromkeys(filter(None, (_chance_note(results, one.setting) for one in findings.settings))))
@@ -91,8 +96,6 @@ def settings_layout(
 @table("settings", settings_layout)
 def settings(results: Results, findings: Findings) -> pl.DataFrame:
     """Return a row per setting, without columns that no setting has; settings that could not be attacked come last."""
-    from mia_audit.report.data.diverged import missing_models
-
     gaps = {gap.setting: missing_models(gap) for gap in results.spec.gaps}
     rows = [_row(finding, findings, results) | {"left_out": gaps.get(finding.setting)} for finding in findings.settings]
     lost = [gap.setting for gap in results.spec.gaps if not gap.attacked]
@@ -116,7 +119,7 @@ def _schema() -> dict[str, type]:
     schema |= dict.fromkeys(["epsilon_lower_bound_method", "accountant", "sampling", "clipping"], str)
     schema |= {"models": int} | parts_schema(*TRAINED) | {"left_out": str, "fpr": float}
     for prefix in PREFIXES.values():
-        schema |= {f"{prefix}_{name}": str for name in ("attack", "signal", "likelihood")}
+        schema |= {f"{prefix}_{name}": str for name in ATTACK}
         schema |= {f"{prefix}_attacks_tried": int} | parts_schema(f"{prefix}_auc", f"{prefix}_tpr_at_fpr")
     return schema
 
@@ -144,7 +147,7 @@ def _row(finding: Finding, findings: Findings, results: Results) -> dict[str, An
         row |= dict(zip(names, (bound.epsilon, bound.delta, bound.method), strict=True))
     for channel, leak in finding.strongest.items():
         prefix = PREFIXES[channel]
-        row |= {f"{prefix}_{name}": getattr(leak, name) for name in ("attack", "signal", "likelihood")}
+        row |= {f"{prefix}_{name}": getattr(leak, name) for name in ATTACK}
         row |= {f"{prefix}_attacks_tried": leak.tried, **parts(f"{prefix}_auc", leak.auc_estimate)}
         row |= parts(f"{prefix}_tpr_at_fpr", leak.tpr_estimate)
     targets = max((len(leak.targets) for leak in finding.strongest.values()), default=None)
@@ -178,7 +181,7 @@ def _start_cells(start: Start, phases: Sequence[str]) -> list[Cell]:
 
 def _chance_note(results: Results, setting: Setting) -> str:
     """State accuracy and loss of guessing on a data set used for training."""
-    chance = guessing(results, setting) if setting.trained else None
+    chance = results.guessing(setting)
     if chance is None:
         return ""
     return (
@@ -191,15 +194,6 @@ def setting_name(finding: Finding, findings: Findings) -> str:
     """Return a setting's name among all settings, including its group only if there are several."""
     name = protection(finding.setting)
     return capital(name) if len(findings.groups()) == 1 else f"{finding.setting.place}: {name}"
-
-
-def _names(setting: Setting) -> list[Cell | str]:
-    return [
-        setting.dataset_name,
-        setting.architecture_name,
-        setting.label or setting.mechanism_name,
-        printed_epsilon(setting.reported_epsilon),
-    ]
 
 
 def _spent_cell(finding: Finding) -> Cell:
@@ -227,11 +221,3 @@ def _accuracy_cell(finding: Finding, phase: str, confidence: float) -> Cell:
 def _bound_cell(finding: Finding) -> Cell:
     bound = finding.bound
     return Cell(at_least(bound.epsilon), (f"δ = {power(bound.delta)}",)) if bound else UNKNOWN
-
-
-def _leak_cells(leak: Leak | None, fpr: float | None) -> list[Cell]:
-    if leak is None:
-        return [UNKNOWN, UNKNOWN]
-    auc, tpr = leak.auc_estimate, leak.tpr_estimate
-    first = Cell(fixed(auc.mean), (interval(auc),))
-    return [first, Cell("not resolvable") if fpr is None else Cell(percent(tpr.mean), (percent_interval(tpr),))]

@@ -8,11 +8,12 @@ from mia_audit.attacks.persons import PERSON
 from mia_audit.report.data.findings import Findings
 from mia_audit.report.tables.catalogue import table
 from mia_audit.report.tables.columns import (
+    ATTACK,
     ATTACK_COLUMNS,
     PARTS,
     SETTING,
     identity,
-    interval_cell,
+    interval_column,
     printed,
     setting_columns,
     spread_column,
@@ -39,7 +40,7 @@ def _summary_layout(results: Results, findings: Findings, frame: pl.DataFrame) -
     caption = (
         "Mean ± standard deviation over targets; not resolvable where the pool has too few non-members for the FPR."
     )
-    return Layout(**laid_out(columns, frame.iter_rows(named=True)), caption=caption)
+    return laid_out(columns, frame.iter_rows(named=True), caption)
 
 
 @table("summary", _summary_layout, long=True)
@@ -50,26 +51,23 @@ def summary(results: Results, findings: Findings) -> pl.DataFrame:
 
 
 def _null_layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout:
-    interval = (Column("", number=False), lambda row: interval_cell(row, "auc_low", "auc_high"))
     columns = [
         *setting_columns(results.spec.settings),
         *ATTACK_COLUMNS,
         *_unit_columns(frame),
         spread_column("AUC", "auc"),
-        interval,
+        interval_column("auc_"),
     ]
     caption = f"The same attacks against permuted membership, {level(results)}."
-    return Layout(**laid_out(columns, frame.iter_rows(named=True)), caption=caption)
+    return laid_out(columns, frame.iter_rows(named=True), caption)
 
 
 @table("null_control", _null_layout, long=True)
 def null_control(results: Results, findings: Findings) -> pl.DataFrame:
     """Return the AUC of every attack on a permuted membership, and whether its interval contains ½."""
-    columns = [*SETTING, "attack", "signal", "likelihood", "targets", *(f"auc_{part}" for part in PARTS)]
     frame = _summarised(results).filter(null_control=True)
-    if PERSON in set(frame["unit"]):
-        columns[columns.index("targets") : columns.index("targets")] = ["unit", "aggregate"]
-    null = frame.select(columns)
+    units = ["unit", "aggregate"] if PERSON in set(frame["unit"]) else []
+    null = frame.select(*SETTING, *ATTACK, *units, "targets", *(f"auc_{part}" for part in PARTS))
     return null.with_columns(holds_half=(null["auc_low"] <= 0.5) & (null["auc_high"] >= 0.5))
 
 
@@ -86,12 +84,8 @@ def level(results: Results) -> str:
 def _summarised(results: Results) -> pl.DataFrame:
     import polars as pl
 
-    from mia_audit.evaluation.summary import summarise
-
     frames = [
-        summarise(metrics, results.spec.confidence).select(
-            *(pl.lit(value).alias(name) for name, value in identity(setting).items()), pl.all()
-        )
-        for setting, metrics in zip(results.spec.settings, results.metrics, strict=True)
+        summary.select(*(pl.lit(value).alias(name) for name, value in identity(setting).items()), pl.all())
+        for setting, summary in zip(results.spec.settings, results.summaries, strict=True)
     ]
     return pl.concat(frames, how="diagonal")

@@ -5,19 +5,10 @@ Every sentence follows from the sign and the interval of an estimate; if the int
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from mia_audit.report.data.findings import (
-    Estimate,
-    Finding,
-    Findings,
-    Leak,
-    accuracy_difference,
-    difference,
-    reference,
-)
+from mia_audit.report.data.findings import Estimate, Finding, Findings, Leak, accuracy_difference, difference, reference
 from mia_audit.report.text.formatting import (
-    capital,
     count,
     fixed,
     interval,
@@ -28,6 +19,8 @@ from mia_audit.report.text.formatting import (
     protected,
     protection,
     rate,
+    titled,
+    upper_first,
 )
 from mia_audit.report.text.statements import no_guarantee_sentence
 from mia_audit.signals.name import read_signal
@@ -48,8 +41,7 @@ TITLES = {"outputs": "Outputs", "explanations": "Explanations", "both": "Both to
 """Headings of the channels."""
 
 
-@dataclass(frozen=True)
-class Members:
+class Members(NamedTuple):
     """The names of members and of the other records."""
 
     pair: str
@@ -74,46 +66,45 @@ EXPLAINED = Members(
 )
 
 
-@dataclass(frozen=True)
-class Item:
+class Item(NamedTuple):
     """One point of the answer: its subject and its sentences."""
 
     term: str
     text: str
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """The answer for one group of settings: its conclusion in a sentence or two, then point by point."""
 
-    dataset: str
-    architecture: str
     conclusion: str
     items: list[Item]
 
 
-def answer(group: list[Finding], findings: Findings, confidence: float) -> Answer:
+def answer(group: list[Finding], findings: Findings) -> Answer:
     """Return the answer for one data set and architecture."""
     base = reference(group) or group[0]
-    items = [Item(*pair) for pair in _items(group, base, findings.fpr, confidence)]
-    dataset, architecture = base.setting.group
-    return Answer(dataset, architecture, " ".join(_conclusion(group, base, confidence)), items)
+    items = [Item(*pair) for pair in _items(group, base, findings.fpr, findings.confidence)]
+    return Answer(" ".join(_conclusion(group, base, findings.confidence)), items)
 
 
 def _conclusion(group: list[Finding], base: Finding, confidence: float) -> Iterator[str]:
     leaking = {channel: leak for channel, leak in base.strongest.items() if leak.beats_guessing}
     silent = [channel for channel in base.strongest if channel not in leaking]
-    start = _capital(protected(base.setting))
+    start = upper_first(protected(base.setting))
     where = "the explanation set" if base.setting.explained else "the training set"
     if not leaking:
         yield f"{start}, no leak could be measured: no attack that was tried does better than guessing who was in {where}."
         return
     sentence = f"{start}, {_amounts(leaking)} reveal who was in {where}"
-    yield sentence + (f"; {_channels(silent)} do not, as far as the attacks tried can tell." if silent else ".")
+    yield sentence + (
+        f"; {joined([NAMES[channel] for channel in silent])} do not, as far as the attacks tried can tell."
+        if silent
+        else "."
+    )
     for finding in group:
         setting = finding.setting
         if (setting.private or setting.no_guarantee or setting.given_name) and finding is not base:
-            yield f"{_capital(protected(finding.setting))}, {_remaining(finding)}{_cost(finding, base, confidence)}."
+            yield f"{upper_first(protected(finding.setting))}, {_remaining(finding)}{_cost(finding, base, confidence)}."
 
 
 def _amounts(leaking: dict[str, Leak]) -> str:
@@ -121,10 +112,6 @@ def _amounts(leaking: dict[str, Leak]) -> str:
     words = [f"{NAMES[channel]} ({points(leak.auc_estimate.mean - 0.5)} points)" for channel, leak in leaking.items()]
     words[0] = words[0].replace(" points)", " points of AUC above guessing)")
     return joined(words) if "outputs" in leaking else joined(words).replace("its", "the model's", 1)
-
-
-def _channels(channels: list[str]) -> str:
-    return joined([NAMES[channel] for channel in channels])
 
 
 def _remaining(finding: Finding) -> str:
@@ -170,14 +157,14 @@ def _items(group: list[Finding], base: Finding, fpr: float | None, confidence: f
 def _term(finding: Finding) -> str:
     setting = finding.setting
     if setting.explained or setting.label:
-        return capital(protection(setting))
+        return titled(setting)
     return f"ε = {setting.epsilon} ({setting.mechanism_name})" if setting.private else protection(setting)
 
 
 def _strength(leak: Leak, confidence: float, names: Members) -> str:
     auc = leak.auc_estimate
     tried = "The attack" if leak.tried == 1 else f"The strongest of {count(leak.tried, 'attack')}"
-    subject = f"{tried} ({leak.attack} on {_signal(leak)})"
+    subject = f"{tried} ({leak.attack} on {read_signal(leak.signal).label})"
     if math.isnan(auc.low):
         return (
             f"{subject} reaches an AUC of {fixed(auc.mean)} on its one target, which says nothing about other targets."
@@ -198,10 +185,6 @@ def _strength(leak: Leak, confidence: float, names: Members) -> str:
         )
         return f"{subject} reaches {numbers}. That is {chance}: not distinguishable from guessing."
     return f"{subject} is not distinguishable from guessing ({numbers})."
-
-
-def _signal(leak: Leak) -> str:
-    return read_signal(leak.signal).label
 
 
 def _recognised(leak: Leak, fpr: float | None, names: Members) -> Iterator[str]:
@@ -233,7 +216,7 @@ def _against_outputs(leak: Leak, outputs: Leak, channel: str) -> str:
         return f"Over the same models, {who} leak {_points_with_interval(gap)} of AUC more than the outputs."
     if gap.high < 0:
         return f"Over the same models, {who} leak {_points_with_interval(gap)} of AUC less than the outputs."
-    return f"Over the same models, what {who} leak is not distinguishable from what the outputs leak ({_signed_interval(gap)} points of AUC)."
+    return f"Over the same models, what {who} leak is not distinguishable from what the outputs leak ({interval(gap, 100, 1)} points of AUC)."
 
 
 def _bought(finding: Finding, base: Finding, confidence: float) -> Iterator[str]:
@@ -244,7 +227,7 @@ def _bought(finding: Finding, base: Finding, confidence: float) -> Iterator[str]
         if channel in base.strongest
     ]
     if parts:
-        yield f"{_capital('; '.join(parts))}."
+        yield f"{upper_first('; '.join(parts))}."
     gap = accuracy_difference(base, finding, confidence)
     if gap is None or finding.test_accuracy is None or base.test_accuracy is None:
         return
@@ -256,7 +239,7 @@ def _bought(finding: Finding, base: Finding, confidence: float) -> Iterator[str]
     elif gap.high < 0:
         yield f"Test accuracy is {_points_with_interval(gap)} higher: {pair}."
     else:
-        yield f"No cost in test accuracy could be measured: {pair} ({_signed_interval(gap)} points)."
+        yield f"No cost in test accuracy could be measured: {pair} ({interval(gap, 100, 1)} points)."
 
 
 def _change(channel: str, leak: Leak, before: Leak) -> str:
@@ -274,11 +257,3 @@ def _change(channel: str, leak: Leak, before: Leak) -> str:
 def _points_with_interval(gap: Estimate) -> str:
     low, high = sorted((abs(gap.low), abs(gap.high)))
     return f"{points(gap.mean)} points ({points(low)} to {points(high)})"
-
-
-def _signed_interval(gap: Estimate) -> str:
-    return interval(gap, 100, 1)
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

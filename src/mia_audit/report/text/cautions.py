@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mia_audit.attacks.io.parquet import DERIVED, UNREAD
+from mia_audit.report.data.baselines import Guessing
 from mia_audit.report.data.findings import Finding, Findings, shadow_estimate
-from mia_audit.report.data.guessing import Guessing, guessing
 from mia_audit.report.text.formatting import fixed, joined, percent, power, protected, significant
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _unread(results: Results) -> Iterator[str]:
 def _guessed(results: Results, findings: Findings) -> Iterator[str]:
     """Name the settings whose models are worse than guessing, with advice for those trained with noise."""
     for finding in findings.settings:
-        chance = guessing(results, finding.setting) if finding.setting.trained else None
+        chance = results.guessing(finding.setting)
         if chance is None or not (worse := _worse(finding, chance, findings.confidence)):
             continue
         where = finding.setting.place

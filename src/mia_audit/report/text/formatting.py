@@ -109,49 +109,39 @@ def power(value: float) -> str:
     return f"10{superscript}" if digits == "1" else f"{digits} · 10{superscript}"
 
 
-def without_guarantee(setting: Setting) -> str:
-    """State the parameter given to a mechanism without a guarantee."""
-    return f"its ε = {setting.epsilon} is nominal" if setting.nominal.startswith("nominal") else setting.nominal
-
-
 def protection(setting: Setting) -> str:
     """Return the name of a setting within its group: its label, or its mechanism and ε."""
-    if setting.label:
-        return setting.label
-    if setting.explained:
-        return f"ε = {setting.epsilon} each" if setting.private else "no noise"
-    if setting.private:
-        return f"{setting.mechanism_name}, {'claimed ' if setting.claimed else ''}ε = {setting.epsilon}"
-    if setting.no_guarantee:
-        return f"{setting.mechanism_name}, ε none ({setting.nominal})"
-    if setting.finished:
-        return "the finished model"
-    if not setting.trained and setting.mechanism != "none":
-        return setting.given_name or "given signals"
-    if not setting.trained:
-        return "no protection" if setting.given_name else "given signals"
-    return "no protection"
+    return _names(setting)[0]
 
 
 def protected(setting: Setting) -> str:
     """Return a setting's protection as part of a sentence."""
+    return _names(setting)[1]
+
+
+def _names(setting: Setting) -> tuple[str, str]:
+    """Return the name of a setting within its group, and the same as part of a sentence."""
+    mechanism, epsilon = setting.mechanism_name, f"ε = {setting.epsilon}"
     if setting.label:
-        return f"with {setting.label}"
+        return setting.label, f"with {setting.label}"
+    if setting.explained and setting.private:
+        return f"{epsilon} each", f"with explanations at {epsilon} each"
     if setting.explained:
-        return (
-            f"with explanations at ε = {setting.epsilon} each" if setting.private else "with explanations without noise"
-        )
+        return "no noise", "with explanations without noise"
+    if setting.claimed and setting.private:
+        return f"{mechanism}, claimed {epsilon}", f"with {mechanism} at a claimed {epsilon}"
     if setting.private:
-        return f"with {setting.mechanism_name} at {'a claimed ' if setting.claimed else ''}ε = {setting.epsilon}"
+        return f"{mechanism}, {epsilon}", f"with {mechanism} at {epsilon}"
     if setting.no_guarantee:
-        return f"with {setting.mechanism_name}, which guarantees nothing ({without_guarantee(setting)})"
+        stated = f"its {epsilon} is nominal" if setting.nominal.startswith("nominal") else setting.nominal
+        return f"{mechanism}, ε none ({setting.nominal})", f"with {mechanism}, which guarantees nothing ({stated})"
     if setting.finished:
-        return "in the finished model"
+        return "the finished model", "in the finished model"
     if not setting.trained and not setting.given_name:
-        return "in these signals"
+        return "given signals", "in these signals"
     if not setting.trained and setting.mechanism != "none":
-        return f"with {setting.given_name}"
-    return "without protection"
+        return setting.given_name, f"with {setting.given_name}"
+    return "no protection", "without protection"
 
 
 def broken(name: str, letters: int) -> list[str]:
@@ -175,4 +165,14 @@ def joined(words: list[str], last: str = "and") -> str:
 
 def capital(text: str) -> str:
     """Capitalise the start of a sentence or cell, except for a mechanism's name."""
-    return text[:1].upper() + text[1:] if text.startswith(("no ", "given", "with", "in ", "the ")) else text
+    return upper_first(text) if text.startswith(("no ", "given", "with", "in ", "the ")) else text
+
+
+def titled(setting: Setting) -> str:
+    """Return the name of a setting within its group, for the start of a line or a cell."""
+    return capital(protection(setting))
+
+
+def upper_first(text: str) -> str:
+    """Capitalise the first letter of a text, whatever it is."""
+    return text[:1].upper() + text[1:]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mia_audit.evaluation.groups import LEAST
-from mia_audit.report.text.formatting import capital, count, fixed, interval, joined, percent, protection, rate
+from mia_audit.report.text.formatting import count, fixed, interval, joined, percent, rate, titled
 
 if TYPE_CHECKING:
     from mia_audit.report.data.groups import Group, Groups
@@ -21,7 +21,7 @@ def risk_sentences(grouped: Groups, confidence: float) -> str:
     different = [one for one in grouped.listed if one.difference and one.p <= 1 - confidence]
     higher = sorted((one for one in different if _gap(one) > 0), key=lambda one: -_gap(one))
     lower = sorted((one for one in different if _gap(one) < 0), key=_gap)
-    head = f"{capital(protection(grouped.finding.setting))}: "
+    head = f"{titled(grouped.finding.setting)}: "
     if not different:
         return (
             f"{head}no group differs from everybody else beyond chance ({len(grouped.listed)} groups,"

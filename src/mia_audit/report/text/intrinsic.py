@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mia_audit.explain.catalogue import explainer_label, explainers
 from mia_audit.report.data.findings import Estimate, Finding, Findings, Leak, difference
-from mia_audit.report.text.formatting import capital, fixed, interval, joined, protection
+from mia_audit.report.text.formatting import fixed, interval, joined, titled
 from mia_audit.signals.name import read_signal
 
 KINDS = {
@@ -57,7 +57,7 @@ def compared(findings: Findings) -> dict[str, Comparison]:
     comparisons = {}
     for dataset in dict.fromkeys(group[0].setting.dataset for group in groups):
         of_it = [group for group in groups if group[0].setting.dataset == dataset]
-        protections = dict.fromkeys(capital(protection(one.setting)) for group in of_it for one in group)
+        protections = dict.fromkeys(titled(one.setting) for group in of_it for one in group)
         comparison = Comparison(dataset, list(protections), [source for group in of_it for source in _sources(group)])
         if any(source.kind == "intrinsic" for source in comparison.sources):
             comparisons[dataset] = comparison
@@ -68,7 +68,7 @@ def _sources(group: Sequence[Finding]) -> Iterator[Source]:
     """Yield the outputs of an architecture, its intrinsic explainers and its post-hoc ones."""
     leaks: dict[str, dict[str, Leak]] = {"": {}}
     for finding in group:
-        name = capital(protection(finding.setting))
+        name = titled(finding.setting)
         if "outputs" in finding.strongest:
             leaks[""][name] = finding.strongest["outputs"]
         for leak in finding.leaks.get("explanations", ()):  # strongest first

@@ -19,7 +19,6 @@ from mia_audit.report.text.formatting import (
     percent,
     power,
     protected,
-    rate,
     significant,
 )
 from mia_audit.report.text.scaling_release import Releases, release_notes
@@ -28,7 +27,7 @@ from mia_audit.signals.name import read_signal
 
 if TYPE_CHECKING:
     from mia_audit.report.data.results import Results
-    from mia_audit.report.data.spec import Setting
+    from mia_audit.report.data.spec import Gap, Setting
 
 DESIGNS = {
     "half": "each model trained on its own random half of the pool",
@@ -66,6 +65,22 @@ def scope(results: Results, findings: Findings) -> str:
         how += ", drawn by person: all of a person's records or none"
     settings = f"{count(len(spec.settings), 'setting')}, " if len(spec.settings) > 1 else ""
     return f"{joined(named)}: {settings}{models}{', ' + how if how else ''}. {attacked}"
+
+
+def gap_sentence(gap: Gap) -> str:
+    """Say which models of a setting are missing and why, and whether it could be attacked."""
+    setting = gap.setting
+    where = f"{setting.place}, {setting.mechanism_name} at ε = {setting.epsilon}"
+    verdict = "" if gap.attacked else " Too few models are left: this setting is missing from the results below."
+    return f"Left out of {where}: {missing_models(gap)}.{verdict}"
+
+
+def missing_models(gap: Gap) -> str:
+    """Say which models of a setting are missing, and why."""
+    by_reason: dict[str, list[str]] = {}
+    for number, why in sorted(gap.models.items(), key=lambda item: (item[1], item[0])):
+        by_reason.setdefault(why, []).append(str(number))
+    return "; ".join(f"{count(len(numbers), 'model')} ({joined(numbers)}) {why}" for why, numbers in by_reason.items())
 
 
 def sizes_of(metadata: Mapping[str, Any]) -> str:
@@ -343,28 +358,3 @@ def exposed_sentences(finding: Finding, leak: Leak, records: int, maps: bool, ba
     shown = f"{signal.explainer_label} of the {signal.quantity} of the {signal.explained_class} class"
     models = "by a model that was trained on the record and by one that was not, on one scale"
     return f"{text} Beside each record, the {shown}, {models}: {side}. Attacks on explanations exploit this difference."
-
-
-def exposure_sentences(
-    recognised: int,
-    inside: int,
-    false_alarms: int,
-    outside: int,
-    percentile: float,
-    fpr: float | None,
-    units: str = "records",
-) -> str:
-    """Say how often a record, or a person, is recognised, correctly and wrongly."""
-    above = (
-        f"When trained on, it scores above {math.floor(percentile * 1000) / 10:.1f}\u00a0% of all {units} on average."
-    )
-    if inside + outside == 1:  # a finished model, which was trained on it
-        score = f"It scores above {math.floor(percentile * 1000) / 10:.1f}\u00a0% of all records"
-        return score + (
-            "." if fpr is None else f", and {'is' if recognised else 'is not'} revealed at an FPR of {rate(fpr)}."
-        )
-    if fpr is None:
-        return above
-    it = "it" if units == "records" else "them"
-    members = f"{recognised} of the {count(inside, 'model')} trained on {it} reveal {it} at an FPR of {rate(fpr)}"
-    return f"{members}; {false_alarms} of the {outside} others name {it} wrongly. {above}"

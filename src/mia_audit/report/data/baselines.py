@@ -1,15 +1,34 @@
-"""The accuracy of public pre-training, from which private trainings start; it spends no privacy of the audited records."""
+"""Accuracies that a model has to beat: that of guessing, and that of the public model from which its training started."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from mia_audit.errors import UserError
 from mia_audit.foreign_json import parse_object
+from mia_audit.storage import read_table
 
 PUBLIC = "public.json"
 """The file of a public model's accuracies, in the folder of its data set and architecture."""
+
+
+class Guessing(NamedTuple):
+    """The accuracy of always predicting the most frequent class, and the mean loss (nats) of predicting the classes' shares."""
+
+    accuracy: float
+    loss: float
+
+
+def read_guessing(path: Path) -> Guessing | None:
+    """Return what guessing achieves on the records of a pool's records.parquet; None where there is no such file."""
+    if not path.exists():
+        return None
+    counts = np.unique(read_table(path, "records", ["label"])["label"].to_numpy(), return_counts=True)[1]
+    shares = counts / counts.sum()
+    return Guessing(float(shares.max()), float(-(shares * np.log(shares)).sum()))
 
 
 class Start(NamedTuple):
