@@ -1,11 +1,11 @@
-"""Intervals for a mean over targets that are one another's shadow models and for a future target, and a test against guessing.
+"""Intervals for a future target and for the mean over targets that are one another's shadow models, and a test against guessing.
 
 With h[t] the metric of target t and K targets, the variance of the mean is E[s²]/K + c: s² is the targets' variance,
-and c the covariance of two targets' metrics through the models that they share, which Student's t over targets ignores.
-No function of h estimates c without bias (Bengio and Grandvalet 2004, for cross-validation). The changes of targets'
-metrics when one of their shadow models is left out do, because leaving it out removes errors that two targets share. With
-d[t, s] = h[t] − (h[t] without model s), less its mean over s, c is (K − 1)/(K − 2) times the mean of d[t, s] d[s, t] over
-pairs of the few models that are left out in turn.
+and c the covariance of two targets' metrics that is due to shared models. Student's t over targets ignores c. No
+function of h estimates c without bias (Bengio and Grandvalet 2004, for cross-validation). But c can be estimated from
+the changes of targets' metrics without one of their shadow models, because leaving a model out removes errors that two
+targets share. Let d[t, s] be h[t] − (h[t] without model s), minus its mean over s. Then c is (K − 1)/(K − 2) times the
+mean of d[t, s] d[s, t] over pairs of the few models that are left out in turn.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     Without = Float[np.ndarray, "K K"]
 
 FEWEST = 4
-"""Smallest number of models, and of models left out in turn, from which c is estimated."""
+"""Smallest number of models, and of models left out in turn, that allows an estimate of c."""
 
 ENOUGH = 8
-"""Largest number of models that are left out in turn: more do not improve intervals (simulated up to 33 models)."""
+"""Largest number of models that are left out in turn. More do not improve intervals (simulated up to 33 models)."""
 
 SILENT = 0.05
-"""The p-value from which an AUC is indistinguishable from guessing."""
+"""Smallest p-value of an AUC that is called indistinguishable from guessing."""
 
 WITHOUT = "_without"
 """Suffix of the columns of metrics.parquet that hold a metric without each of the models left out."""
@@ -40,7 +40,7 @@ WITHOUT = "_without"
 
 @dataclass(frozen=True)
 class Within:
-    """The interval of a metric of one target over its records, given the models that its scores come from."""
+    """The interval of one target's metric over its records, given the models."""
 
     low: float
     high: float
@@ -63,21 +63,21 @@ class OverTargets:
 
     values: Values
     without: Without | None = None
-    """In row t and column s: the metric of target t without s among its shadow models; NaN where unknown."""
+    """The metric of target t without shadow model s, in row t and column s; NaN if unknown."""
     members: float = math.nan
     non_members: float = math.nan
     """Numbers of scored members and non-members, means over targets."""
     silent: bool = False
     """Whether the attack's AUC is indistinguishable from guessing."""
     within: Within | None = None
-    """For a single target: the interval over its records, which replaces the one over targets."""
+    """The interval over a single target's records, which replaces that over targets."""
 
     @classmethod
     def of(cls, metrics: pl.DataFrame, name: str, confidence: float = 0.95) -> OverTargets:
         """Return a metric of the rows of one attack in a metrics table; rows where it is null are left out.
 
-        Rows whose column `{name}_without` is not null are the models that were left out, in the order of that column's items.
-        `confidence` is the level of the table's own intervals, which are those within a target.
+        Rows whose column `{name}_without` is not null are the models that were left out, in the order of that column's
+        items. `confidence` is the level of the intervals in the table, which are those within a target.
         """
         known = metrics.filter(metrics[name].is_not_null()).sort("target", maintain_order=True)
         members, non_members = (
@@ -110,10 +110,10 @@ class OverTargets:
     def shared(self) -> float:
         """The covariance c of two targets' metrics, at least 0.
 
-        If no models were left out, it is taken to be what it is without a leak: the variance of the mean is then
-        2 (K − 1)/(K − 2) times that of independent targets. This is also the lower limit of its estimate if the attack is
-        indistinguishable from guessing, unless leaving models out changed no metric: what all targets learn in common
-        (such as the sign of a shift) hardly changes without one model.
+        If no models were left out, c is assumed to be what it is without a leak: the variance of the mean is then 2 (K
+        − 1)/(K − 2) times that of independent targets. If the attack is indistinguishable from guessing, this is also
+        the lower limit of the estimate, because what all targets learn in common (such as the sign of a shift) hardly
+        changes without one model. The limit does not apply if leaving models out changed no metric.
         """
         noise = self.sd**2 / max(self.count - 2, 1)
         estimate = _shared(self.without) if self.without is not None else None
@@ -127,7 +127,10 @@ class OverTargets:
         return math.sqrt(self.sd**2 / self.count + self.shared)
 
     def interval(self, confidence: float, comparisons: int = 1) -> tuple[float, float]:
-        """Return the interval of the mean over targets, with Bonferroni's level for `comparisons`; for a single target, the one over its records."""
+        """Return the interval of the mean over targets, with Bonferroni's level for `comparisons`.
+
+        For a single target, return the interval over its records.
+        """
         if self.count == 1 and self.within:
             return self.within.at(confidence, comparisons)
         return self._around(self.error, confidence, comparisons)
@@ -139,9 +142,10 @@ class OverTargets:
     def above_guessing(self) -> float:
         """Return the one-sided p of an AUC above ½ under the null hypothesis of no leak, under which the variance is known.
 
-        With n members and m non-members, the variance of an AUC given the scores is (n + m + 1)/(12 n m) (Mann and Whitney
-        1947; less with ties). With several targets the variance of their mean is twice that of independent ones, because
-        they share shadow models. If n and m are not known, Student's t over targets is used; NaN for a single target then.
+        With n members and m non-members, the variance of an AUC given the scores is (n + m + 1)/(12 n m) (Mann and
+        Whitney 1947; less with ties). With several targets the variance of their mean is twice that of independent
+        ones, because they share shadow models. If n and m are not known, Student's t over targets is used, and the
+        result is NaN for a single target.
         """
         from scipy.special import ndtr, stdtr
 
@@ -203,7 +207,8 @@ def chosen(models: int) -> range:
 def two_one_sided(mean: float, error: float, freedom: int, margin: float) -> float:
     """Return the p of equivalence within ± margin: the larger of the p of mean ≤ −margin and of mean ≥ margin (Schuirmann 1987).
 
-    It is below α if and only if the 1 − 2α interval lies within the margin, which has to be stated before the values are seen.
+    It is below α if and only if the 1 − 2α interval lies within the margin, which must be stated before the values are
+    seen.
     """
     from scipy.special import stdtr
 
@@ -212,7 +217,7 @@ def two_one_sided(mean: float, error: float, freedom: int, margin: float) -> flo
 
 
 def _square(metrics: pl.DataFrame, name: str) -> Without | None:
-    """Return the metric without each left-out model as a matrix over all targets; None if no model was left out."""
+    """Return the metric without each left-out model, as a matrix over all targets. Return None if no model was left out."""
     if name not in metrics.columns:
         return None
     lists = metrics[name].to_list()

@@ -32,7 +32,7 @@ def test_small_losses_are_losses(lowest):
 def test_a_transposed_membership_is_named(capsys):
     member = halves(200, 12)
     check_orientation(member, "member.npy")
-    with pytest.raises(UserError, match=r"read as 12 records of 200 models, but every row .* transpose it"):
+    with pytest.raises(UserError, match=r"read as 12 records of 200 models, but all rows .* transpose it"):
         check_orientation(member.T, "member.npy")
     assert capsys.readouterr().err == ""
     coins = np.random.default_rng(0).random((12, 200)) < 0.5

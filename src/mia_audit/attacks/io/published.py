@@ -37,8 +37,8 @@ class Published:
 def read_per_model_csv(root: Path, where: dict[str, str]) -> Published:
     """Read the layout of Huang et al. 2024: {kind}_{dataset}/{key=value_…}/{model}.csv, one column of records per model.
 
-    `where` keeps only folders with the given values (`dataset` is one of its keys). The remaining folders must belong to
-    one setting, with one membership and one folder per signal; otherwise a UserError lists the settings.
+    `where` keeps only folders with the given values (`dataset` is one of the keys). The remaining folders must belong
+    to one setting, with one membership and one folder per signal; otherwise a UserError lists the settings.
     """
     folders_of: dict[str, list[tuple[dict[str, str], Path]]] = {}
     for folder in sorted(path for path in root.glob("*/*") if path.is_dir()):

@@ -1,4 +1,4 @@
-"""A classifier trained on the shadow models' signals to recognise members (Shokri et al. 2017): one for all records."""
+"""One classifier for all records, trained on the shadow models' signals to recognise members (Shokri et al. 2017)."""
 
 from __future__ import annotations
 
