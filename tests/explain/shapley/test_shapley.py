@@ -94,7 +94,7 @@ def test_a_model_of_another_kind_is_refused() -> None:
         UserError, match="linear_shap explains only linear models, and a RandomForestClassifier has no coef_"
     ):
         linear_shap(box(RandomForestClassifier(2).fit(ROWS, CLASSES), np.arange(3)))
-    with pytest.raises(UserError, match="explain only estimators, and this model is not one; choose permutation_shap"):
+    with pytest.raises(UserError, match="explain only estimators, but this model is not one; choose permutation_shap"):
         tree_shap(box())
 
 
