@@ -41,12 +41,12 @@ def test_labels_are_one_vote() -> None:
         (
             np.array([[0.5, 0.5], [0.9, 0.4], [1, 0]]),
             "probabilities",
-            "record 11, .* is not a probability for each class",
+            "record 11, .* is not one probability per class",
         ),
         (
             np.array([[0.5, 0.5], [1.2, -0.2], [1, 0]]),
             "probabilities",
-            "record 11, .* is not a probability for each class",
+            "record 11, .* is not one probability per class",
         ),
         ([0, 2, 1], "labels", "the label of record 11 is 2, but classes are numbered from 0 to 1"),
         ([0, 1], "labels", r"labels of shape \[2\], but \[3\] was expected"),
