@@ -163,4 +163,4 @@ def test_the_command_says_ok_here_and_what_stops_elsewhere(
     monkeypatch.setattr("mia_audit.commands.doctor.available_memory", lambda: 1)
     assert main(["doctor", str(config), "--checkout", str(ROOT)]) == 2
     printed = capsys.readouterr()
-    assert "fail  memory" in printed.out and "1 of the checks failed and would stop an audit" in printed.err
+    assert "fail  memory" in printed.out and "1 of the checks failed, which would stop an audit" in printed.err
