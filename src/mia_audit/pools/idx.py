@@ -13,7 +13,7 @@ from jaxtyping import UInt8
 from mia_audit.storage.unpacked import check_memory
 
 BYTES = 8
-"""The supported type of numbers, in a file's third byte: unsigned bytes."""
+"""The supported type of numbers, unsigned bytes, as a file's third byte encodes it."""
 
 
 def packed_or_not(path: Path) -> Path | None:
@@ -23,7 +23,7 @@ def packed_or_not(path: Path) -> Path | None:
 
 
 def read_idx(path: Path) -> UInt8[np.ndarray, "n ..."]:
-    """Read an array; ValueError for a file in another format, or whose length differs from its header.
+    """Read an array. Raises ValueError for a file in another format, or with another length than its header states.
 
     A packed file is unpacked only up to the size in its header.
     """
