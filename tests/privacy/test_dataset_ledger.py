@@ -54,10 +54,10 @@ def test_planned_entries_are_composed_exactly_and_nothing_else_is_taken(tmp_path
     exact = spending.epsilon_by_losses([STEP, Gaussian(4.0)], DELTA)
     assert receipt.total.epsilon == exact
     assert "privacy loss distribution" in receipt.total.composed_by
-    with pytest.raises(UserError, match="is not among the entries that are left"):
+    with pytest.raises(UserError, match="is not among the remaining entries"):
         charge(path, planned, [made()])
     shorter = PoissonGaussian(2.0, 0.1, 10)
-    with pytest.raises(UserError, match="is not among the entries that are left"):
+    with pytest.raises(UserError, match="is not among the remaining entries"):
         charge(path, planned, [made(shorter, RESTART, "9")])  # of a release that is none of these
     assert charge(path, planned, [made(shorter, RESTART)]).total.epsilon > exact
     for other in (terms(), terms(epsilon=4.0), terms(unit="person")):

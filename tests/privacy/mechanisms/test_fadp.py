@@ -302,7 +302,7 @@ def test_a_model_without_channels_is_refused(mechanism: str, model: nn.Module, m
 def test_frozen_channels_are_refused() -> None:
     model = cnn()
     PARTS["head"](model)
-    with pytest.raises(UserError, match=r"scales the noise of 3, which training\.trainable freezes"):
+    with pytest.raises(UserError, match=r"scales the noise of 3, but training\.trainable freezes"):
         protect("fadp", model)
 
 
