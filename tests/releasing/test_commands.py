@@ -105,7 +105,7 @@ def test_several_data_sets_need_a_ledger_each(tmp_path, monkeypatch, capsys):
     changed["datasets"]["more"] = changed["datasets"]["rows"]
     Path("config.yaml").write_text(yaml.safe_dump(changed))
     message = ran(capsys, "release", "config.yaml", "--setting", SETTING, "--out", "out", code=2)
-    assert "a ledger is kept for one data set" in message
+    assert "a ledger belongs to one data set" in message
 
 
 def test_a_release_is_served_with_what_its_card_promises(written, capsys):
