@@ -55,7 +55,7 @@ def test_a_wrong_row_count_keeps_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     write_table(path, TABLE, "scores", 1000)
     before = path.read_bytes()
-    with pytest.raises(ValueError, match="1000 rows written where 999 were expected"):
+    with pytest.raises(ValueError, match="1000 rows were written, but 999 were expected"):
         write_table(path, TABLE, "scores", 999)
     assert path.read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["t.parquet"]
