@@ -107,7 +107,7 @@ def spoil(array, position, value):
         ("loss.npy", lambda a: spoil(a, (3, 2), np.inf), "inf at model 2, record 3"),
         ("loss.npy", lambda a: spoil(a, (4, 1), -0.5), "-0.5 at model 1, record 4, but 'loss' is positive"),
         ("loss.npy", lambda a: spoil(a, (4, 1), 1e120), "1e+120 at model 1, record 4 is the largest value"),
-        ("loss.npy", lambda a: a * 1e-90, "expected one between 1e-60 and 1e+100 in size"),
+        ("loss.npy", lambda a: a * 1e-90, "expected an absolute value between 1e-60 and 1e+100"),
         ("loss.npy", lambda a: a.astype(str), "not numbers"),
         ("loss.npy", lambda a: np.array([[{}]], dtype=object), "damaged, empty or not a matrix of numbers"),
         ("loss.npy", lambda a: a[0], "expected records × models"),
@@ -224,7 +224,7 @@ def test_a_place_that_is_taken_is_one_line(folder, capsys, taken):
         (folder / taken).mkdir(parents=True)
     assert audit(folder) == 2
     error = capsys.readouterr().err
-    assert "out/scores.parquet: cannot be written there" in error and error.count("\n") == 1
+    assert "out/scores.parquet: cannot be written" in error and error.count("\n") == 1
 
 
 def test_no_folder_is_left_of_an_audit_that_failed(folder):

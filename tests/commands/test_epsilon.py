@@ -35,7 +35,7 @@ def test_a_budget_below_what_rdp_can_say_has_an_answer(capsys: pytest.CaptureFix
     assert ask(**terms) == 0
     pld, rdp = capsys.readouterr().out.splitlines()[3:]
     assert float(pld.split()[1]) == pytest.approx(5454.7, rel=1e-3)  # the exact Gaussian curve
-    assert rdp.split(maxsplit=2) == ["rdp", "none", "its ε cannot be so small at this δ"]
+    assert rdp.split(maxsplit=2) == ["rdp", "none", "cannot certify an ε this small at this δ"]
 
 
 def test_a_delta_that_promises_nothing_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:

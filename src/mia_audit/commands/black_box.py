@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write a row per record: its value for every class, or for the second if there are two."""
+    """Write one row per record: its value for every class or, of two classes, for the second."""
     import numpy as np
     import pyarrow as pa
 

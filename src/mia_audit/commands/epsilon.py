@@ -21,12 +21,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--accountant",
         action="append",
         choices=["pld", "prv", "rdp"],
-        help="may be repeated; pld and rdp when left out",
+        help="accountant; may be repeated (pld and rdp)",
     )
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print ε, or the noise multiplier, by every accountant, and its terms."""
+    """Print the terms, and ε or the noise multiplier by every accountant."""
     _check(options)
     from mia_audit.privacy.accounting import epsilon_spent, noise_multiplier_for, steps_per_epoch
 
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> None:
             except UserError:
                 if options.accountant or accountant == BOTH[0]:
                     raise
-                print(f"{accountant:<12}{'none':<18}its ε cannot be so small at this δ")
+                print(f"{accountant:<12}{'none':<18}cannot certify an ε this small at this δ")
                 continue
         epsilon = epsilon_spent(multiplier, rate, steps, options.delta, accountant)
         print(f"{accountant:<12}{multiplier:<18.6g}{epsilon:.4g}")

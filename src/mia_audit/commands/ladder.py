@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 FEWEST = 4
-"""Number of models of the smallest audit that can be planned; with fewer, the cost per model is the same."""
+"""Number of models of the smallest audit that can be planned. With fewer models the cost per model is the same."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +52,8 @@ def run(options: argparse.Namespace) -> None:
         raise UserError(f"{options.config}: no models are trained; a ladder needs shadow models")
     if own := next((name for name, section in audit.mechanisms.items() if section.models), None):
         raise UserError(
-            f"{options.config}: mechanisms.{own}.models: a ladder grows all settings alike; leave it out, or run the audit as it is"
+            f"{options.config}: mechanisms.{own}.models: a ladder adds the same number of models to every setting; leave the key"
+            " out, or run the audit with mia-audit run"
         )
     models = Ladder(options, audit, trained).climb()
     if models < audit.membership.models:
@@ -78,7 +79,7 @@ class Ladder:
 
     @cached_property
     def recipes(self) -> dict[Setting, str]:
-        """Digests of everything except the number of models that a setting's results depend on."""
+        """Digests of everything that a setting's results depend on, except the number of models."""
         return {setting: recipe(self.audit, setting) for setting in self.trained}
 
     def climb(self) -> int:
@@ -104,7 +105,7 @@ class Ladder:
 
     @cached_property
     def _screened(self) -> list[Setting]:
-        """The settings that are screened: none if persons are the unit, because their records are not independent."""
+        """The settings that are screened. There are none if persons are the unit, because their records are not independent."""
         return [one for one in self.trained if not self.audit.datasets[one.dataset].by_person]
 
     def _screen(self, title: str, references: int, smallest: int, following: int) -> None:

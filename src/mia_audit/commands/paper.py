@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("paper", help="the paper: huang2024, harder2020, fadp or patel2020; with --spec, left out")
+    parser.add_argument("paper", help="the paper: huang2024, harder2020, fadp or patel2020; left out with --spec")
     parser.add_argument("results", nargs="*", type=Path, help="folders of finished audits' results")
     parser.add_argument(
-        "--spec", type=Path, metavar="FILE", help="the paper, as a JSON file with the key paper, instead of its name"
+        "--spec", type=Path, metavar="FILE", help="JSON file with the name of the paper, under the key `paper`"
     )
     parser.add_argument("--out", required=True, type=Path, help="folder for the tables and figures")
 

@@ -1,4 +1,4 @@
-"""Sweeps: keys of a section of a config with several values each, and the sections that their combinations make."""
+"""Sweeps: keys of a config section with several values each, and one section per combination of these values."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ MOST_SWEPT = 1000
 
 @dataclass(frozen=True)
 class Swept:
-    """A section's part of a sweep: the name of the section that it came from, and the values of the swept keys, without `training.`."""
+    """A section that a sweep generated: the name of the original section, and the values of the swept keys, without `training.`."""
 
     section: str
     values: Mapping[str, Parameter]
