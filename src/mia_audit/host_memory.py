@@ -1,4 +1,6 @@
-"""The memory of this process: the machine's, within the limits of its control groups (a container, a SLURM job) and of its address space."""
+"""The memory available to this process: that of the machine, limited by control groups (a container, a SLURM job) and
+by the process's address space.
+"""
 
 from __future__ import annotations
 

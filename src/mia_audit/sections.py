@@ -27,7 +27,10 @@ class Section(BaseModel):
 
 
 def is_unset(value: object) -> bool:
-    """Return whether an optional key is unset. Keys that later releases add are written only if set, because sections key randomness."""
+    """Return whether an optional key is unset.
+
+    Keys that later releases add are written only if set, because random generators are keyed by sections.
+    """
     return value is None
 
 
@@ -97,7 +100,7 @@ class OpenSection(Section):
     def _mistake(self, reader: str, key: str, value: object) -> InitErrorDetails:
         known = self.declared()
         if key in known:
-            message = f"{reader} does not read this key; {' and '.join(known[key][1])} would"
+            message = f"{reader} does not read this key; it is a key of {' and '.join(known[key][1])}"
         else:
             message = f"unknown key: {suggest(key, [*type(self).model_fields, *known])}"
         return {

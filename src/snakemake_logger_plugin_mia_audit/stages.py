@@ -116,7 +116,7 @@ class Progress:
         return (stage.finished + sum(job.done for job in self._running(stage))) / max(stage.jobs, 1)
 
     def seconds_left(self, stage: Stage, now: float) -> float | None:
-        """Estimate the seconds until a stage is done from its jobs so far; None while too little is known."""
+        """Estimate, from a stage's jobs so far, the seconds until the stage ends; None while too little is known."""
         known = STAGES.get(stage.name, tuple(stage.rules))
         longest = next(name for name in known if name in stage.rules)
         left = 0.0

@@ -310,7 +310,7 @@ def test_bounds_of_a_list_of_scores(tmp_path, capsys):
     assert len(table) == 5 and (table["epsilon"] > 1).all() and set(table["attack"]) == {"given"}
     pl.DataFrame({"in": frame["score"][:200], "out": frame["score"][200:400]}).write_csv(tmp_path / "canaries.csv")
     assert main(["epsilon-bound", *arguments]) == 2
-    assert "exactly 200 of 400 records, which fair coins do not give" in capsys.readouterr().err
+    assert "exactly 200 of 400 records, so membership was not drawn by fair coins" in capsys.readouterr().err
 
 
 def test_a_design_that_gives_members_away_is_corrected_and_said(folder):
@@ -344,7 +344,7 @@ def test_probabilities_given_as_losses_and_transposed_matrices_are_named(folder,
     np.save(folder / "member.npy", halves.T)
     np.save(folder / "loss.npy", loss)
     assert audit(folder, "--design", "bernoulli") == 2
-    assert "which fair coins do not give" in capsys.readouterr().err and member.shape == (RECORDS, MODELS)
+    assert "so membership was not drawn by fair coins" in capsys.readouterr().err and member.shape == (RECORDS, MODELS)
 
 
 def several(folder, *settings, more=()):

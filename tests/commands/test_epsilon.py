@@ -51,7 +51,7 @@ def test_a_delta_that_promises_nothing_is_warned_of(capsys: pytest.CaptureFixtur
         ({"target_epsilon": "1e-9", "accountant": "rdp"}, "by the rdp accountant: choose accountant pld"),
         ({"noise_multiplier": "0"}, "--noise-multiplier: a positive number"),
         ({"noise_multiplier": "1", "delta": "1"}, "--delta: a number between 0 and 1"),
-        ({"noise_multiplier": "1", "batch": "60001"}, "--batch: 60001 records a step out of 60000"),
+        ({"noise_multiplier": "1", "batch": "60001"}, "--batch: 60001 records per step, but there are only 60000"),
         ({"noise_multiplier": "1", "epochs": "0"}, "--epochs"),
     ],
 )

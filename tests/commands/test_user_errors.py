@@ -150,9 +150,7 @@ def test_weights_of_a_file_that_are_none(here: Path, fails: Callable[..., str]) 
     trap = Trap(here / "sprung")
     torch.save({"a": trap}, here / "code.pth")
     (here / "code.safetensors").write_bytes(pickle.dumps(trap))
-    assert "a pickle that holds more than weights, or no weights; none of its code was run" in given(
-        here / "code.pth"
-    )
+    assert "a pickle that holds more than weights, or no weights; none of its code was run" in given(here / "code.pth")
     assert "truncated, or not safetensors" in given(here / "code.safetensors")
     assert "no such file; expected weights" in given(here / "no.pth")
     assert "weights of another architecture" in given(here / "other.safetensors")

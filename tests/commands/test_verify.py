@@ -156,10 +156,16 @@ def bare_pool(results: Path) -> None:
 
 
 FORGERIES: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "a number changed and listed anew": (relisted_table, "training.parquet: does not match its digest in provenance.json"),
+    "a number changed and listed anew": (
+        relisted_table,
+        "training.parquet: does not match its digest in provenance.json",
+    ),
     "weights zeroed without digest": (zeroed_weights, "does not contain the digest that an audit writes"),
     "a pool without digest": (bare_pool, "does not hold the digest of this file"),
-    "the page edited": (lambda r: (r / "report.html").write_text("safe"), "report.html: does not match its digest in provenance"),
+    "the page edited": (
+        lambda r: (r / "report.html").write_text("safe"),
+        "report.html: does not match its digest in provenance",
+    ),
     "a CSV file edited": (
         lambda r: (r / "tables" / "settings.csv").write_text("auc\n0.4\n"),
         "settings.csv: changed since",

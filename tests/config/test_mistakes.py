@@ -57,7 +57,10 @@ CONFIGS = {
     ),
     "δ of 1": ("mechanisms: {dp-sgd: {epsilon: 8, delta: 1}}", "mechanisms.dp-sgd.delta: input should be less than 1"),
     "a mechanism that is none": ("mechanisms: {laplace: {epsilon: 1}}", "unknown mechanism 'laplace': known: dp-sgd"),
-    "a key of another mechanism": ("mechanisms: {none: {clipping: flat}}", "'none' does not read this key; dp-sgd"),
+    "a key of another mechanism": (
+        "mechanisms: {none: {clipping: flat}}",
+        "'none' does not read this key; it is a key of dp-sgd",
+    ),
     "persons without names": (
         "mechanisms: {dp-sgd: {epsilon: 8, unit: person}}",
         "unit: person requires the person of every record",
@@ -110,7 +113,10 @@ CONFIGS = {
         "datasets: {mnits: {}}",
         "datasets.mnits.source: unknown source 'mnits': did you mean 'mnist'?",
     ),
-    "a size of digits": ("datasets: {digits: {size: 32}}", "datasets.digits.size: pool 'digits' does not read this key"),
+    "a size of digits": (
+        "datasets: {digits: {size: 32}}",
+        "datasets.digits.size: pool 'digits' does not read this key",
+    ),
     "images as columns": (
         "datasets: {cifar10: {standardise: public, public: 9}}",
         "datasets.cifar10.standardise: pool 'cifar10' does not read this key",
@@ -119,7 +125,7 @@ CONFIGS = {
     # what the config decides with what is known of its data
     "a batch larger than the training set": (
         "datasets: {digits: {records: 100}}",
-        "training.batch: 64 records a step for vision_transformer under none, but a training set of datasets.digits has 50",
+        "training.batch: 64 records per step for vision_transformer under none, but a training set of datasets.digits has only 50",
     ),
     "more records than there are": (
         "datasets: {digits: {records: 5000}}",
@@ -298,7 +304,7 @@ DATA: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
     "missing values": (
         people(school=[None, 1.5] * 30),
         {},
-        "values are missing or not finite in column 'school' (row 1 first, 30 in all)",
+        "values are missing or not finite in column 'school' (first in row 1, 30 in all)",
     ),
     "a word for missing numbers": (
         people(school=[None, 1.5] * 30),
@@ -308,7 +314,7 @@ DATA: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
     "a slip among numbers": (
         people(school=["12", "?", *["10"] * (ROWS - 2)]),
         {},
-        "column 'school' holds numbers except for '?' (row 2 first, 1 in all)",
+        "column 'school' holds numbers except for '?' (first in row 2, 1 in all)",
     ),
     "a label that is none": (people(), {"label": "diagnosis"}, "datasets.mine.label: "),
     "a label of fractions": (people(), {"label": "age"}, "holds fractions; expected classes"),

@@ -108,7 +108,7 @@ def test_a_stated_noise_multiplier_names_a_setting_instead_of_epsilon() -> None:
         ),
         ("architectures/mlp/pretrained", "public", ""),
         ("architectures", {}, "missing key 'architectures': an audit needs datasets, architectures and mechanisms"),
-        ("imported/digits", {"signals": "s.parquet"}, "imported.digits: datasets has the same name"),
+        ("imported/digits", {"signals": "s.parquet"}, "imported.digits: a data set has the same name"),
         ("imported/other", {"signals": "s.parquet", "epsilon": 8}, "imported.other: a guarantee has an ε and a δ"),
         ("imported/other", {"signals": "s.parquet", "delta": 1e-5}, "imported.other: a guarantee has an ε and a δ"),
         (
@@ -258,9 +258,12 @@ def test_keys_of_other_mechanisms_and_missing_acknowledgements_are_one_line() ->
         return str(error.value)
 
     foreign = refusal("dp-sgd", {"factors": [0.5, 0.7, 1]})
-    assert "mechanisms.dp-sgd.factors: 'dp-sgd' does not read this key; fadp and fadp-literal would" in foreign
+    assert "mechanisms.dp-sgd.factors: 'dp-sgd' does not read this key; it is a key of fadp and fadp-literal" in foreign
     foreign = refusal("dp-sgd", {"acknowledge_no_guarantee": True})
-    assert "mechanisms.dp-sgd.acknowledge_no_guarantee: 'dp-sgd' does not read this key; fadp-literal would" in foreign
+    assert (
+        "mechanisms.dp-sgd.acknowledge_no_guarantee: 'dp-sgd' does not read this key; it is a key of fadp-literal"
+        in foreign
+    )
     assert "acknowledge_no_guarantee: 'fadp-literal' guarantees nothing: the mask" in refusal("fadp-literal", {})
     bare = refusal("fadp", {}, {"digits": {}})
     assert "mechanisms.fadp: 'fadp' reads public records, but datasets.digits.public is 0" in bare

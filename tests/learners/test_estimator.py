@@ -241,7 +241,9 @@ def test_an_estimator_is_explained(
     assert len(found) == 4 * quantities
     if explainer != "permutation_shap":
         other = {"logit": "probability", "probability": "logit"}[explain]
-        with pytest.raises(UserError, match=f"explain: {explainer} explains only the {explain} of this model; add this quantity"):
+        with pytest.raises(
+            UserError, match=f"explain: {explainer} explains only the {explain} of this model; add this quantity"
+        ):
             model_signals(
                 trained, table, Task("shap", options | {"explain": [other]}, 0), TrainedOn(table, made.members, 3)
             )

@@ -225,7 +225,7 @@ PREDICTS = "    return -((records[:, None] - model) ** 2).sum(axis=2)"
 HOSTILE = {
     "a crash": ("    rows, labels =", "    1 / 0\n    rows, labels =", r"train\.py: train: train\.py, line 7: ZeroDivisionError: div"),
     "a wrong shape": (PREDICTS, "    return records", r"outputs of shape \[17, 4\]; expected \[17, 3\]"),
-    "labels": (PREDICTS, "    return [0] * len(records)", r"\[17\]; expected \[17, 3\].*; for a model that returns classes set outputs: labels"),
+    "labels": (PREDICTS, "    return [0] * len(records)", r"\[17\]; expected \[17, 3\].*; if the model returns classes, set outputs: labels"),
     "NaN": (PREDICTS, PREDICTS + " * np.nan", r"the output for record 0 is not finite, \(nan, nan, nan\): the training diverged"),
     "another order": (PREDICTS, PREDICTS + "[np.argsort(records[:, 1])]", r"output for record \d+ is .* in the order of the records"),
     "chance": (PREDICTS, PREDICTS + " * np.random.random((len(records), 3))", "without dropout or statistics"),

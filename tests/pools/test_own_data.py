@@ -201,7 +201,7 @@ def test_columns_are_standardised_by_stated_constants(people: Path) -> None:
         (
             {"age": [None, 1.0] * 12, "town": ["Bern"] * 23 + [None]},
             {},
-            r"'age' \(row 1 first, 12 in all\), 'town' \(row 24 first, 1 in all\)",
+            r"'age' \(first in row 1, 12 in all\), 'town' \(first in row 24, 1 in all\)",
         ),
         ({"age": [1.0] * 23 + [float("inf")]}, {}, r"not finite in column 'age' \(row 24 first"),
         ({}, {"label": "lable"}, r"datasets\.mine\.label: .* has no column 'lable': did you mean 'label'\?"),
@@ -326,4 +326,6 @@ def test_a_mistake_leaves_nothing_behind(photos: Path, tmp_path: Path, capsys: p
 
 def test_a_key_that_a_pool_does_not_read_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert pool_command({"source": "digits", "size": 32}, tmp_path / "pool") == 2
-    assert "datasets.mine.size: pool 'digits' does not read this key; it reads no optional keys" in capsys.readouterr().err
+    assert (
+        "datasets.mine.size: pool 'digits' does not read this key; it reads no optional keys" in capsys.readouterr().err
+    )

@@ -145,7 +145,7 @@ def test_published_files_may_lie_in_the_root_itself_as_a_package_has_them(tmp_pa
     [
         (b"", "not an IDX file of bytes"),
         (b"\0\0\x0d\3" + bytes(16), "not an IDX file of bytes"),
-        (b"\0\0\x08\3" + b"\0\0\0\4" * 3, "0 bytes or more, but its header says 64"),
+        (b"\0\0\x08\3" + b"\0\0\0\4" * 3, "0 bytes or more, but the file's header states 64"),
         (b"\0\0\x08\3" + b"\xff\xff\xff\xff" * 3, "takes .* in memory"),
     ],
 )

@@ -56,7 +56,7 @@ CIFAR, GTSRB, FOOD, MNIST = "cifar-10-batches-py", "gtsrb/GTSRB", "food-101", "M
         ("svhn", gone, "test_32x32.mat", "no readable SVHN in ROOT (test_32x32.mat is missing)"),
         ("svhn", halved, "train_32x32.mat", "(train_32x32.mat is damaged, or not the published file)"),
         ("mnist", gone, f"{MNIST}/t10k-labels-idx1-ubyte", f"({MNIST}/t10k-labels-idx1-ubyte is missing)"),
-        ("mnist", halved, f"{MNIST}/t10k-images-idx3-ubyte", "no readable MNIST in ROOT (3,128 bytes or more, but its header says 6,272)"),
+        ("mnist", halved, f"{MNIST}/t10k-images-idx3-ubyte", "no readable MNIST in ROOT (3,128 bytes or more, but the file's header states 6,272)"),
         ("fashion_mnist", gone, "FashionMNIST/raw/train-images-idx3-ubyte", "train-images-idx3-ubyte is missing)"),
         ("gtsrb", gone, f"{GTSRB}/Final_Test/Images/00020.ppm", "00020.ppm (no such file or directory). Repair them"),
         ("gtsrb", gone, "gtsrb/GT-final_test.csv", "no readable GTSRB in ROOT (gtsrb/GT-final_test.csv is missing)"),
@@ -126,7 +126,9 @@ def test_what_is_wrong_with_a_folder_of_images(how: str, words: str, photos: Pat
 @pytest.mark.parametrize("pool", ["images", "table", "arrays", "cifar10"])
 def test_a_missing_root(pool: str, tmp_path: Path, fails: Fails) -> None:
     told = fails(source=pool, path=str(tmp_path / "no.csv"))
-    assert f"datasets.mine.path: ROOT/no.csv: no such file or folder; state where the files of pool '{pool}' are" in told
+    assert (
+        f"datasets.mine.path: ROOT/no.csv: no such file or folder; state where the files of pool '{pool}' are" in told
+    )
     assert "datasets.mine.path: missing" in fails(source=pool)
 
 
@@ -136,10 +138,13 @@ def test_a_missing_root(pool: str, tmp_path: Path, fails: Fails) -> None:
         ("", "ROOT/t.csv: not readable as a table: empty CSV"),
         ("a,label\n", "ROOT/t.csv: no rows"),
         ("a,label\n1,x\n2,y,z\n", "not readable as a table: found more fields"),
-        ("a,b,label\n1,2,x\n2\n", "values are missing or not finite in column 'b' (row 2 first, 1 in all), 'label'"),
+        ("a,b,label\n1,2,x\n2\n", "values are missing or not finite in column 'b' (first in row 2, 1 in all), 'label'"),
         ("a,label\n1,\n2,y\n3,x\n", "values are missing or not finite in column 'label' (row 1 first"),
         ("a,label\n1,x\n1e300,y\n", "1e+300 in column 'a' (row 2) is too large for a number of 32 bits"),
-        ("a,label\n1,x\n?,y\n2,x\n", "column 'a' holds numbers except for '?' (row 2 first, 1 in all): correct them"),
+        (
+            "a,label\n1,x\n?,y\n2,x\n",
+            "column 'a' holds numbers except for '?' (first in row 2, 1 in all): correct them",
+        ),
         ("a;label\n1;x\n2;y\n", "columns are separated by semicolons; expected commas: save it with commas"),
         ("a\tlabel\n1\tx\n2\ty\n", "columns are separated by tabs"),
         ("a,label,label\n1,x,y\n2,y,x\n", "column 'label' occurs twice"),

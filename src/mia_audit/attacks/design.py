@@ -3,9 +3,9 @@
 Where every record is in the same number of models (Carlini's `num_experiments`, LeakPro's assignments), the number of
 other models that contain a record reveals whether the target contains it. Where models come in complementary pairs
 (Privacy Meter), the target's partner reveals it. Leaving out one further model, which contains the record if and only
-if the target does not, makes the remaining models independent of the target's membership: as many of them contain the
-record under either hypothesis. For pairs the further model is the partner; else it is drawn uniformly, record by
-record.
+if the target does not, makes the remaining models independent of the target's membership: the same number of them
+contains the record under either hypothesis. For pairs the further model is the partner. Otherwise it is drawn
+uniformly, record by record.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def completed(member: Member) -> Member:
 
 
 def opposite_values(values: np.ndarray, partners: Partners) -> tuple[np.ndarray, np.ndarray]:
-    """Return the values of the left-out further models, and a mask with 1 where there is one, [B, K] each; both are 0 elsewhere."""
+    """Return the values of the left-out further models, and a mask that is 1 where there is such a model, [B, K] each; both are 0 elsewhere."""
     exists = (partners != NONE).astype(np.float64)
     return np.take_along_axis(values, np.maximum(partners, 0), axis=1) * exists, exists
 

@@ -42,8 +42,8 @@ def plan(methods: Sequence[str], signals: Sequence[Signal], likelihoods: Sequenc
 
     A method may name its signals, as in `joint-lrt:confidence+ixg_l1`. An attack with likelihoods runs once for each
     requested likelihood that it supports for its number of signals. If it supports none of them, it runs with its
-    default. The first one is the headline. A run that is requested twice is done once, because a second row per target
-    would count as a second target.
+    default. The first likelihood is the headline. A run that is requested twice is done once, because a second row per
+    target would count as a second target.
     """
     runs = []
     for name, groups in (_resolve(method, signals) for method in methods):

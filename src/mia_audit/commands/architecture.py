@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_spec(parser, ArchitectureSpec)
     add_pool(parser)
     parser.add_argument("--private", type=int, default=0, help="1: check that the model has per-record gradients")
-    parser.add_argument("--limits", type=Path, help="the workflow's file of limits on jobs")
+    parser.add_argument("--limits", type=Path, help="the file with the workflow's limits on jobs")
     parser.add_argument("--out", required=True, type=Path, help="architecture.json")
 
 

@@ -33,8 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="'NAME: KEY=VALUE …'",
-        help="one of several settings (the one without privacy first), by its signals (loss=FILE …), membership, epsilon, delta,"
-        " mechanism and accuracy (a number, or a file with one number per model)",
+        help="one of several settings: its signals (loss=FILE …), membership, epsilon, delta, mechanism and accuracy (a number, or a"
+        " file with one number per model); the setting without privacy comes first",
     )
     parser.add_argument(
         "--settings", type=Path, metavar="FILE", help="the settings in a YAML file (docs/your_models.md)"

@@ -8,7 +8,7 @@ from mia_audit.config.specs import TrainingSpec
 from mia_audit.runtime.gpus import acquire_gpu
 
 CONFIDENCE, DELTA = 0.95, 1e-5
-"""Confidence of the bounds, and their δ if the setting promises no δ."""
+"""Confidence of the bounds, and their δ if the setting has none."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

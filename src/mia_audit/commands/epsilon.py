@@ -13,7 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     given = parser.add_mutually_exclusive_group(required=True)
     given.add_argument("--noise-multiplier", type=float, help="noise on the sum, in units of its sensitivity")
     given.add_argument("--target-epsilon", type=float, help="ε to reach")
-    parser.add_argument("--batch", type=int, required=True, help="expected records of a step")
+    parser.add_argument("--batch", type=int, required=True, help="expected number of records per step")
     parser.add_argument("--records", type=int, required=True, help="training set of one model (not the whole pool)")
     parser.add_argument("--epochs", type=int, required=True, help="expected passes over the training set")
     parser.add_argument("--delta", type=float, required=True, help="δ of the budget")
@@ -59,4 +59,4 @@ def _check(options: argparse.Namespace) -> None:
     if not 0 < options.delta < 1:
         raise UserError(f"--delta: a number between 0 and 1 was expected, not {options.delta:g}")
     if options.batch > options.records:
-        raise UserError(f"--batch: {options.batch} records a step out of {options.records}: at most {options.records}")
+        raise UserError(f"--batch: {options.batch} records per step, but there are only {options.records}")

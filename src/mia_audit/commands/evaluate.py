@@ -24,8 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--signals",
         type=Path,
         help="the attacked signals.parquet. With it, attacks are repeated without some models, and intervals account for the"
-        " correlation of targets. Without it, intervals assume that nothing leaks; if something does, they are up to 1.4 times as"
-        " wide",
+        " correlation of targets. Without it, intervals assume that nothing leaks; if something does, they are up to 1.4 times too wide",
     )
     parser.add_argument("--out", required=True, type=Path, help="metrics.parquet")
 

@@ -61,7 +61,7 @@ def _print(grown: "list[Growth]", jobs: Mapping[str, int], models: int | None) -
             f"First run: {', '.join(before)}; if their outputs change, all models that depend on them are trained again"
         )
     if any(one.again for one in grown):
-        print("Trained again: existing models whose training, pool or membership design is not that of the config")
+        print("Trained again: existing models whose training, pool or membership design differs from the config's")
     listed = ", ".join(f"{count:,} {rule}" for rule, count in jobs.items())
     print(f"{sum(jobs.values()):,} jobs: {listed}" if jobs else "Nothing is left to do")
     if models is not None and trained:

@@ -1,4 +1,4 @@
-"""`mia-audit ladder`: run an audit with few models first, and add more until its intervals are as narrow as `until` asks."""
+"""`mia-audit ladder`: run an audit with few models first, and add more until its intervals are as narrow as `until` requires."""
 
 import argparse
 import json
@@ -204,7 +204,7 @@ def _looks_at(audit: Audit, setting: Setting, results: Path, looks: int) -> "lis
 def _sentence(setting: Setting, one: "Look", requested: float | None) -> str:
     what = f"{setting.path}, {one.attack} on {one.signal}"
     if one.half != one.half:  # NaN
-        return f"{what}: {one.metric} is not resolved by these records"
+        return f"{what}: too few records to resolve {one.metric}"
     wanted = "" if requested is None else f", requested ± {requested:g}"
     return f"{what}: {one.metric} {one.mean:.4f}, {one.low:.4f} to {one.high:.4f} (± {one.half:.4f}{wanted})"
 
@@ -213,7 +213,7 @@ def _look_cells(one: "Look", requested: float | None) -> dict[str, Any]:
     decision = (
         "" if requested is None else "as narrow as requested" if one.narrow(requested) else "wider than requested"
     )
-    decision = "not resolved by these records" if one.half != one.half else decision
+    decision = "too few records" if one.half != one.half else decision
     return {
         "scored": 1.0,
         "mean": one.mean,

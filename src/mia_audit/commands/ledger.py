@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
-        "action", choices=["show", "add"], help="show: entries and total; add: charge for a release by another program"
+        "action",
+        choices=["show", "add"],
+        help="show prints the entries and the total; add charges for a release by another program",
     )
     parser.add_argument("file", type=Path, help="the data set's ledger, privacy.ledger of a config")
     parser.add_argument("--json", action="store_true", help="show: print JSON")
@@ -140,7 +142,7 @@ def _print(header: "Header", entries: "list[Entry]", head: str, total: "Total") 
         display.print(visible(f"part {part}: ε = {epsilon:.6g}"), highlight=False)
     display.print(visible(_sentence(total)), highlight=False)
     display.print(
-        f"digest of the last line {head}: keep a copy of it elsewhere; it shows whether somebody restores an older ledger",
+        f"digest of the last line {head}: keep a copy of it elsewhere; it reveals whether an older ledger was restored",
         highlight=False,
     )
 

@@ -126,7 +126,7 @@ def _of_settings(name: str, audits: "list[Results]", out: Path) -> None:
     matrices = confusion(audits)
     write_text(out / "confusion.csv", csv(matrices))
     count = matrices.select("dataset", "architecture", "mechanism", "epsilon").n_unique() if len(matrices) else 0
-    print(f"Confusion matrices: of {count} settings, confusion.csv.")
+    print(f"Confusion matrices of {count} settings: confusion.csv.")
     with paper_style():
         drawn = [(group, figure) for results in audits for group, figure in membership_maps(results)]
         for group, figure in drawn:

@@ -20,8 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "target",
         help=f"{', '.join(targets.names())}; file.py:function; or 'command:COMMAND', which reads and writes JSON lines",
     )
-    parser.add_argument("--epsilon", type=float, help="ε claimed (own mechanisms: 1)")
-    parser.add_argument("--delta", type=float, help="δ claimed (own mechanisms: 1e-5)")
+    parser.add_argument("--epsilon", type=float, help="claimed ε (1 for your own mechanisms)")
+    parser.add_argument("--delta", type=float, help="claimed δ (1e-5 for your own mechanisms)")
     parser.add_argument("--adjacency", choices=ADJACENCIES[:2], help="how neighbouring inputs of a function differ")
     parser.add_argument(
         "--gaussian",

@@ -101,8 +101,8 @@ def _batches(audit: Audit, headers: Mapping[str, Header]) -> Iterator[str]:
                 batch = audit.training_of(name, mechanism).batch
                 if batch > most:
                     yield (
-                        f"training.batch: {batch} records a step for {name} under {mechanism}, but a training set of"
-                        f" datasets.{dataset} has {most}: at most {most}"
+                        f"training.batch: {batch} records per step for {name} under {mechanism}, but a training set of"
+                        f" datasets.{dataset} has only {most}"
                     )
 
 

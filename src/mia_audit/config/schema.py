@@ -288,7 +288,7 @@ class Audit(Section):
                 " or a data set and private_explanations of it"
             )
         if twice := sorted(set(self.datasets) & set(self.imported)):
-            raise ValueError(f"imported.{twice[0]}: datasets has the same name; choose another one")
+            raise ValueError(f"imported.{twice[0]}: a data set has the same name; choose another one")
         return self
 
     @model_validator(mode="after")
@@ -368,7 +368,7 @@ class Audit(Section):
         for name, target in self.targets.items():
             where = f"targets.{name}"
             if name in self.architectures:
-                raise ValueError(f"{where}: architectures has the same name; choose another one")
+                raise ValueError(f"{where}: an architecture has the same name; choose another one")
             for key, names in (
                 ("architecture", [*self.architectures]),
                 ("dataset", [*self.datasets]),
@@ -380,7 +380,7 @@ class Audit(Section):
             dataset, _, mechanism, epsilon = self.setting_of(name)
             if epsilon.startswith(STATED):
                 raise ValueError(
-                    f"{where}: a finished model claims an ε, but mechanisms.{mechanism} states noise_multiplier: state its epsilon"
+                    f"{where}: a finished model claims an ε, but mechanisms.{mechanism} states noise_multiplier; state epsilon there instead"
                 )
             if self.datasets[dataset].label_noise:
                 raise ValueError(

@@ -108,7 +108,7 @@ def _one_run(metrics: pl.DataFrame, delta: float, alpha: float) -> float:
 def _by_curve(bound: Callable[[int, int, int, float, float], float]) -> Callable[[pl.DataFrame, float, float], float]:
     """Turn a bound from a trade-off curve into the largest bound over the most promising targets and guesses.
 
-    All bounds hold jointly at the level, so those to compute may be chosen by their values.
+    All bounds hold jointly at the level, so this choice may depend on their values.
     """
 
     def largest(metrics: pl.DataFrame, delta: float, alpha: float) -> float:
@@ -158,7 +158,7 @@ def _guessed(metrics: pl.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 GUESSED = {share for high, low in GUESSES for share in (high, 1 - low) if 0 < share < 1}
-"""The members of `SHARES` at which guesses are counted."""
+"""Those of `SHARES` for which guesses are counted."""
 
 METHODS: dict[str, Callable[[pl.DataFrame, float, float], float]] = {
     "one-run": _one_run,

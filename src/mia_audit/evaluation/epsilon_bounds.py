@@ -30,7 +30,8 @@ def clopper_pearson_epsilon(
     """Bound ε from the errors at one threshold fixed beforehand (Nasr et al. 2021; Zanella-Béguelin et al. 2023).
 
     Both error rates are bounded above at 1 − α/2 each (Clopper and Pearson): any (ε, δ)-DP training run has 1 − FNR ≤
-    e^ε FPR + δ, and likewise with the errors exchanged. For arrays of counts, return the largest bound; each is at α.
+    e^ε FPR + δ, and likewise with the errors exchanged. For arrays of counts, return the largest bound; each bound has
+    level 1 − α.
     """
     fnr, fpr = _error_bounds(true_positives, false_positives, members, non_members, alpha)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -44,7 +45,8 @@ def gaussian_epsilon(
     """Bound ε at δ from the errors at one threshold fixed beforehand, if the mechanism is Gaussian (Nasr et al. 2023).
 
     The errors bound μ of Gaussian DP, μ ≥ Φ⁻¹(1 − FPR) − Φ⁻¹(FNR); ε is that of μ-GDP at δ. The bound is not valid for
-    training without noise, or with other noise. For arrays of counts, return the largest bound; each is at α.
+    training without noise, or with other noise. For arrays of counts, return the largest bound; each bound has level 1
+    − α.
     """
     from scipy.special import ndtri
 

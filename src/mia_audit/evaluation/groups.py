@@ -58,7 +58,7 @@ def called_above(scores: Scores, member: Member, fpr: float) -> Bool[np.ndarray,
 
 
 class Slices:
-    """The groups of rows of an attack's scores, with at least `LEAST` rows each."""
+    """Groups of rows in an attack's scores, each with at least `LEAST` rows."""
 
     def __init__(self, groupings: Sequence[Grouping]) -> None:
         self.groups: list[tuple[str, str, Bool[np.ndarray, " N"]]] = [
@@ -173,7 +173,7 @@ def _over_records(
 
 
 def _square(values: np.ndarray, pairs: Pairs, models: int) -> list[list[float | None] | None]:
-    """Return a metric of pairs as one list per target. It is None for targets that were not also left out."""
+    """Return a metric of pairs as one list per target. The list is None for a target that is not among the models left out."""
     places = chosen(models)
     square = np.full((len(places), len(places)), np.nan)
     square[pairs.target, pairs.left] = values

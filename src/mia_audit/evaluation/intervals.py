@@ -3,7 +3,7 @@
 With h[t] the metric of target t and K targets, the variance of the mean is E[s²]/K + c: s² is the targets' variance,
 and c the covariance of two targets' metrics that is due to shared models. Student's t over targets ignores c. No
 function of h estimates c without bias (Bengio and Grandvalet 2004, for cross-validation). But c can be estimated from
-the changes of targets' metrics without one of their shadow models, because leaving a model out removes errors that two
+the changes of targets' metrics when one of their shadow models is left out, because this removes errors that two
 targets share. Let d[t, s] be h[t] − (h[t] without model s), minus its mean over s. Then c is (K − 1)/(K − 2) times the
 mean of d[t, s] d[s, t] over pairs of the few models that are left out in turn.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Without = Float[np.ndarray, "K K"]
 
 FEWEST = 4
-"""Smallest number of models, and of models left out in turn, that allows an estimate of c."""
+"""The covariance c is estimated from at least this many models, and from at least this many models left out in turn."""
 
 ENOUGH = 8
 """Largest number of models that are left out in turn. More do not improve intervals (simulated up to 33 models)."""
@@ -77,7 +77,7 @@ class OverTargets:
         """Return a metric of the rows of one attack in a metrics table; rows where it is null are left out.
 
         Rows whose column `{name}_without` is not null are the models that were left out, in the order of that column's
-        items. `confidence` is the level of the intervals in the table, which are those within a target.
+        items. The intervals in the table are over the records of a single target; `confidence` is their level.
         """
         known = metrics.filter(metrics[name].is_not_null()).sort("target", maintain_order=True)
         members, non_members = (

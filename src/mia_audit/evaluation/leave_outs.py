@@ -1,4 +1,4 @@
-"""Scores of an attack that is repeated without single models, for intervals over targets."""
+"""Scores of an attack that is repeated, each time without one model, for intervals over targets."""
 
 from __future__ import annotations
 

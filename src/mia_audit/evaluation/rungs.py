@@ -28,8 +28,8 @@ COLUMNS: dict[str, Any] = {
 
 `models` is the setting's number of models at that rung, `scored` the share of records that the attack scores,
 `requested` the half width of the interval at which the ladder stops. `more` is the number of models that the next rung
-adds to the setting (null at the last rung). `seconds` is the time that these take (null if unknown). `recipe` is the
-digest of everything on which the setting's results depend, except the number of models.
+adds to the setting (null at the last rung). `seconds` is the time that these models take (null if unknown). `recipe` is
+the digest of everything on which the setting's results depend, except the number of models.
 """
 
 

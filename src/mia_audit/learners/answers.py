@@ -46,16 +46,14 @@ def logits_of(answer: object, outputs: Outputs, records: Records, votes: float, 
     if outputs == "labels":
         return np.asarray(np.log(smoothed(np.eye(classes)[_labels(values, records, where)], 1)))
     if values.shape != (count, classes):
-        hint = (
-            "; for a model that returns classes set outputs: labels" if values.shape in ((count,), (count, 1)) else ""
-        )
+        hint = "; if the model returns classes, set outputs: labels" if values.shape in ((count,), (count, 1)) else ""
         raise UserError(
             f"{where}: outputs of shape {list(values.shape)}; expected {[count, classes]}, one row for each of {count} records and"
             f" one number for each of {classes} classes{hint}"
         )
     if not np.issubdtype(values.dtype, np.floating):
         raise UserError(
-            f"{where}: outputs of type {values.dtype}, but {outputs} must be floating-point numbers; for classes set outputs: labels"
+            f"{where}: outputs of type {values.dtype}, but {outputs} must be floating-point numbers; for classes, set outputs: labels"
         )
     finite = np.isfinite(values).all(axis=1)
     if not finite.all():
@@ -105,7 +103,7 @@ def _checked(values: np.ndarray, records: Records, where: str) -> np.ndarray:
         row = int(wrong.argmax())
         raise UserError(
             f"{where}: the output for record {records.numbers[row]}, {_shown(values[row])}, is not one probability per class; for"
-            " scores before the softmax set outputs: logits"
+            " scores before the softmax, set outputs: logits"
         )
     return np.asarray(values / sums[:, None])
 

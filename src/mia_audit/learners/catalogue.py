@@ -39,7 +39,7 @@ def open_learner(path: Path, compute: Compute) -> tuple[dict[str, Any], Learner]
 
 
 def described(learner: str, section: ModelSection, pool: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys that all foreign learners' architecture.json share; the learner adds its own."""
+    """Return the keys that architecture.json has for every learner except the built-in one. The learner adds its own keys."""
     return {
         "name": section.name,
         "learner": learner,

@@ -90,7 +90,7 @@ def script_task(task: TrainingTask, architecture: Mapping[str, Any], compute: Co
 
 
 def device_name(wanted: str) -> str:
-    """Return `cuda` if a GPU is visible and wanted, otherwise `cpu`, without importing torch."""
+    """Return `cuda` if a GPU is visible and requested, otherwise `cpu`, without importing torch."""
     import os
 
     if wanted == "cpu":
@@ -100,7 +100,7 @@ def device_name(wanted: str) -> str:
 
 
 def own_checkpoints(task: TrainingTask, elsewhere: Path) -> Path:
-    """Create and return a folder for a learner's own checkpoints, which only a training run with the same key gets again."""
+    """Create and return a folder for a learner's own checkpoints, which only a training run with the same key uses again."""
     kept = task.checkpoint.folder
     folder = kept / f"own-{task.checkpoint.key[:16]}" if kept else elsewhere / "checkpoints"
     folder.mkdir(parents=True, exist_ok=True)

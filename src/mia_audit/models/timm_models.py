@@ -34,7 +34,7 @@ def check_arguments(model: str, arguments: Mapping[str, Any]) -> None:
     for name in arguments:
         if name in LOADERS or name.startswith("pretrained"):
             raise UserError(
-                f"model '{model}': parameter '{name}' loads weights, or builds another model; for initial weights set pretrained"
+                f"model '{model}': parameter '{name}' loads weights, or builds another model; for initial weights, set pretrained"
             )
 
 

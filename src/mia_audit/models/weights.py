@@ -21,7 +21,10 @@ WEIGHTS = "weights.safetensors"
 """The file of a model's weights in the folder of a shadow model."""
 
 WRITTEN = "mia-audit"
-"""The only key of a file's metadata, because safetensors orders several keys at random: JSON with the weights' digest and a notice."""
+"""The key of a file's metadata, whose value is JSON with the weights' digest and a notice.
+
+There is no other key, because safetensors orders several keys at random.
+"""
 
 
 def round_weights(model: nn.Module) -> None:

@@ -37,7 +37,7 @@ class Finding:
 
 
 Ask = Callable[[Sequence[str]], "str | None"]
-"""Runs a command; returns its output, or None if it is missing, fails or does not answer."""
+"""Runs a command and returns its output; None if the command is missing, fails or does not answer."""
 
 
 def ask(words: Sequence[str]) -> str | None:
@@ -180,7 +180,7 @@ def memory(job: int | None, available: int) -> Finding:
 
 
 def file_system(results: Path) -> Iterator[Finding]:
-    """Check that files in the folder of results can be written, renamed, locked and removed, and are dated."""
+    """Check that files in the folder of results can be written, renamed, locked and removed, and compare their dates with the clock."""
     folder = _existing(results)
     try:
         with tempfile.TemporaryDirectory(dir=folder, prefix=".doctor.") as name:

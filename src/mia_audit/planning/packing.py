@@ -31,7 +31,7 @@ FILE = "shadows_per_job.json"
 """The file with the decided number, in the folder `specs` of the results."""
 
 SECONDS = 600.0
-"""Largest number of seconds of a job, without its start-up, which takes 1.5 % as long."""
+"""Largest number of seconds of a job, excluding its start-up. The start-up takes 1.5 % of this time."""
 
 GRID = (1, *sorted(digit * 2**power for digit in (2, 3) for power in range(17)))
 """The possible numbers of models. They are so far apart that two timings rarely give different numbers."""

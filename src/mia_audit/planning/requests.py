@@ -98,7 +98,7 @@ def training_memory(
 
     If there is a table `preflight` with the memory used in a model's first epoch, the job requests that memory. Every
     further attempt adds the same amount, up to `limit`, the memory of the largest machine. Raises FileNotFoundError if
-    a file does not exist yet: Snakemake asks again when the job is ready.
+    a file does not exist yet: Snakemake calls this function again when the job is ready.
     """
     if preflight:
         return _grown(ceil(SPARE * peak_of(Path(preflight))), attempt, limit)

@@ -45,7 +45,7 @@ SOURCES = {
     "randhie": Size(20_190, 0, (24,), 3, persons=5_912),
     "wordnet": Size(78_377, 0, (500,), 18),
 }
-"""All records of published sources (train and test); images of varying size are assumed to be stored at 224 pixels."""
+"""Sizes of published sources, training and test records together. Images of varying size are assumed to be stored at 224 pixels."""
 
 
 def size_of(audit: Audit, dataset: str, results: Path, given: dict[str, Size]) -> Size:

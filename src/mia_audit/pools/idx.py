@@ -36,5 +36,5 @@ def read_idx(path: Path) -> UInt8[np.ndarray, "n ..."]:
         check_memory(str(path), size, f"an array of shape {list(sides)}")
         content = file.read(size + 1)
     if len(content) != size:
-        raise ValueError(f"{len(content):,} bytes or more, but its header says {size:,}")
+        raise ValueError(f"{len(content):,} bytes or more, but the file's header states {size:,}")
     return np.frombuffer(content, dtype=np.uint8).reshape(sides)

@@ -83,7 +83,9 @@ def numbered_ids(values: np.ndarray, what: str) -> Ids:
 def missing_ids(what: str, missing: Sequence[bool] | np.ndarray, remedy: str) -> UserError:
     """Return the error for records whose person is unknown."""
     rows = np.flatnonzero(missing)
-    return UserError(f"{what} has no id for {len(rows)} of {len(missing)} records (row {rows[0] + 1} first): {remedy}")
+    return UserError(
+        f"{what} has no id for {len(rows)} of {len(missing)} records (first in row {rows[0] + 1}): {remedy}"
+    )
 
 
 PLACE = "{person}"
@@ -110,7 +112,7 @@ def _ids_of_pattern(pattern: str, names: Sequence[str], where: str) -> Ids:
     odd = [name for name, match in zip(names, matches, strict=True) if match is None]
     if odd:
         raise UserError(
-            f"{where}.person: {len(odd)} of {len(names)} file names do not match '{pattern}', {odd[0]} first: every record needs a"
+            f"{where}.person: {len(odd)} of {len(names)} file names do not match '{pattern}', such as {odd[0]}: every record needs a"
             " person; change the pattern, or name the persons in a .csv file"
         )
     return np.array([match["person"] for match in matches if match])
@@ -155,7 +157,7 @@ def _rows_of_files(path: str, names: Sequence[str], what: str) -> tuple[pl.DataF
         raise UserError(f"{what}: a file is listed twice; expected every image once")
     if lacking := [name for name in names if name not in known]:
         raise UserError(
-            f"{what}: no person for {len(lacking)} of {len(names)} images, {lacking[0]} first: list every image below the data"
+            f"{what}: no person for {len(lacking)} of {len(names)} images, such as {lacking[0]}: list every image below the data"
             " set's path, as folder/name"
         )
     return frame, [known[name] for name in names]
@@ -194,6 +196,6 @@ def check_apart(audited: Ids | None, public: Ids | None, audited_file: str, publ
         )
     if len(both := np.intersect1d(audited, public)):
         raise UserError(
-            f"{public_file}: {len(both)} persons also have audited records, {both[0]} first: public records must not belong to"
+            f"{public_file}: {len(both)} persons also have audited records, such as {both[0]}: public records must not belong to"
             " audited persons; move all records of a person to one side"
         )

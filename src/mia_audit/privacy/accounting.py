@@ -31,7 +31,7 @@ ROUGH = 0.05
 """The precision in all but the last steps of a search for a noise multiplier."""
 
 TINY = 1e-6
-"""Smallest ε with a relative error limit. Below it, the absolute error that is allowed at this ε is allowed."""
+"""Smallest ε with a limit on the relative error. Below this ε, the absolute error may be as large as at this ε."""
 
 POINTS = 2**20
 """Largest number of points of one step's PLD; finer distributions take minutes."""

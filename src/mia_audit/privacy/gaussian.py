@@ -88,6 +88,6 @@ def multiplier_for(epsilon: float, steps: int, delta: float) -> float:
     check_privacy(epsilon, delta)
     if epsilon >= CALIBRATED:
         raise UserError(
-            f"epsilon {epsilon:g}: noise is calibrated below {CALIBRATED:g} only; so large an ε promises nothing"
+            f"epsilon {epsilon:g}: noise is calibrated only below {CALIBRATED:g}; an ε this large guarantees nothing"
         )
     return math.sqrt(steps) / mu_for(epsilon, delta)

@@ -39,7 +39,7 @@ def losses_of_step(
     """Return the losses of a record that is removed (log P/Q under P) and of one that is added (log Q/P under Q).
 
     Outputs beyond the grid have probability `tail` on either side. Losses above the grid count as infinite, losses
-    below it as its smallest.
+    below it as the grid's smallest loss.
     """
     low, high = _reach(sigma, rate, tail)
     first = math.floor(_loss(low, sigma, rate) / interval)

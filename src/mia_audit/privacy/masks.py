@@ -19,7 +19,7 @@ from mia_audit.storage import atomic_write
 
 @dataclass(frozen=True)
 class Masks:
-    """The masks of a training run, one row per epoch: M of every channel, and M of all other parameters.
+    """The masks of a training run, one row per epoch: the factor M of every channel, and the common factor of all other parameters.
 
     `source` names the data from which they were computed, `layers` the layers whose parameters write the channels, and
     `coverage` is the share of these parameters among all trained ones.

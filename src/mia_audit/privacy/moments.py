@@ -2,9 +2,9 @@
 
 Let u in [−1, 1] be the position of a value between its column's bounds. A record adds (u, 1 − u²) for every column to
 the released sums. The squared norm of that pair is 1 − u² + u⁴ ≤ 1, so d columns together have sensitivity √d. Without
-second moments the sensitivity would be the same, so these cost nothing (Kalinin et al. 2025 show this for streams).
-Neighbouring pools differ by one record, added or removed; n is public, as it is for training. If the unit is the
-person, a person adds the mean of the pairs of their records, whose norm is at most the largest norm of a pair;
+second moments the sensitivity would be the same, so the second moments cost nothing (Kalinin et al. 2025 show this for
+streams). Neighbouring pools differ by one record, added or removed; n is public, as it is for training. If the unit is
+the person, a person adds the mean of the pairs of their records, whose norm is at most the largest norm of a pair;
 neighbouring pools differ by one person, and n counts persons.
 """
 

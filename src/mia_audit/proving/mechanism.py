@@ -58,9 +58,9 @@ Run = Callable[..., Any]
 class Mechanism:
     """A mechanism under fixed terms: a function that runs it, its claim, and the neighbouring inputs to try.
 
-    `terms` are several sets of terms with which the mechanism runs under one secret seed. `other` is an input that is
-    not adjacent to any other, from which there is a release under the same seed. Without both, the mechanism claims
-    nothing about a reused seed. `probes` are additional checks of this mechanism.
+    `terms` are several sets of terms with which the mechanism runs under one secret seed. `other` is a further input,
+    not adjacent to the others, which is released under the same seed. Without both, the mechanism claims nothing about
+    a reused seed. `probes` are additional checks of this mechanism.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Finding:
     """Occurrences of the event on the first and on the second input."""
     inputs: tuple[Any, Any] | None = field(default=None, repr=False)
     gaussian_bound: float | None = None
-    """If the claim is one of Gaussian DP, ε at its δ for the smallest Gaussian DP that the mechanism can have."""
+    """For a claim of Gaussian DP, the lower bound on μ, converted to ε at the claim's δ."""
 
     @property
     def share(self) -> float | None:

@@ -29,7 +29,7 @@ GROWTH = 4
 LEARNED = 10_000
 """Maximum number of trials on each input from which events are learned. For later trials only counts are kept."""
 LOOKS = 50
-"""Largest ratio of all earlier trials to those in a chunk: an evaluation of the evidence takes longer than a run of a fast mechanism."""
+"""Largest ratio of all earlier trials to those in a chunk, because an evaluation of the evidence takes longer than a run of a fast mechanism."""
 FIRST_SHARE = 0.6
 """Share of the time that all games together have before only the most promising games continue."""
 PILOT_SHARE = 0.5
@@ -144,7 +144,7 @@ class Bets:
         current.hopeless = against >= -math.log(self.round_level)
 
     def largest(self, bound: Callable[[Evidence, float], float]) -> tuple[float, Bet]:
-        """Return the largest bound of all bets, each at its own level, and the bet. Of equal bounds, the one with the most trials is returned."""
+        """Return the largest bound of all bets, each at its own level, and the bet. If bounds are equal, the one with the most trials is returned."""
         bets = [bet for one in self.rounds for bet in one.bets]
         bounds = [bound(bet.evidence, self.round_level * bet.share) for bet in bets]
         return max(zip(bounds, bets, strict=True), key=lambda pair: (pair[0], pair[1].evidence.trials))

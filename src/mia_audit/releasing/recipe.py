@@ -100,7 +100,7 @@ class Recipe:
 
     @property
     def folder(self) -> Path:
-        """The folder of the architecture on that pool."""
+        """The folder of the architecture's results on this pool."""
         return self.results / self.setting.group
 
     @property
@@ -169,7 +169,7 @@ class Recipe:
             return None, 0
         if spec.training.batch > self.units:
             raise UserError(
-                f"training.batch: {spec.training.batch} {self.unit}s a step, but the pool has {self.units}: at most {self.units}"
+                f"training.batch: {spec.training.batch} {self.unit}s per step, but the pool has only {self.units}"
             )
         return protect.foresee(spec.mechanism, float(spec.epsilon), spec.training, self.units)
 

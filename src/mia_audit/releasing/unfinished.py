@@ -27,7 +27,7 @@ STATE, LOCK = "release.json", "lock"
 
 @dataclass
 class Unfinished:
-    """The working folder of a release, which remains if the process is killed, and its state."""
+    """The working folder of a release, and the state of the release. The folder remains if the process is killed."""
 
     folder: Path
     key: str

@@ -29,7 +29,8 @@ TIMEOUT = 30.0
 def partition_has_gpus(partition: str = "") -> bool:
     """Return whether all nodes of SLURM's partition have GPUs, by `sinfo`.
 
-    Without a name, the default partition is meant. Of several names, separated by commas, one with GPUs is enough.
+    Without a name, the default partition is queried. If there are several names, separated by commas, one partition
+    with GPUs is enough.
 
     If only some nodes of a partition have GPUs, jobs do not request one, because most of the partition would stay idle.
     """

@@ -1,4 +1,4 @@
-"""The HTTP interface: POST /explain, GET /budget, /health, /openapi.json, and a page that describes it and loads nothing else."""
+"""The HTTP interface: POST /explain, GET /budget, /health, /openapi.json, and a page that describes the interface and loads nothing else."""
 
 import asyncio
 from html import escape

@@ -63,7 +63,7 @@ class Desk:
         self._waiting = 0
 
     async def explain(self, record: Num[np.ndarray, " ..."], caller: str) -> dict[str, Any]:
-        """Answer one query, which is a record in the form of the explanation set's. Raises Refused."""
+        """Answer one query: a record in the form of the explanation set's records. Raises Refused."""
         self.refuse_failed()
         query, account = record[None], self.accounts[caller]
         try:

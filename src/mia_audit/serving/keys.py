@@ -63,7 +63,7 @@ def read_keys(path: Path, callers: Iterable[str]) -> Keys:
                 f"{path}: a key of '{name}', who is not a caller of the service; delete the line, or add the caller to 'callers'"
             )
         if names.count(name) > 1:
-            raise UserError(f"{path}: two keys of '{name}'; expected one: delete the line of the other")
+            raise UserError(f"{path}: two keys of '{name}'; expected one: delete the line of the key that is not used")
     return Keys(tuple((name, bytes.fromhex(digest)) for name, digest in known))
 
 

@@ -45,7 +45,7 @@ def _check(value: Any, shape: Sequence[int], where: str, dtype: np.dtype[Any]) -
     if shape:
         if type(value) is not list or len(value) != shape[0]:
             raise Refused(
-                422, f"{where}: expected a list of {shape[0]}; the part of a query there has shape {list(shape)}"
+                422, f"{where}: expected a list of {shape[0]} items; this part of a query has shape {list(shape)}"
             )
         for index, part in enumerate(value):
             _check(part, shape[1:], f"{where}[{index}]", dtype)

@@ -123,9 +123,7 @@ def check_batch(training: Training, units: int, persons: bool = False) -> None:
     """Raise UserError if a batch is larger than the training set."""
     if training.batch > units:
         words = "persons" if persons else "records"
-        raise UserError(
-            f"training.batch: {training.batch} {words} a step, but the training set has {units}: at most {units}"
-        )
+        raise UserError(f"training.batch: {training.batch} {words} per step, but the training set has only {units}")
 
 
 def _terms(recipe: Recipe, model: nn.Module) -> dict[str, Any]:

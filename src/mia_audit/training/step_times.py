@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 KIND = "step_times"
 REFERENCES = ("none", "dp-sgd")
-"""Mechanisms with whose step times the others are compared."""
+"""Mechanisms whose step times are references for the others."""
 
 SCHEMA = pa.schema([("shadow", pa.int32()), ("milliseconds", pa.float64())])
 """A table of one row, written only if a single job trained the model from the first step to the last."""

@@ -43,7 +43,7 @@ def test_a_transposed_membership_is_named(capsys):
 def test_halves_and_balanced_designs_are_no_coins():
     random = np.random.default_rng(0)
     check_coins(random.random((400, 8)) < 0.5, "--design bernoulli")
-    with pytest.raises(UserError, match="exactly 200 of 400 records, which fair coins do not give"):
+    with pytest.raises(UserError, match="exactly 200 of 400 records, so membership was not drawn by fair coins"):
         check_coins(halves(400, 8), "--design bernoulli")
     with pytest.raises(UserError, match="depend on each other"):
         check_coins(random.random((400, 8)).argsort(axis=1) < 4, "--design bernoulli")

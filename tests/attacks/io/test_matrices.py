@@ -104,7 +104,7 @@ def test_a_signal_s_name_says_what_it_is(text, scale, members):
     ("text", "message"),
     [
         ("loss", "expected NAME=FILE"),
-        ("gap=f", "give its scale, and whether members are low or high: gap:positive:low"),
+        ("gap=f", "give its scale, and whether members have low or high values: gap:positive:low"),
         ("gap:positive=f", "expected gap:positive|real:low|high"),
         ("gap:complex:low=f", "expected gap:positive|real:low|high"),
         ("loss:real:low=f", "the signal loss is positive and low in members; rename any other signal"),

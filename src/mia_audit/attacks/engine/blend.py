@@ -29,7 +29,7 @@ ENOUGH_CELLS, MOST_CELLS = 4_000, 100_000
 """Limits on the scores from which weights are learned: folds are added until the first number is reached; each fold gives at most the second."""
 
 LARGEST = 5.0
-"""Log ratios are clipped at this value when the weights are learned: a model trained differently from the rest has many large, wrong ones."""
+"""Log ratios are clipped at this value when the weights are learned: a model trained differently from the rest has many large, wrong ratios."""
 
 STEPS = 15
 """Number of Newton steps of the regression."""
@@ -92,7 +92,8 @@ def _features(by_types: Cells, by_other: Cells) -> Features:
 def _pseudo_targets(folds: Sequence[Fold], place: int, records: int) -> Iterator[tuple[int, Fold]]:
     """Yield the indices of other folds, each with the models that serve as pseudo-targets, until there are enough scores.
 
-    The fold half-way round comes first, so that two folds choose each other and share the types learned without both.
+    In cyclic order, the fold half the cycle away comes first, so that two folds choose each other and share the types
+    learned without both.
     """
     number, cells = len(folds), 0
     for step in sorted(range(1, number), key=lambda step: (abs(2 * step - number), step)):

@@ -115,12 +115,18 @@ class Records:
         self.sum_in: Column = self.squares_in.sum(axis=1, keepdims=True)
         self.sum_out: Column = np.maximum(self.squares.sum(axis=1, keepdims=True) - self.sum_in, 0)
         self.others_in, self.others_out = np.maximum(self.inside - 1, 1), np.maximum(self.outside - 1, 1)
-        """The number of other models on the target's side (at least 1), first for targets that are in, then for targets that are out."""
+        """The number of other models on the target's side (at least 1).
+
+        The first array is for targets that are in, the second for targets that are out.
+        """
         self.known_in, self.known_out = (
             np.multiply(own_side > 1, other_side > 0, dtype=np.float64)
             for own_side, other_side in ((self.inside, self.outside), (self.outside, self.inside))
         )
-        """1 for records that have other models on both sides, else 0; first for targets that are in, then for targets that are out."""
+        """1 for records that have other models on both sides, else 0.
+
+        The first array is for targets that are in, the second for targets that are out.
+        """
 
     def by_side(self, inside: np.ndarray, outside: np.ndarray) -> Cells:
         """Select between two arrays [B, 1]: the first for targets that are in, the second for those that are out."""

@@ -94,7 +94,7 @@ def _covariances(signals: Sequence[Cells], member: Member, leaving: Leaving) -> 
     """Return each target's covariances in and out, pooled over records and estimated without the target, [2, S, S, columns].
 
     Where no record has two other models on a side, this is the covariance over all models. Variances are at least the
-    records' mean `Span.floor`.
+    mean of `Span.floor` over records.
     """
     size, models = len(signals), member.shape[1]
     columns = len(leaving) if isinstance(leaving, Pairs) else models

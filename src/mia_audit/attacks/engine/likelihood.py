@@ -257,8 +257,8 @@ def offline_ratio(
     """Score records by how unlikely the target's value is among the other models that did not train on them.
 
     `members` says on which side the values of members lie. With `low` or `high` the score is −log of the tail
-    probability on that side, which ranks like the log cdf of Carlini et al. 2022 and keeps its resolution in the tail;
-    with `either` it is −log p(x | out), as in their code. Shapes and NaN are as in `likelihood_ratio`.
+    probability on that side. It ranks like the log cdf of Carlini et al. 2022, and keeps its resolution in the tail.
+    With `either` the score is −log p(x | out), as in their code. Shapes and NaN are as in `likelihood_ratio`.
     """
     estimate, least = LIKELIHOODS[likelihood]
     leaving = pairs or left_out(member)

@@ -2,7 +2,7 @@
 
 Every record is of an unobserved type g, drawn with probability π_g; p_g(x | in) and p_g(x | out) are histograms of the
 signal, or of two signals jointly. EM learns them from shadow models (nonparametric empirical Bayes). A record's weights
-are γ_g ∝ π_g Π_s p_g(x_s | m_s)^τ over its values in the shadow models, with τ < 1 because these are not quite
+are γ_g ∝ π_g Π_s p_g(x_s | m_s)^τ over its values in the shadow models, with τ < 1 because the values are not quite
 independent. A target's score is the posterior predictive ratio, log Σ γ_g p_g(x | in) − log Σ γ_g p_g(x | out).
 """
 
@@ -124,8 +124,8 @@ def score(
 ) -> Float[np.ndarray, "N T"]:
     """Score records by the posterior predictive log ratio for some targets, [N, T].
 
-    `side` is true where a record was in, [K, N]. `counts` include the targets and their shadow models; each target's own
-    value is then removed from γ, and so is the value of the further model `left` out (`design.NONE`: no model).
+    `side` is true where a record was in, [K, N]. `counts` include the targets and their shadow models; each target's
+    own value is then removed from γ, and so is that of the further model in `left` (`design.NONE`: no model).
     """
     posterior = types.posterior(counts)
     records = len(posterior)

@@ -68,9 +68,9 @@ def check_coins(member: Member, where: str) -> None:
     records = len(member)
     if records >= FEW and (member.sum(axis=0) == records // 2).all():
         raise UserError(
-            f"{where}: every model has exactly {records // 2} of {records} records, which fair coins do not give; expected --design half"
+            f"{where}: every model has exactly {records // 2} of {records} records, so membership was not drawn by fair coins; expected --design half"
         )
     if not recognise(member).independent:
         raise UserError(
-            f"{where}: memberships in different models depend on each other; fair coins do not: expected --design half"
+            f"{where}: memberships in different models depend on each other, so they were not drawn by fair coins; expected --design half"
         )

@@ -36,8 +36,8 @@ def per_model_csv(root: Path, where: Mapping[str, str], labels: Path | None) -> 
 def carlini(root: Path, where: Mapping[str, str], labels: Path | None) -> Published:
     """Read the layout of Carlini et al. 2022: `experiment-*/keep.npy` with the last of `scores/*.npy`, or of `logits/*.npy` and y_train.npy.
 
-    Scores are the confidence, [N, queries]. Logits are [N, C], [N, queries, C] or [N, shifts, queries, C]; probabilities are
-    averaged over shifts, as their score.py does.
+    Scores are the confidence, [N, queries]. Logits are [N, C], [N, queries, C] or [N, shifts, queries, C];
+    probabilities are averaged over shifts, as in their score.py.
     """
     folders = sorted((path.parent for path in root.glob("exp*/keep.npy")), key=lambda path: _natural(path.name))
     _enough(folders, root, "experiment-*/keep.npy")
@@ -115,7 +115,7 @@ def leakpro(root: Path, where: Mapping[str, str], labels: Path | None) -> Publis
         )
     if labels is None:
         raise UserError(
-            "--labels: LeakPro keeps labels with its data; give them as a file, one for each record of its population"
+            "--labels: LeakPro keeps labels with its data; give a file with one label for each record of its population"
         )
     rows = np.concatenate([target.integers("train_indices"), target.integers("test_indices")])
     trained = {"target": target.integers("train_indices")}
@@ -195,7 +195,7 @@ def from_logits(logits: Path, labels: Path, membership: Path, temperatures: Sequ
 
 
 def oriented(member: np.ndarray, shape: tuple[int, ...], where: str) -> Bool[np.ndarray, "N K"]:
-    """Return a membership as records × models of this `shape`, transposed if only that fits. Raises UserError if neither fits."""
+    """Return a membership as records × models of this `shape`, transposed if only the transpose fits. Raises UserError if neither fits."""
     if member.shape == shape:
         return member
     if member.T.shape == shape:

@@ -53,7 +53,7 @@ def parse_signal_file(text: str) -> SignalFile:
         if name not in ("loss", "confidence", PROBABILITY) and signal.summary is None:
             raise UserError(
                 f"--signal {text}: '{name}' is not a loss, confidence, probability or attribution summary (…_{', …_'.join(SUMMARIES)}); "
-                f"give its scale, and whether members are low or high: {name}:positive:low, {name}:real:high …"
+                f"give its scale, and whether members have low or high values: {name}:positive:low, {name}:real:high …"
             )
         return SignalFile(signal, file)
     if len(rest) != 2 or rest[0] not in ("positive", "real") or rest[1] not in ("low", "high"):
@@ -98,7 +98,7 @@ class MatrixFiles:
         return derived_from(self._files)
 
     def read(self, signal: Signal) -> list[Float[np.ndarray, "N K"]]:
-        """Return one matrix [N, K] per query of a signal; UserError for invalid values, or records or a shape unlike the membership's."""
+        """Return one matrix [N, K] per query of a signal; UserError for invalid values, or if records or shape differ from the membership's."""
         if source := source_of(signal.name, self._files):
             return derive(signal.name, source, self.read)
         file = self._files[signal.name]

@@ -1,4 +1,4 @@
-"""Read signals.parquet, one signal in memory at a time, and write scores.parquet, one row group per run and aggregate."""
+"""Read signals.parquet with one signal in memory at a time, and write scores.parquet with one row group per run and aggregate."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ DERIVED = "derived_signals"
 """The metadata key of scores.parquet and metrics.parquet for the source of a derived loss or confidence."""
 
 OPTIONS = "attack_options"
-"""The metadata key of scores.parquet for the options of attacks that the config sets."""
+"""The metadata key of scores.parquet for the attack options that the config sets."""
 
 QUERY = "@"
 """Joins a signal's name and the number of a further query (augmentation) of the same records: `loss`, `loss@2`, `loss@3`."""

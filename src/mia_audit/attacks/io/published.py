@@ -130,8 +130,8 @@ def _signal(name: str, folder: Path, models: list[int], records: int) -> Float[n
     if (outside := (sizes > room.max) | ((sizes < room.tiny) & (sizes > 0))).any():
         record, model = np.argwhere(outside)[0]
         raise UserError(
-            f"{folder}: {values[record, model]:g} at model {model}, record {record}; signals are kept in single precision, "
-            f"from {room.tiny:.0e} to {room.max:.0e} in size: give the signal in another unit"
+            f"{folder}: {values[record, model]:g} at model {model}, record {record}; signals are stored in single precision, "
+            f"whose absolute values range from {room.tiny:.0e} to {room.max:.0e}: give the signal in another unit"
         )
     return values
 
@@ -142,7 +142,7 @@ def _matrix(folder: Path, models: list[int], records: int | None = None) -> Floa
     for model in models:
         path = folder / f"{model}.csv"
         if not path.is_file():
-            raise UserError(f"{path}: no such file, but indices have model {model}")
+            raise UserError(f"{path}: no such file, but the indices_* files list model {model}")
         try:
             with warnings.catch_warnings(action="ignore"):  # about an empty file, which is an error below
                 columns.append(np.loadtxt(path, skiprows=1, ndmin=1, encoding="utf-8"))

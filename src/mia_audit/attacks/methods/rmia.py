@@ -31,10 +31,10 @@ those scores are not blind.
 """
 
 SLOPE = 0.33
-"""The a of the offline correction, which estimates p̄_in by a p̄_out + 1 − a."""
+"""Coefficient a of the offline correction, which estimates p̄_in by a p̄_out + 1 − a."""
 
 SLOPES = np.linspace(0, 1, 11)
-"""Values of a that tuning tries."""
+"""Values of the coefficient a that are tried in tuning."""
 
 CANCELLED = 1e-6
 """If a subtraction leaves less than this share of a sum, the sum is computed anew."""
@@ -57,7 +57,9 @@ class Offline(Section):
     """The keys of `rmia-offline`."""
 
     offline_a: Annotated[float, Field(ge=0, le=1)] | Literal["tuned"] = SLOPE
-    """The a of offline RMIA's estimate p̄_in = a p̄_out + 1 − a; `tuned`: for each target, the a that works best against another model."""
+    """Coefficient a of offline RMIA's estimate p̄_in = a p̄_out + 1 − a; `tuned`: for each target, the value with which
+    the attack on another model works best.
+    """
 
 
 @attack("base", reads=losses, learns=False, pairwise=["none"])
@@ -209,7 +211,7 @@ def _log_of_reference(out: np.ndarray, slope: float | np.ndarray) -> np.ndarray:
 
 
 def tuned_slopes(likelihood: Cells, member: Member, partners: Partners | None = None) -> np.ndarray:
-    """Return for every target the a of `SLOPES` with which an attack on the next model has the largest AUC, [K].
+    """Return for every target the coefficient a, one of `SLOPES`, with which an attack on the next model has the largest AUC, [K].
 
     That attack uses the out models among the remaining models; the target's outputs and membership are not used.
     """

@@ -61,7 +61,7 @@ READ: dict[str, tuple[Callable[[Kind], bool], str]] = {
     **dict.fromkeys(LAYERED, (lambda kind: kind.channels, "models of images with convolutions")),
     **dict.fromkeys(("LRP", "LayerLRP"), (lambda kind: kind.plain, "your own models with plain layers (linear, ReLU)")),
 }
-"""Methods that support only some built-in models: a test of the model's kind, and its description."""
+"""Methods that support only some built-in models: a test of the model's kind, and a description of the supported models."""
 
 LABELS = {"NoiseTunnel-Saliency": "SmoothGrad (captum)"}
 """Labels of explainers whose class name is not a good label."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mia_audit.explain.private_local.terms import Terms
 
 SCRATCH, WARM, REUSED, HISTORY = "scratch", "warm-start", "reused", "history"
-"""Sources of an answer: T steps from 0, fewer from a past explanation, an unchanged past explanation, or only the history."""
+"""Sources of an answer: T steps from 0, fewer steps from a past explanation, an unchanged past explanation, or only the history."""
 
 
 class Entry(NamedTuple):

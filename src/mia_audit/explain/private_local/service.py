@@ -39,8 +39,8 @@ class Protocol:
     """How a protocol uses past explanations.
 
     With `reuse`, the answer is the past explanation of a nearby query, if there is one. Otherwise steps start from the
-    best past explanation (algorithms 2 and 3). With `floor`, the number of steps is at least that for a gradient whose
-    norm equals the noise's. A protocol that is not `interactive` never reads the records.
+    best past explanation (algorithms 2 and 3). With `floor`, the number of steps is at least the number for a gradient
+    whose norm equals that of the noise. A protocol that is not `interactive` never reads the records.
     """
 
     reuse: bool = False

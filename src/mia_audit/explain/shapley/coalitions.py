@@ -31,8 +31,8 @@ EXACT = 12
 def permutation_shap(box: Box, evaluations: int, background: int) -> ByQuantity:
     """Return the mean marginal contributions over random orders of the features; each order is used in both directions.
 
-    A record takes at most `evaluations` outputs: 2d per order and background record. Raises UserError if they are not
-    enough for one order (Castro et al. 2009; both directions: Mitchell et al. 2022).
+    For each record at most `evaluations` outputs are computed: 2d per order and background record. Raises UserError if
+    they are not enough for one order (Castro et al. 2009; both directions: Mitchell et al. 2022).
     """
     features = box.rows.shape[1]
     random = generator(*box.key, "permutations")

@@ -94,7 +94,7 @@ def _is_image(path: Path) -> bool:
 
 
 def _header(path: Path, root: Path, deep: bool, whole: bool = False) -> tuple[int, tuple[int, int]] | str:
-    """Return channels and size (width, height), or the error from reading its header or, with `whole`, all of the file.
+    """Return channels and size (width, height), or the error from reading the image's header or, with `whole`, the whole file.
 
     With `deep`, 16-bit images will be converted. Links to files outside the `root`, and anything that is not a regular
     file, are not opened.

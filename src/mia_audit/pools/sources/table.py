@@ -182,7 +182,7 @@ def _check_words(text: pl.Series, root: str, where: str) -> None:
     if 0 < odd.sum() < len(text) / 2:
         row = int(odd.arg_max() or 0)
         raise UserError(
-            f"{where}.path: {root}: column '{text.name}' holds numbers except for '{text[row]}' (row {row + 1} first, {odd.sum()} in all):"
+            f"{where}.path: {root}: column '{text.name}' holds numbers except for '{text[row]}' (first in row {row + 1}, {odd.sum()} in all):"
             " correct them or, if they are words, put a letter in front of each value"
         )
 
@@ -206,7 +206,7 @@ def _check_complete(frame: pl.DataFrame, root: str, where: str) -> None:
             missing |= ~column.is_finite().fill_null(True)
         if missing.any():
             row = int(missing.arg_max() or 0) + 1
-            problems.append(f"'{column.name}' (row {row} first, {missing.sum()} in all)")
+            problems.append(f"'{column.name}' (first in row {row}, {missing.sum()} in all)")
     if problems:
         raise UserError(
             f"{where}.path: {root}: values are missing or not finite in column {', '.join(problems)}; rows count from 1 below the"

@@ -39,8 +39,9 @@ class LiteralNoise(Noise):
     calibration: Literal["all-steps", "single-step"] = Field("all-steps", exclude_if=lambda value: value == "all-steps")
     """Steps for which the nominal ε is calibrated: all, as in dp-sgd, or only one, by equation 3: z = √(2 ln(1.25/δ))/ε."""
     base_epsilon: float | None = Field(None, gt=0, allow_inf_nan=False, exclude_if=is_unset)
-    """The smaller ε of section V.A.5 (0.1 in the paper, with an `epsilon` of 3), for the noise of all but the most
-    important channels before their factors.
+    """The smaller ε of section V.A.5 (0.1 in the paper, with an `epsilon` of 3).
+
+    It sets the noise of all but the most important channels, before the factors are applied.
     """
 
     @model_validator(mode="after")

@@ -34,7 +34,7 @@ def forest_500(records: np.ndarray, labels: np.ndarray, classes: int, seed: int)
 
 @black_boxes.register("forest-overfitted")
 def forest_overfitted(records: np.ndarray, labels: np.ndarray, classes: int, seed: int) -> np.ndarray:
-    """Return 2p − 1 of a forest grown to its leaves, which memorises its training records (section 6.5)."""
+    """Return 2p − 1 of a forest of fully grown trees, which memorises its training records (section 6.5)."""
     from mia_audit.explain.black_boxes.values import forest_values
 
     return forest_values(records, labels, FULL_DEPTH, seed)
