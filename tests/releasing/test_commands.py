@@ -118,7 +118,9 @@ def test_a_release_is_served_with_what_its_card_promises(written, capsys):
     subject = open_subject(read_served(Path("service.yaml")))
     card = json.loads(Path("out/card.json").read_text())
     assert subject.card["id"] == card["id"]
-    trained = f"ε = {card['privacy']['epsilon']:.4g} at δ = 1e-05 per record (one record of the pool more or less"
+    trained = (
+        f"ε = {card['privacy']['epsilon']:.4g} at δ = 1e-05 per record (one record added to the pool or removed from it"
+    )
     assert trained in described(Desk(subject, {"alice": 1.0}).facts())
     query = subject.explainer.explained.records[:1]
     values = subject.black_box(query)

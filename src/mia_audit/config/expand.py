@@ -113,7 +113,7 @@ def blocks(audit: Audit, mechanism: str = "") -> list[str]:
 
 
 PREFLIGHT_FROM = 8
-"""Smallest number of jobs per setting for which one epoch in advance costs little compared with jobs that run out of memory."""
+"""If a setting has this many jobs or more, one epoch in advance costs little compared with jobs that run out of memory."""
 
 
 def has_preflight(audit: Audit) -> bool:
@@ -293,7 +293,7 @@ def explained_settings(audit: Audit, dataset: str) -> dict[str, Setting]:
 
 
 def black_boxes_of(audit: Audit, dataset: str) -> list[str]:
-    """List a study's black boxes by their name in file names: those fitted to the pool first, then trained models."""
+    """List a study's black boxes by their name in file names: first those fitted to the pool, then trained models."""
     return [*audit.private_explanations[dataset].black_boxes, *explained_settings(audit, dataset)]
 
 

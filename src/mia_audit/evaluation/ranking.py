@@ -76,7 +76,7 @@ class Ranking:
 
 
 class Rankings:
-    """Rankings of several targets at once, from float32 scores [N records, C columns] without NaN: many short sorts in one call."""
+    """Rankings of several targets at once, from float32 scores [N records, C columns] without NaN. One call sorts many short columns."""
 
     def __init__(self, scores: Float[np.ndarray, "N C"], member: Bool[np.ndarray, "N C"]) -> None:
         """Rank every column's records."""

@@ -22,7 +22,7 @@ AUTO = (2, 4, 8, 16, 32)
 """The numbers of other models at the rungs of `ladder: auto`."""
 
 FEWEST_OTHERS = 3
-"""Smallest number of other models with which every model is a target. Fewer models are references of one target."""
+"""With this many other models or more, every model is a target. Fewer models are only references of a single target."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     Values = Callable[..., Float[np.ndarray, "n ..."]]
 
 REFERENCE, OTHER = "reference", "other model"
-"""The explanations with which a model's are compared: `REFERENCE` is the reference setting's model with the same training set.
+"""The explanations with which a model's explanations are compared: `REFERENCE` is the reference setting's model with the same training set.
 
 `OTHER`, a baseline, is another model of the same setting, which was trained on other records.
 """

@@ -65,7 +65,7 @@ def find_channels(model: nn.Module) -> Channels | None:
 
 
 def channels_of(model: nn.Module, who: str) -> Channels:
-    """Find a model's channels. Raises UserError for a model without channels; it names `who`, the explainer that reads them."""
+    """Find a model's channels. Raises UserError for a model without channels; the error names the explainer `who`, which reads them."""
     channels = find_channels(model)
     if channels is None:
         raise UserError(

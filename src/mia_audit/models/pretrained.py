@@ -114,7 +114,7 @@ def _unfetched(model: str) -> str:
 
 
 def _mismatch(error: Exception) -> str:
-    """Return the first mismatch of torch's list, or the first line of any other error."""
+    """Return the first mismatch in torch's message, or the first line of any other error."""
     listed = [line.strip() for line in str(error).splitlines()[1:] if "state_dict" in str(error)]
     if not listed:
         return first_line(error)

@@ -18,7 +18,10 @@ from mia_audit.planning.sizes import human
 
 LEAST_PYTHON = (3, 11)
 SKEW = 2.0
-"""Largest difference between the clocks of a file server and this machine, in seconds, at which Snakemake can tell which file is newer."""
+"""Largest accepted difference between the clocks of a file server and this machine, in seconds.
+
+If it is larger, Snakemake cannot tell which file is newer.
+"""
 
 EARLIEST_DATE = 1.75e9
 """June 2025; if this machine's date is earlier, it is wrong."""

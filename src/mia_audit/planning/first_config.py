@@ -1,4 +1,4 @@
-"""Write a first config, commented YAML that runs, from an inspection of the data and of a script."""
+"""Write a first config from an inspection of the data and of a script. The config is commented YAML that runs without changes."""
 
 from __future__ import annotations
 

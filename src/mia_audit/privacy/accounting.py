@@ -22,7 +22,7 @@ SMALLEST, UNREACHABLE = 1e-3, 1e9
 """Range of the search for a noise multiplier; any multiplier below the smallest is treated as the smallest."""
 
 NARROWEST = 1e-7
-"""Relative difference of multipliers at which the search ends: RDP's ε, a minimum over few orders, may jump."""
+"""Relative difference of multipliers at which the search ends, because RDP's ε, a minimum over few orders, may jump."""
 
 PRECISION = 1e-3
 """Largest relative error of ε from discretisation."""

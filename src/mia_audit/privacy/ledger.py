@@ -87,7 +87,7 @@ class Ledger:
             self._open(path)
 
     def append(self, entries: list[Entry]) -> None:
-        """Charge for entries. Their results may be released only after this has returned.
+        """Charge for entries. Their results may be released only after this call has returned.
 
         Raises UserError, and charges nothing, if an entry does not belong in this ledger, or the file is not the one
         that was opened. If the disk fails, the entries stay charged, and the ledger accepts no further ones until it is

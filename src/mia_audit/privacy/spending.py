@@ -155,7 +155,7 @@ class Stated:
         _check(self.epsilon > 0 and 0 <= self.delta < 1, self)
 
     def losses(self, interval: float) -> PrivacyLossDistribution:
-        """Return the distribution of randomised response, with an infinite loss of probability δ."""
+        """Return the distribution of randomised response; an infinite loss has probability δ."""
         from dp_accounting.pld import common, privacy_loss_distribution
 
         parameters = common.DifferentialPrivacyParameters(self.epsilon, self.delta)

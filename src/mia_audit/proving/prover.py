@@ -29,7 +29,10 @@ GROWTH = 4
 LEARNED = 10_000
 """Maximum number of trials on each input from which events are learned. For later trials only counts are kept."""
 LOOKS = 50
-"""Largest ratio of all earlier trials to those in a chunk, because an evaluation of the evidence takes longer than a run of a fast mechanism."""
+"""Largest ratio of all earlier trials to the trials in a chunk.
+
+The evidence is evaluated after every chunk, which takes longer than a run of a fast mechanism.
+"""
 FIRST_SHARE = 0.6
 """Share of the time that all games together have before only the most promising games continue."""
 PILOT_SHARE = 0.5

@@ -56,7 +56,7 @@ class Evidence:
         self.neither += len(on_first) - both - first - second
 
     def log_wealth(self, epsilon: float, delta: float) -> float:
-        """Return the log wealth of betting against (ε, δ)-DP; if (ε, δ)-DP holds, it reaches log 1/α with probability at most α."""
+        """Return the log wealth of betting against (ε, δ)-DP; if (ε, δ)-DP holds, this wealth reaches log 1/α with probability at most α."""
         ratio = math.exp(epsilon)
         gains = (1 - ratio - delta, 1 - delta, -ratio - delta, -delta)
         return self._mixed(gains, 1 / (ratio + delta))

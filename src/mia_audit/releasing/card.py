@@ -22,8 +22,8 @@ KIND, FORMAT = "mia-audit model card", 1
 CARD, PAGE = "card.json", "card.md"
 
 ADJACENCY = {
-    "record": "one record of the pool more or less; the number of records is public",
-    "person": "one person of the pool, with all of their records, more or less; the number of persons is public",
+    "record": "one record added to the pool or removed from it; the number of records is public",
+    "person": "one person, with all of their records, added to the pool or removed from it; the number of persons is public",
 }
 NOISE = (
     "Gaussian on the clipped sum: each normal number is the sum of four others, divided by 2 (Holohan and Braghin 2021), in double precision,"

@@ -1,8 +1,8 @@
 """`mia-audit tune`: release the best of a random number of private training runs, under one budget (Papernot and Steinke 2022).
 
-The number of runs is drawn from a truncated negative binomial distribution, and the candidate of each run uniformly.
-The model with the best accuracy on the public records is released. The guarantee covers the whole selection, and holds
-as long as nobody learns the number of runs or the other models.
+The number of runs is drawn from a truncated negative binomial distribution. The candidate of each run is drawn
+uniformly. The model with the best accuracy on the public records is released. The guarantee covers the whole selection,
+and holds as long as nobody learns the number of runs or the other models.
 """
 
 from __future__ import annotations

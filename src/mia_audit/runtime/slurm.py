@@ -69,7 +69,7 @@ RUN_ID = re.compile(
 
 
 def cancel_jobs_of(log: Path, executor: str) -> None:
-    """Cancel the jobs in SLURM's queue of the run with this Snakemake log and executor, if it used SLURM.
+    """If the run with this Snakemake log and executor used SLURM, cancel its jobs in SLURM's queue.
 
     When a run is interrupted, Snakemake's plugin cancels the jobs on its list of active ones. That list is empty while
     the plugin queries SLURM for job states, and it lacks jobs that are just being submitted.

@@ -22,7 +22,10 @@ SWAPS = 10
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FULL_SIGNS = ("No space left", "os error 28", "File too large", "os error 27", "Disk quota", " requested and ")
-"""Parts of the messages of Arrow, safetensors and NumPy (`8 requested and 4 written`) that mean a full disk, for errors without a number."""
+"""Parts of the messages of Arrow, safetensors and NumPy (`8 requested and 4 written`) that mean a full disk.
+
+They identify errors without an error number.
+"""
 
 
 @contextmanager

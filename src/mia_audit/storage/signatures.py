@@ -62,7 +62,7 @@ def sign(root: Path, key: Path, password: str) -> str:
 def check_signature(root: Path, key: str) -> str:
     """Return the trusted comment of results' signature. Raises UserError unless the signature is valid for this key and the current SHA256SUMS.
 
-    The key is one of minisign: a file, or the base64 line in the file.
+    The key is a public key of minisign: a file, or the base64 line in the file.
     """
     from minisign import Error, Signature
 

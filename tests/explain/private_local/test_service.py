@@ -268,7 +268,7 @@ def test_a_call_that_is_refused_half_way_charges_what_it_computed(table, terms):
         ({"delta": 1.5}, "delta 1.5: expected a number between 0 and 1"),
         ({"epsilon": -1.0}, "epsilon -1: expected a positive number"),
         ({"budget": np.inf}, "budget: epsilon inf"),
-        ({"epsilon": 300.0}, "epsilon 300: noise is calibrated below 200 only"),
+        ({"epsilon": 300.0}, "epsilon 300: noise is calibrated only below 200"),
         ({"steps": 0}, "steps 0"),
         ({"c": 0.0}, "c 0: the weight constant"),
         ({"kernel": "stabel"}, "unknown kernel 'stabel': did you mean 'stable'"),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mia_audit.signals.name import Cells, Member
 
 SURE = 5.0
-"""Values are not accepted as a loss if the members' mean exceeds the others' by more than this many standard errors."""
+"""A loss is rejected if the members' mean exceeds that of the others by more than this many standard errors."""
 
 NEAR_ONE, PILED = 0.99, 0.25
 """Values within [0, 1] are taken to be softmax probabilities if more than the share `PILED` of them exceed `NEAR_ONE`."""

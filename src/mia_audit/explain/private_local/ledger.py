@@ -60,7 +60,7 @@ class Ledger:
         return epsilon_of_gdp(math.sqrt(self.mu_squared), self.delta)
 
     def append(self, entries: list[Entry]) -> None:
-        """Charge for entries and store them. Their explanations may be released only after this has returned."""
+        """Charge for entries and store them. Their explanations may be released only after this call has returned."""
         before = len(self._kept.entries)
         try:
             self._kept.append([self._kept_entry(entry) for entry in entries])

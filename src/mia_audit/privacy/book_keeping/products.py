@@ -15,7 +15,7 @@ ONE_HOT = 0
 """Replaces the number of groups if the columns are indices [b, t] that stand for one-hot features."""
 
 FEW = 32
-"""Largest number of float64 products per element of a gradient for which the gradient is not formed."""
+"""Gradients are not formed if the computation without them takes at most this many float64 products per element."""
 
 LARGE = 2**18
 """Number of elements of a weight above which a record's gradient is held only if it is smaller than its factors."""
