@@ -210,5 +210,5 @@ def test_models_that_are_stored_by_others_are_not_rounded(one: dict[str, Any], b
 def test_references_are_not_rounded_beside_a_finished_model_that_is_not(folder: Path) -> None:
     (folder / "own.safetensors").touch()
     target = {"model": "own.safetensors", "architecture": "mlp", "members": "members.csv"}
-    with pytest.raises(UserError, match=r"bf16 rounds the references of targets\.own, but not that finished model"):
+    with pytest.raises(UserError, match=r"bf16 rounds the references of targets\.own, but not the finished model"):
         audit({"mlp": {}}, targets={"own": target}, compute={"weights": "bf16"})

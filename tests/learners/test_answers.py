@@ -35,7 +35,7 @@ def test_labels_are_one_vote() -> None:
 @pytest.mark.parametrize(
     ("answer", "outputs", "message"),
     [
-        (np.zeros((2, 2)), "logits", r"mine: outputs of shape \[2, 2\]; expected \[3, 2\], a row"),
+        (np.zeros((2, 2)), "logits", r"mine: outputs of shape \[2, 2\]; expected \[3, 2\], one row"),
         (np.zeros((3, 2), dtype=int), "logits", "outputs of type int64, but logits must be floating-point"),
         (np.array([[0.0, 1], [0, np.inf], [1, 1]]), "logits", r"record 11 is not finite, \(0, inf\)"),
         (

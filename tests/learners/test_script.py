@@ -230,9 +230,9 @@ HOSTILE = {
     "another order": (PREDICTS, PREDICTS + "[np.argsort(records[:, 1])]", r"output for record \d+ is .* in the order of the records"),
     "chance": (PREDICTS, PREDICTS + " * np.random.random((len(records), 3))", "without dropout or statistics"),
     "a batch's statistics": (PREDICTS, PREDICTS.replace("return", "z =") + "\n    return z - z.mean(axis=0)", "statistics of the batch"),
-    "nothing": ("    return np.stack", "    np.stack", "train returned nothing; expected the model"),
+    "nothing": ("    return np.stack", "    np.stack", "train returned nothing; expected the trained model"),
     "a list of arrays": (PREDICTS, "    return [records]", r"outputs of shape|not an array"),
-    "one half of storage": ("def load(folder)", "def open(folder)", r"load\(folder\) is missing; define both, or neither"),
+    "one half of storage": ("def load(folder)", "def open(folder)", r"load\(folder\) is missing; define both save and load, or neither"),
     "an endless loop": ("    rows, labels =", "    while True: pass\n    rows, labels =", "look for an endless loop"),
 }  # fmt: skip
 

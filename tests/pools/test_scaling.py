@@ -155,7 +155,7 @@ def test_what_is_wrong_with_bounds_and_budget_is_one_line(
     [
         (ROWS, {"bounds": {0: [-3, 3]}}, "datasets.mine.bounds: nothing for column '1'"),
         (ROWS, {"bounds": {2: [-3, 3]}}, "datasets.mine.bounds.2: no such column"),
-        (ROWS > 0, {"bounds": {"*": [0, 1]}}, "private: all columns hold only 0 and 1 already"),
+        (ROWS > 0, {"bounds": {"*": [0, 1]}}, "private: all columns hold only 0 and 1"),
         (
             np.zeros((20, 4, 4), np.uint8),
             {"bounds": {"*": [0, 1]}},

@@ -94,7 +94,7 @@ def test_a_wrong_number_of_files_is_one_line(tmp_path: Path, publish: Publish) -
     publish("gtsrb")
     next((tmp_path / "gtsrb/GTSRB/Training/00000").iterdir()).unlink()
     (tmp_path / "gtsrb/GTSRB/Training/00000").rmdir()
-    with pytest.raises(UserError, match=rf"{TRAIN - 1} train images of GTSRB in .* where {TRAIN} were expected"):
+    with pytest.raises(UserError, match=rf"{TRAIN - 1} train images of GTSRB in .*, but {TRAIN} were expected"):
         build("gtsrb", tmp_path)
 
 

@@ -60,7 +60,7 @@ CIFAR, GTSRB, FOOD, MNIST = "cifar-10-batches-py", "gtsrb/GTSRB", "food-101", "M
         ("fashion_mnist", gone, "FashionMNIST/raw/train-images-idx3-ubyte", "train-images-idx3-ubyte is missing)"),
         ("gtsrb", gone, f"{GTSRB}/Final_Test/Images/00020.ppm", "00020.ppm (no such file or directory). Repair them"),
         ("gtsrb", gone, "gtsrb/GT-final_test.csv", "no readable GTSRB in ROOT (gtsrb/GT-final_test.csv is missing)"),
-        ("gtsrb", gone, f"{GTSRB}/Training/00000", "15 train images of GTSRB in ROOT where 16 were expected"),
+        ("gtsrb", gone, f"{GTSRB}/Training/00000", "15 train images of GTSRB in ROOT, but 16 were expected"),
         ("gtsrb", emptied, f"{GTSRB}/Training/00000", "(Found no valid file for the classes 00000"),
         ("food101", gone, f"{FOOD}/images/food_1/1.jpg", "1 of 24 records cannot be used: ROOT/food-101/images/food_1/1.jpg"),
         ("food101", gone, f"{FOOD}/images/food_1", "6 of 24 records cannot be used"),
@@ -145,7 +145,7 @@ def test_a_missing_root(pool: str, tmp_path: Path, fails: Fails) -> None:
             "a,label\n1,x\n?,y\n2,x\n",
             "column 'a' holds numbers except for '?' (first in row 2, 1 in all): correct them",
         ),
-        ("a;label\n1;x\n2;y\n", "columns are separated by semicolons; expected commas: save it with commas"),
+        ("a;label\n1;x\n2;y\n", "columns are separated by semicolons; expected commas: save the table with commas"),
         ("a\tlabel\n1\tx\n2\ty\n", "columns are separated by tabs"),
         ("a,label,label\n1,x,y\n2,y,x\n", "column 'label' occurs twice"),
         (

@@ -70,7 +70,7 @@ def test_other_units_adjacencies_and_kinds_are_refused(tmp_path):
     charge(path, terms(filter="gdp"), [made(Gaussian(4.0))])
     before = path.read_bytes()
     for odd, match in (
-        (made(Gaussian(4.0), unit="person"), "unit 'person'; expected the ledger's, 'record'"),
+        (made(Gaussian(4.0), unit="person"), "unit 'person'; expected that of the ledger, 'record'"),
         (made(Gaussian(4.0), adjacency="replace"), "adjacency 'replace'"),
         (made(), "Poisson samples"),
         (made(ZeroConcentrated(0.1)), "zCDP"),

@@ -73,8 +73,8 @@ def test_a_release_is_signed_and_its_ledger_shown(written, capsys):
 def test_lists_of_tuning_are_checked_before_anything_is_read(capsys):
     arguments = ("tune", "no.yaml", "--setting", SETTING, "--out", "out")
     for given, match in (
-        (("--learning-rates", "0.1,fast"), "--learning-rates: positive numbers"),
-        (("--batches", "-1"), "--batches: positive numbers"),
+        (("--learning-rates", "0.1,fast"), "--learning-rates: expected positive numbers"),
+        (("--batches", "-1"), "--batches: expected positive numbers"),
         (("--runs", "0.5"), "--runs: a number from 1"),
         (("--shape", "-1"), "--shape: a number from 0"),
     ):
@@ -84,7 +84,7 @@ def test_lists_of_tuning_are_checked_before_anything_is_read(capsys):
 @pytest.mark.parametrize(
     ("privacy", "match"),
     [
-        ({"epsilon": 3}, "epsilon: needs a ledger"),
+        ({"epsilon": 3}, "epsilon: requires a ledger"),
         ({"ledger": "{data}.ledger"}, "{dataset} is the only placeholder"),
         ({"ledger": "a", "part": "north"}, "expected PARTITION/PART"),
         ({"ledger": "a", "planned": ["rows/mlp/dp-sgd-eps5"]}, "unknown setting 'rows/mlp/dp-sgd-eps5': did you mean"),

@@ -111,7 +111,7 @@ def test_another_kind_is_refused_and_so_is_a_foreign_table_that_only_audits_make
     with pytest.raises(UserError, match="a scores table where a metrics table was expected"):
         open_table(path, "metrics")
     pq.write_table(TABLE, path)
-    with pytest.raises(UserError, match=r"not written by an audit .*; only an audit makes membership tables"):
+    with pytest.raises(UserError, match=r"not written by an audit .*; only an audit writes membership tables"):
         open_table(path, "membership")
 
 

@@ -400,7 +400,8 @@ class Audit(Section):
                 )
         if self.targets:
             raise ValueError(
-                f"compute.weights: bf16 rounds the references of targets.{next(iter(self.targets))}, but not the finished model itself: choose keep or temporary"
+                f"compute.weights: bf16 rounds the references of targets.{next(iter(self.targets))}, but not the finished model:"
+                " choose keep or temporary"
             )
         return self
 

@@ -13,7 +13,7 @@ from jaxtyping import UInt8
 from mia_audit.storage.unpacked import check_memory
 
 BYTES = 8
-"""The supported type of numbers, unsigned bytes, as a file's third byte encodes it."""
+"""The third byte of a file of unsigned bytes, which are the only supported type of numbers."""
 
 
 def packed_or_not(path: Path) -> Path | None:

@@ -201,7 +201,7 @@ def test_a_damaged_ledger_is_refused(table, terms, tmp_path):
     one.answer(table.records[300:301])
     one.ledger.close()
     path.write_bytes(path.read_bytes()[:start] + path.read_bytes()[start + len(row) :])
-    with pytest.raises(UserError, match=r"damaged \(line 2: its digest does not follow from the lines before it"):
+    with pytest.raises(UserError, match=r"damaged \(line 2: its digest does not follow from the earlier lines"):
         service(table, terms, path)
 
 
