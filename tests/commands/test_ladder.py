@@ -118,8 +118,8 @@ def test_it_stops_where_the_interval_is_narrow_and_finishes_the_audit_there(
     assert "one threshold on the loss: TPR at 0.1 is" in said and "leaks: members are recognised" in said
     assert "Rung 1 of 5: one model, and 2 others as references" in said and "of records that it scores is" in said
     assert "Rung 4 of 5: 17 models" in said and "Every interval is as narrow as requested" in said
-    assert "Next: 2 more models a setting\n" in said, "no job has left its times yet"
-    assert "Next: 4 more models a setting, about 21 s of one process" in said, (
+    assert "Next: 2 more models per setting\n" in said, "no job has left its times yet"
+    assert "Next: 4 more models per setting, about 21 s of one process" in said, (
         "3 a model, and attacks on 9 instead of 5"
     )
     assert "set membership.models: 17 in small.yaml" in said

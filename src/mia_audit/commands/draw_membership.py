@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--person",
         type=Path,
         metavar="FILE",
-        help="the person of every record, one per line (or a .npy array); all of a person's records are then in a training set, or none",
+        help="the person of every record, one per line (or a .npy array); all of a person's records are then in a training set, or none of them",
     )
     parser.add_argument(
         "--design",

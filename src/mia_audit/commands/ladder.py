@@ -146,7 +146,7 @@ class Ladder:
         if following is not None:
             more, seconds = following - models, self._price(models, following)
             takes = "" if seconds is None else f", about {seconds:,.0f} s of one process"
-            print(f"Next: {more} more model{'s' * (more > 1)} a setting{takes}", flush=True)
+            print(f"Next: {more} more model{'s' * (more > 1)} per setting{takes}", flush=True)
             for row in self.rows:
                 if row["models"] == models:
                     row |= {"more": more, "seconds": seconds}

@@ -63,7 +63,7 @@ def _write_audits(asked: str, chosen: "Paper", folders: Sequence[Path], out: Pat
         _write_table(out, name, frame(own), layout(shape, own))
         filled = sum(len(row.results.alike) > 0 for row in own)
         missing |= {row.command for row in own if not len(row.results.alike) and row.printed.mean is not None}
-        print(f"Table {name}: {filled} of {len(own)} cells. {shape.title}.")
+        print(f"Table {name}: {filled} of {len(own)} cells filled. {shape.title}.")
     if chosen.tests:
         tests = paper_tests.frame(chosen, paper_tests.printed_tests(asked), measured)
         _write_table(out, chosen.tests, tests, paper_tests.layout(tests))
@@ -89,7 +89,7 @@ def _write_studies(asked: str, chosen: "Paper", folders: Sequence[Path], out: Pa
         table = frame(own, studies)
         _write_table(out, name, table, layout(title, own, studies))
         missing |= {command for command in table["command"] if command}
-        print(f"Table {name}: {(table['command'] == '').sum()} of {len(own)} cells. {title}.")
+        print(f"Table {name}: {(table['command'] == '').sum()} of {len(own)} cells filled. {title}.")
     _draw(out, figures(studies), CAPTION)
     return missing
 

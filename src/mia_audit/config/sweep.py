@@ -29,7 +29,7 @@ class Swept:
 
 
 def combinations(name: str, sweep: Sweep) -> Iterator[tuple[str, Swept]]:
-    """Return every combination of a sweep and its name, `{name}-{key}{value}`; ValueError for too many, or for one given twice."""
+    """Return every combination of a sweep and its name, `{name}-{key}{value}`; ValueError for too many combinations, or for a repeated one."""
     if (count := prod(map(len, sweep.values()))) > MOST_SWEPT:
         raise ValueError(f"{name}.sweep: {count:,} combinations; expected at most {MOST_SWEPT:,}: leave values out")
     training = tuple(key.removeprefix(TRAINING) for key in sweep if key.startswith(TRAINING))

@@ -105,8 +105,8 @@ def _largest_refuted(
     """Return the largest parameter at which a claimed curve is refuted by `correct` right guesses, at level α.
 
     `curve(x, parameter)` is the claim's inverse blow-up: the smallest probability that an event can have without the
-    record if it has probability x with it. The parameter is searched on grids of `GRID` values, each of which refines
-    the interval in which the refuted values of the previous grid end.
+    record if it has probability x with it. The parameter is searched on successive grids of `GRID` values. Each grid
+    refines the interval between the largest refuted value of the previous grid and the next value.
     """
     low, high = 0.0, largest
     while high - low > 1e-9 * max(1.0, low):

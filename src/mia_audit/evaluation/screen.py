@@ -55,8 +55,8 @@ def screen(inside: Scores, outside: Scores, fpr: float, confidence: float) -> Sc
     """Return the TPR at an FPR from the scores of members and of non-members, higher meaning more likely a member.
 
     The false-positive rate of a threshold at the j-th largest of n non-members' scores is below a Beta(j, n − j + 1)
-    quantile (Wilks 1941), and the number of members beyond a threshold is binomial (Clopper and Pearson 1934): each of
-    these uses half of 1 − confidence, at both ends.
+    quantile (Wilks 1941), and the number of members beyond a threshold is binomial (Clopper and Pearson 1934). Each of
+    these two steps uses half of 1 − confidence, at both ends.
     """
     from scipy.stats import beta
 

@@ -57,7 +57,9 @@ def versions(lock: Path, installed: Callable[[str], str] = version) -> Iterator[
     python = platform.python_version()
     if sys.version_info < LEAST_PYTHON:
         yield Finding(
-            "fail", "python", f"{python} is too old: install Python 3.11 or newer, then make PYTHON=python3.11 audit"
+            "fail",
+            "python",
+            f"{python} is too old: install Python 3.11 or newer, then run make PYTHON=python3.11 audit",
         )
     else:
         yield Finding("ok", "python", python)

@@ -52,7 +52,7 @@ WEIGHTS_MEGABYTES = 4000
 
 
 def attack_memory(audit: Audit, dataset: str) -> int:
-    """Return the megabytes for attacking or evaluating a setting of a data set, one signal and the scores of one attack at a time."""
+    """Return the megabytes for attacking or evaluating a setting of a data set, with one signal and the scores of one attack in memory at a time."""
     section = audit.datasets.get(dataset)
     if section is None or section.records is None:
         return UNKNOWN_MEGABYTES

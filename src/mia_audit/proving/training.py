@@ -157,7 +157,10 @@ def rows(records: int, features: int = FEATURES) -> np.ndarray:
 
 
 def canary_pairs(records: int) -> list[Pair]:
-    """Return training sets with and without a canary. The canaries are long, short, of another class, and not a number."""
+    """Return training sets with and without a canary.
+
+    The canaries are a long record, a short one, one of another class, and one that is not a number.
+    """
     others = rows(records - 1)
     nan, inf = math.nan, math.inf
     known = {

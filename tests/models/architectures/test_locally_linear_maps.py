@@ -170,7 +170,7 @@ def test_several_maps_learn_what_one_cannot() -> None:
         (
             {"projection": 65},
             (1, 8, 8),
-            "parameters.projection: 65 dimensions, but a record has 64: at most 64, or none",
+            "parameters.projection: 65 dimensions, but a record has only 64; expected at most 64, or none",
         ),
         ({"projection": 0}, (5,), "parameters.projection: a whole number of at least 1 was expected, or none, not 0"),
         ({"maps": 0}, (5,), "parameters.maps: a whole number of at least 1 was expected, not 0"),

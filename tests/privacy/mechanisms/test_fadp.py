@@ -277,7 +277,9 @@ def test_all_but_the_most_important_channels_may_have_the_noise_of_a_smaller_eps
     protection.backward(*records(8))
     assert {round(factor, 9) for factor in protection._factors.tolist()} <= {0.6, 32.0, 40.0}
     assert protection._rest == pytest.approx(40)
-    with pytest.raises(ValueError, match="base_epsilon: sets the noise of a nominal ε, but noise_multiplier states the noise"):
+    with pytest.raises(
+        ValueError, match="base_epsilon: sets the noise of a nominal ε, but noise_multiplier states the noise"
+    ):
         protect("fadp-literal", cnn(), base_epsilon=0.1, noise_multiplier=1.0)
 
 

@@ -152,7 +152,7 @@ def _matrix(folder: Path, models: list[int], records: int | None = None) -> Floa
         if columns[-1].ndim > 1:
             raise UserError(f"{path}: {columns[-1].shape[1]} columns; expected one number per record")
         if columns[-1].shape != (expected,) or not expected:
-            raise UserError(f"{path}: {columns[-1].shape[0]} records where {expected} were expected")
+            raise UserError(f"{path}: {columns[-1].shape[0]} records, but {expected} were expected")
     matrix = np.stack(columns).T
     check_finite(matrix, str(folder))
     return matrix

@@ -118,7 +118,7 @@ class LocallyLinearMapsFamily:
         projected = None if given["projection"] == "none" else _whole("projection", given["projection"])
         if projected is not None and projected > features:
             raise UserError(
-                f"parameters.projection: {projected} dimensions, but a record has {features}: at most {features}, or none"
+                f"parameters.projection: {projected} dimensions, but a record has only {features}; expected at most {features}, or none"
             )
         if projected is None and "scale" in given:
             raise UserError("parameters.scale: scales random projections, but projection is none; leave the key out")
