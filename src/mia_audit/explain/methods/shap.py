@@ -32,7 +32,8 @@ class Evaluations(Section):
 
 def _module(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     raise UserError(
-        "explainers.methods: tree_shap, linear_shap, kernel_shap and permutation_shap explain models without gradients; for torch modules, choose gradient_shap"
+        "explainers.methods: tree_shap, linear_shap, kernel_shap and permutation_shap explain models without gradients; for torch"
+        " modules, choose gradient_shap"
     )
 
 
