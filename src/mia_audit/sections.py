@@ -83,8 +83,8 @@ class OpenSection(Section):
     def _resolve(self, reader: str, chosen: Options, others: Options = ()) -> None:
         """Check the keys that are not the section's own, and add defaults for the keys of the `chosen` models.
 
-        Keys that only `others` declare are checked and kept. Raises ValidationError, naming `reader`, for all other
-        keys.
+        Keys that only `others` declare are checked and kept. Raises ValidationError for all other keys; `reader` is the
+        beginning of its message, up to the verb, such as "'dp-sgd' does not read".
         """
         given = self.model_extra if self.model_extra is not None else {}
         own, foreign = fields_of(chosen), fields_of(others)
@@ -100,7 +100,7 @@ class OpenSection(Section):
     def _mistake(self, reader: str, key: str, value: object) -> InitErrorDetails:
         known = self.declared()
         if key in known:
-            message = f"{reader} does not read this key; it is a key of {' and '.join(known[key][1])}"
+            message = f"{reader} this key; it is a key of {' and '.join(known[key][1])}"
         else:
             message = f"unknown key: {suggest(key, [*type(self).model_fields, *known])}"
         return {

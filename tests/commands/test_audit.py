@@ -188,7 +188,7 @@ def test_truncated_files_are_named(folder, capsys, kind):
         (["--attacks", "joint-lrt:loss+loss"], "'loss' is given twice"),
         (["--attacks", "rmia:confidence"], "read only losses"),
         (["--table", "signals.parquet"], "--table alone, or several of --setting"),
-        (["--option", "offline_a=tuned"], "rmia-offline would"),
+        (["--option", "offline_a=tuned"], "no attack in attacks.methods reads this key; it is a key of rmia-offline"),
         (["--option", "offline_a"], "expected KEY=VALUE"),
         (["--option", "population.loss=z.npy", "--attacks", "rmia"], "no such file"),
         (["--name", "../elsewhere"], "expected letters, digits, '.', '_' and '-'"),

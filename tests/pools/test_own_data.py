@@ -203,7 +203,7 @@ def test_columns_are_standardised_by_stated_constants(people: Path) -> None:
             {},
             r"'age' \(first in row 1, 12 in all\), 'town' \(first in row 24, 1 in all\)",
         ),
-        ({"age": [1.0] * 23 + [float("inf")]}, {}, r"not finite in column 'age' \(row 24 first"),
+        ({"age": [1.0] * 23 + [float("inf")]}, {}, r"not finite in column 'age' \(first in row 24"),
         ({}, {"label": "lable"}, r"datasets\.mine\.label: .* has no column 'lable': did you mean 'label'\?"),
         ({}, {"label": "age"}, "column 'age' of .* holds fractions; expected classes"),
         ({"label": ["ill"] * 24}, {}, "all records have the class 'ill'"),

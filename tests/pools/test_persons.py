@@ -187,7 +187,7 @@ def test_images_without_a_person_are_refused(named: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("column", "words"),
     [
-        (["a", None, "b", None], "has no id for 2 of 4 records .row 2 first."),
+        (["a", None, "b", None], "has no id for 2 of 4 records .first in row 2."),
         ([1.0, 2.0, 3.5, 4.0], "expected ids as whole numbers or text"),
         (None, "has no column 'who' beside the label"),
     ],

@@ -139,7 +139,7 @@ def test_a_missing_root(pool: str, tmp_path: Path, fails: Fails) -> None:
         ("a,label\n", "ROOT/t.csv: no rows"),
         ("a,label\n1,x\n2,y,z\n", "not readable as a table: found more fields"),
         ("a,b,label\n1,2,x\n2\n", "values are missing or not finite in column 'b' (first in row 2, 1 in all), 'label'"),
-        ("a,label\n1,\n2,y\n3,x\n", "values are missing or not finite in column 'label' (row 1 first"),
+        ("a,label\n1,\n2,y\n3,x\n", "values are missing or not finite in column 'label' (first in row 1"),
         ("a,label\n1,x\n1e300,y\n", "1e+300 in column 'a' (row 2) is too large for a number of 32 bits"),
         (
             "a,label\n1,x\n?,y\n2,x\n",

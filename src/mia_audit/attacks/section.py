@@ -50,5 +50,5 @@ class Attacks(OpenSection):
     @model_validator(mode="after")
     def _options(self) -> Self:
         chosen = tuple(model for method in self.methods for model in attacks[split(method)[0]].options)
-        self._resolve("none of attacks.methods", chosen)
+        self._resolve("no attack in attacks.methods reads", chosen)
         return self

@@ -43,7 +43,9 @@ class Explainers(OpenSection):
     @model_validator(mode="after")
     def _options(self) -> Self:
         chosen = tuple(model for name in self.methods for model in explainers[name].options)
-        self._resolve("no explainer", chosen, tuple(model for models in self.members().values() for model in models))
+        self._resolve(
+            "no explainer reads", chosen, tuple(model for models in self.members().values() for model in models)
+        )
         return self
 
     @model_validator(mode="after")

@@ -134,7 +134,7 @@ class Mechanism(OpenSection):
     @model_validator(mode="after")
     def _options(self) -> Self:
         kind = mechanisms[known(mechanisms, self.mechanism)]
-        self._resolve(f"'{self.mechanism}'", kind.options)
+        self._resolve(f"'{self.mechanism}' does not read", kind.options)
         return self
 
     @property
