@@ -91,7 +91,7 @@ def test_an_audit_of_matrices(matrices: tuple[np.ndarray, np.ndarray], tmp_path:
     [
         ({"signals": {}}, "audit: no signals"),
         ({"signals": {"loss": np.ones((3, 3))}}, "expected the same records × models"),
-        ({"signals": {"other": np.ones((120, 6))}}, "give its scale and where members lie"),
+        ({"signals": {"other": np.ones((120, 6))}}, "give its scale, and whether members have low or high values"),
         ({"design": "full"}, "expected half or bernoulli"),
         ({"attacks": ["lra"]}, "unknown attack 'lra'"),
     ],

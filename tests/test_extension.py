@@ -180,7 +180,10 @@ def test_a_config_takes_the_keys_that_members_in_files_declare(folder: Path) -> 
             {"mechanisms": {"shrunk": {"mechanism": "mechanism.py:Shrunk", "shrink": 1}}},
             "mechanisms.shrunk.shrink: unk",
         ),
-        ({"mechanisms": {"shrunk": {"mechanism": "mechanism.py:Shrunk", "clip_norm": 1}}}, "does not read it; dp-sgd"),
+        (
+            {"mechanisms": {"shrunk": {"mechanism": "mechanism.py:Shrunk", "clip_norm": 1}}},
+            "does not read this key; it is a key of dp-sgd",
+        ),
         ({"mechanisms": {"shrunk": {"mechanism": "mechanism.py:Shrunk", "shrinkage": "x"}}}, "shrunk.shrinkage: input"),
         ({"attacks": {"methods": ["threshold"], "offset": 3}}, "attacks.offset: unknown key"),
         ({"attacks": {"methods": ["attack.py:positive"]}}, "attack.py has no 'positive': known: negative"),

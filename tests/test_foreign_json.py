@@ -73,5 +73,5 @@ def test_metadata_that_is_no_text_is_no_traceback(tmp_path):
 def test_reasons_of_diverged_models_are_texts_by_number(tmp_path, listed):
     metadata = {"mia_audit.metadata": json.dumps({"diverged": listed})}
     pq.write_table(pa.table(METRICS).replace_schema_metadata(metadata), tmp_path / "metrics.parquet")
-    with pytest.raises(UserError, match="expected the reasons of diverged models by their numbers"):
+    with pytest.raises(UserError, match="expected the reason for each diverged model, by its number"):
         diverged_models(tmp_path / "metrics.parquet", "metrics")

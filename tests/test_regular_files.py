@@ -52,7 +52,7 @@ def test_a_folder_is_this_users_alone(tmp_path, monkeypatch):
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
     for name in ("link", "open"):
-        with pytest.raises(UserError, match="expected a folder that only you can write to"):
+        with pytest.raises(UserError, match="expected a folder to which only you can write"):
             own_folder(tmp_path / name)
     monkeypatch.setattr(regular_files, "os", SimpleNamespace(geteuid=lambda: 12345))
     with pytest.raises(UserError, match="XDG_RUNTIME_DIR"):

@@ -1,4 +1,4 @@
-"""The Python interface (docs/python.md): audits of matrices and configs, signals of a model, canaries in a training."""
+"""The Python interface (docs/python.md): audit matrices and configs, compute a model's signals, observe canaries."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Audit:
     """A finished audit of score matrices."""
 
     def __init__(self, request: Request, folder: TemporaryDirectory[str]) -> None:
-        """Open the results of an audit in a folder that exists as long as this object."""
+        """Open the results of an audit. Their folder is deleted together with this object."""
         self._request = request
         self._folder = folder
 
@@ -201,11 +201,11 @@ def run(config: str | Path, cores: int = 1, *options: str, checkout: str | Path 
 def observe_canaries(
     folder: str | Path, model: Any, loss: Any, inputs: Any = None, every_step: bool = True
 ) -> Observer:
-    """Observe the canaries in a folder at every step of a training in torch (docs/canaries.md); return the observer.
+    """Observe the canaries in a folder at every step of a torch training run, and return the observer (docs/canaries.md).
 
     `loss` maps logits and labels to the mean loss; `inputs` converts stored records to the model's inputs. Call
-    `observer.attach(optimizer)` before training and `observer.write(path)` after it. With `every_step` off, only the first
-    and the last model are compared.
+    `observer.attach(optimizer)` before training and `observer.write(path)` after it. With `every_step` off, only the
+    first and the last model are compared.
     """
     from mia_audit.canaries.observe import observe_canaries as observe
 

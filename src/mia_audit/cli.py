@@ -25,7 +25,7 @@ FOR_PEOPLE = {
     "check": "validate a config without running any code that it names",
     "doctor": "check this machine before an audit runs on it",
     "verify": "check that no file of an audit has changed, and who signed it",
-    "sign": "sign finished results, or make a key to sign with",
+    "sign": "sign finished results, or create a key for signing",
     "answer": "print the answer of a finished audit's report",
     "gate": "check a finished audit against a policy: pass (exit code 0), fail (3) or inconclusive (4)",
     "dossier": "pack report, tables, config and answers to assessors' questions into one RO-Crate",
@@ -34,12 +34,12 @@ FOR_PEOPLE = {
     "import": "convert published score files to a signals.parquet",
     "compare": "compare two attacks on the same targets",
     "release": "train one model on the whole pool for release, with its model card",
-    "tune": "release the best of several private trainings, selected under the same budget",
+    "tune": "release the best of several private training runs, selected under the same budget",
     "serve-explanations": "answer callers with private explanations over HTTP, within their budgets",
     "ledger": "print the releases from a data set, or add one",
     "epsilon": "compute the ε of a noise multiplier, or the noise multiplier of an ε",
     "epsilon-bound": "compute lower bounds on ε from membership scores",
-    "canaries": "audit one real training with canaries, each in its training set with probability ½",
+    "canaries": "audit one real training run with canaries, each in its training set with probability ½",
     "prove": "try to refute the differential privacy claim of a built-in mechanism or of your own",
     "reproduce": "compare the paper's Table 3 with its published score matrices",
     "paper": "write a paper's tables and figures with its printed numbers beside those of your audits",
@@ -53,12 +53,12 @@ STAGES = {
     "membership": "draw every shadow model's training set",
     "architecture": "check that a model fits its pool and its mechanisms",
     "weights": "download or read published initial weights of shadow models",
-    "pretrain": "train the public model that shadow models start from",
+    "pretrain": "train the public model from which shadow models start",
     "train": "train the missing shadow models of a job",
-    "canary-draw": "draw the canaries of a data set for one training",
+    "canary-draw": "draw the canaries of a data set for one training run",
     "canary-bounds": "train once on canaries, without a seed, and compute lower bounds on ε",
     "discard": "delete the weights of shadow models whose signals are computed",
-    "step-times": "write how long a training step takes under every mechanism",
+    "step-times": "write the time of a training step under every mechanism",
     "signals": "compute the signals of some shadow models",
     "target": "import a finished model, to attack it with shadow models of the same recipe",
     "merge": "join the tables of all shadow models of a setting",
@@ -84,11 +84,12 @@ COMMANDS = FOR_PEOPLE | STAGES
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand and return its exit code; a user's mistake gives one line on stderr and exit code 2.
 
-    Without `argv` the process's own arguments are run; the workflow's warm worker, if there is one, then runs stages.
+    Without `argv` the process's own arguments are used. In that case the workflow's warm worker, if there is one, runs
+    the stages.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if argv is None and arguments and arguments[0] in STAGES:
-        from mia_audit.runtime.warm import run_warm  # commands for people do not need its imports
+        from mia_audit.runtime.warm import run_warm  # commands for people do not need the worker's imports
 
         code = run_warm(arguments)
         if code is not None:
@@ -122,9 +123,7 @@ def _run(arguments: Sequence[str]) -> int:
         if command == name:  # other commands' arguments and imports are not needed
             _module(command).add_arguments(subparser)
             if command in STAGES:
-                subparser.add_argument(
-                    "--usage", type=Path, metavar="FILE", help="where to write time and peak memory (TSV)"
-                )
+                subparser.add_argument("--usage", type=Path, metavar="FILE", help="file for time and peak memory (TSV)")
     with safe_streams():
         return _call(parser.parse_args(arguments), started)
 

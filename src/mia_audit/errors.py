@@ -17,7 +17,7 @@ class NotFinite(UserError):
 
 
 class Diverged(NotFinite):
-    """A training diverged: the epoch, and which of its numbers was not finite."""
+    """A training run diverged: the epoch, and the number that was not finite."""
 
     def __init__(self, epoch: int, what: str) -> None:
         message = f"training diverged in epoch {epoch}: {what}; lower the learning rate"
@@ -25,7 +25,7 @@ class Diverged(NotFinite):
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Return the end of an error about an unknown name: the nearest known name, if there is one, and the list of all."""
+    """Return the end of an error about an unknown name: the nearest known name, if any, and the list of known names."""
     names = sorted(known)
     near = get_close_matches(name, names, n=1, cutoff=0.6)
     return f"did you mean '{near[0]}'? (known: {', '.join(names)})" if near else f"known: {', '.join(names)}"

@@ -1,4 +1,6 @@
-"""The memory of this process: the machine's, within the limits of its control groups (a container, a SLURM job) and of its address space."""
+"""The memory available to this process: that of the machine, limited by control groups (a container, a SLURM job) and
+by the process's address space.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from pathlib import Path
 CGROUP = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
 UNLIMITED = 1 << 62
-"""Limits from this number of bytes on mean that there is none, in version 1 of control groups."""
+"""In version 1 of control groups, a limit of this many bytes or more means that there is no limit."""
 
 
 def whole_memory() -> int:
@@ -32,7 +34,7 @@ def available_memory() -> int:
 
 
 def _limits() -> Iterator[tuple[int, int]]:
-    """Yield limit and use, in bytes, of every control group around this process; cached files that can be dropped are not in use."""
+    """Yield limit and use, in bytes, of every control group around this process; cached files that can be dropped are not counted."""
     for folder, limit_name, used_name, cached in _groups():
         limit, used = (_number(folder / name) for name in (limit_name, used_name))
         if limit is not None and used is not None and limit < UNLIMITED:

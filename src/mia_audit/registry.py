@@ -24,7 +24,7 @@ IN_FILE = re.compile(r"(?P<path>[^:]+\.py):(?P<function>\w+)")
 """A member in the user's own file: `file.py:function`, relative to the working folder of the audit."""
 
 FILE = re.compile(r"(?P<path>[^:\s]+\.py)")
-"""The user's own file."""
+"""Pattern of the user's own file."""
 
 SCRIPT = re.compile(r"(?<!\S)[^\s:{}'\"]+\.(?:py|R|jl|sh|js|rb|pl|m)(?!\S)")
 """A word in a command line that may name a script."""
@@ -36,10 +36,10 @@ MODULE = "mia_audit_file_"
 class Registry(Generic[Member]):
     """Members of `kind`, looked up by name in `package`, or in the user's own file by `file.py:function`.
 
-    A member registers itself in the file of its name (`gradient_shap` in `gradient_shap.py`, `dp-sgd` in `dp_sgd.py`), so the
-    names are known without heavy imports, and looking up a member imports only that member. `separator` replaces the
-    underscores of the file's name. An `eager` registry imports all its files to know its names, so that a file may register
-    several members; they should be cheap to import.
+    A member registers itself in the file of its name (`gradient_shap` in `gradient_shap.py`, `dp-sgd` in `dp_sgd.py`),
+    so names are known without heavy imports, and a look-up imports only that member. `separator` replaces the
+    underscores of the file's name. An `eager` registry imports all its files to know its names, so that a file may
+    register several members; they should be cheap to import.
     """
 
     def __init__(self, kind: str, package: str, separator: str, eager: bool = False) -> None:
@@ -65,8 +65,8 @@ class Registry(Generic[Member]):
     def register(self, name: str, function: object = None) -> Callable[[Member], Member]:
         """Register a member under its name in configs.
 
-        `function` is the object that the member's file defines, if it is not the member itself. In the user's own file the
-        name is ignored: such members are named `file.py:function`.
+        `function` is the object that the member's file defines, unless that is the member itself. In the user's own
+        file the name is ignored: such members are named `file.py:function`.
         """
 
         def decorate(member: Member) -> Member:
@@ -92,11 +92,11 @@ class Registry(Generic[Member]):
         return sorted(self._examples)
 
     def names(self) -> list[str]:
-        """List the known names without importing members; excludes members by pattern and in users' files."""
+        """List the known names without importing members; members by pattern and in users' files are not included."""
         return sorted(self)
 
     def check(self, name: str) -> None:
-        """Raise UserError unless a member of that name exists; loads the file in a name `file.py:function`."""
+        """Raise UserError unless a member of that name exists. For `file.py:function` the file is loaded."""
         if IN_FILE.fullmatch(name):
             self._in_file(name)
         elif name not in self:
@@ -148,10 +148,11 @@ class Registry(Generic[Member]):
 
 
 def code_files(value: Any) -> list[str]:
-    """Return the code files that a section, a mapping, a sequence or a string names, sorted.
+    """Return the sorted code files that a section, a mapping, a sequence or a string names.
 
-    They are named as `file.py:function`, `file.py`, or existing scripts in a command line (`python train.py --out …`); the local
-    modules that they import are included. Results that depend on the section depend on these files too.
+    They are named as `file.py:function`, `file.py`, or existing scripts in a command line (`python train.py --out …`).
+    The local modules that these files import are included, because results that depend on the section depend on all of
+    them.
     """
     if isinstance(value, str):
         match = re.match(rf"{IN_FILE.pattern}(?=:|$)", value) or FILE.fullmatch(value)
@@ -211,7 +212,7 @@ def file_digest(path: str) -> str:
 
 @lru_cache
 def _digest(path: str, size: int, mtime: int) -> str:
-    """Return the SHA-256 of a file; size and time are part of the cache's key."""
+    """Return the SHA-256 of a file. Size and modification time are part of the cache's key."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -13,10 +13,10 @@ OWNER_ONLY = 0o600
 
 
 def open_regular(path: Path, flags: int, mode: int = OWNER_ONLY, own: bool = True, single: bool = False) -> int:
-    """Open a regular file and return its descriptor; `own`: it must belong to this user, `single`: it must have no other hard links.
+    """Open a regular file and return its descriptor. With `own` it must belong to this user; with `single` it must have no other hard links.
 
-    Raises UserError for links, FIFOs, devices and sockets, without waiting for, truncating or creating anything through them.
-    Other errors, such as a missing file, are raised unchanged.
+    Raises UserError for links, FIFOs, devices and sockets, without waiting for, truncating or creating anything through
+    them. Other errors, such as a missing file, are raised unchanged.
     """
     truncate = flags & os.O_TRUNC
     try:
@@ -31,7 +31,7 @@ def open_regular(path: Path, flags: int, mode: int = OWNER_ONLY, own: bool = Tru
         status = os.fstat(descriptor)
         _check(path, status, own)
         if single and status.st_nlink > 1:
-            raise UserError(f"{path}: has other hard links; expected a file with one name; move it away")
+            raise UserError(f"{path}: has other hard links; expected a file with a single name. Move it away")
         if truncate:
             os.ftruncate(descriptor, 0)
     except BaseException:
@@ -50,7 +50,7 @@ def _check(path: Path, status: os.stat_result, own: bool) -> None:
 def private_folder(path: Path) -> None:
     """Create a folder that only this user can access; an existing folder keeps its mode, since a group may share it.
 
-    If that fails, the error appears when a file is written there.
+    If creation fails, the error appears when a file is written there.
     """
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ def own_folder(path: Path) -> Path:
     status = path.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise UserError(
-            f"{path}: a link, or a folder that other users own or can write to; expected a folder that only you can write to. Move it"
+            f"{path}: a link, or a folder that another user owns or can write to; expected a folder to which only you can write. Move it"
             " away, or set XDG_RUNTIME_DIR to a folder of your own"
         )
     return path

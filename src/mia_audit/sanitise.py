@@ -1,6 +1,6 @@
 """Make untrusted text safe for its destination: terminals and logs, TeX, CSV and HTML. All written text passes through here.
 
-Names of classes and columns, paths, error messages and titles come from configs, data and results of others.
+Names of classes and columns, paths, error messages and titles come from other people's configs, data and results.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 HIDDEN = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
-"""Characters with an effect instead of a glyph: control characters, line breaks, direction marks, tags, lone surrogates."""
+"""Characters that have an effect but no glyph: control characters, line breaks, direction marks, tags, lone surrogates."""
 _HIDDEN_IN_LINES = re.compile(HIDDEN.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
 
 TEX = str.maketrans(
@@ -135,7 +135,7 @@ class _Safe:
 
 @contextmanager
 def safe_streams() -> Iterator[None]:
-    """Escape all output in this context, so that it cannot move the cursor, or colour or reorder text."""
+    """Escape all output in this context, so that it cannot move the cursor, colour text or reorder text."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = _Safe(before[0]), _Safe(before[1])  # type: ignore[assignment]
     try:

@@ -27,12 +27,15 @@ class Section(BaseModel):
 
 
 def is_unset(value: object) -> bool:
-    """Return whether an optional key is unset; unset keys of later releases are not written, because sections key randomness."""
+    """Return whether an optional key is unset.
+
+    Keys that later releases add are written only if set, because random generators are keyed by sections.
+    """
     return value is None
 
 
 Options = tuple[type[Section], ...]
-"""The keys that a registry's member reads, as models whose fields have defaults and docstrings."""
+"""The keys that a member of a registry reads, as models whose fields have defaults and docstrings."""
 
 Declared = TypeVar("Declared", bound=Section)
 
@@ -40,8 +43,8 @@ Declared = TypeVar("Declared", bound=Section)
 class OpenSection(Section):
     """A section with its own keys and those that members of a registry declare.
 
-    Declared keys are stored as pydantic's extra fields. For members that the section names, missing keys are filled
-    with their defaults, so that results depend on these keys and not on those of other members.
+    Declared keys are stored as pydantic's extra fields. Missing keys of the members that the section names are filled
+    with their defaults. So results depend on these keys, and not on keys of other members.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -74,13 +77,14 @@ class OpenSection(Section):
         return options.model_validate({key: given[key] for key in options.model_fields if key in given})
 
     def options(self, models: Options) -> dict[str, Any]:
-        """Return the keys that the models declare with their values in JSON types."""
+        """Return the keys that the models declare, with their values in JSON types."""
         return {key: value for model in models for key, value in self.read(model).model_dump(mode="json").items()}
 
     def _resolve(self, reader: str, chosen: Options, others: Options = ()) -> None:
-        """Check the keys that are not the section's own, and add the defaults of those that the `chosen` models declare.
+        """Check the keys that are not the section's own, and add defaults for the keys of the `chosen` models.
 
-        Keys that only `others` declare are checked and kept. Raises ValidationError, naming `reader`, for all other keys.
+        Keys that only `others` declare are checked and kept. Raises ValidationError for all other keys; `reader` is the
+        beginning of its message, up to the verb, such as "'dp-sgd' does not read".
         """
         given = self.model_extra if self.model_extra is not None else {}
         own, foreign = fields_of(chosen), fields_of(others)
@@ -96,7 +100,7 @@ class OpenSection(Section):
     def _mistake(self, reader: str, key: str, value: object) -> InitErrorDetails:
         known = self.declared()
         if key in known:
-            message = f"{reader} does not read it; {' and '.join(known[key][1])} would"
+            message = f"{reader} this key; it is a key of {' and '.join(known[key][1])}"
         else:
             message = f"unknown key: {suggest(key, [*type(self).model_fields, *known])}"
         return {
@@ -112,7 +116,7 @@ def fields_of(models: Options) -> dict[str, FieldInfo]:
 
 
 def known(registry: Registry[Any], name: str) -> str:
-    """Return the name of a member, registered or in a file. Raises ValueError for other names."""
+    """Return the name of a registered member or of one in a file. Raises ValueError for other names."""
     try:
         registry.check(name)
     except UserError as error:

@@ -16,7 +16,8 @@ AUDIT_ONLY = "for audit only: whoever knows the seed can recompute the noise and
 def seed_for(*key: int | str) -> int:
     """Derive a 63-bit seed from a key such as `(audit_seed, "membership", dataset)`; distinct keys give unrelated seeds.
 
-    Only for random numbers that need not be secret: 63 bits can be searched, and torch's generator on the CPU reads 32 of them.
+    Use it only for random numbers that need not be secret: 63 bits can be searched, and torch's generator on the CPU
+    reads only 32.
     """
     text = "\x1f".join(f"{type(part).__name__}:{part}" for part in key)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1

@@ -58,7 +58,7 @@ class PlainLines:
         self.write(f"[{clock(now - self.began)}] {stage.name}: {state(self.progress, stage, now)}")
 
     def stop(self) -> None:
-        """Do nothing: plain lines need no end."""
+        """Do nothing, because plain lines need no end."""
 
 
 class LiveTable:
@@ -128,7 +128,7 @@ def clock(seconds: float) -> str:
 
 
 def read_logs(progress: Progress) -> None:
-    """Read from the logs of the running jobs how many of their models are done."""
+    """Read from the logs of the running jobs how many of their models are finished."""
     jobs = [job for job in list(progress.running.values()) if job.models > 1 and job.log]
     if len(jobs) > LOGS_READ:
         return
@@ -137,5 +137,5 @@ def read_logs(progress: Progress) -> None:
             with Path(job.log or "").open(encoding="utf-8", errors="replace") as log:
                 done = len({line.split(":")[0] for line in log if line.startswith("shadow ") and "epoch " not in line})
         except OSError:
-            continue  # the log does not exist yet, or not on this machine
+            continue  # the log does not exist yet, or is not on this machine
         job.done = min(done / job.models, 1.0)

@@ -1,4 +1,4 @@
-"""Handling of Snakemake's events: shows progress, failures and, at the end, the report's answer."""
+"""Handle Snakemake's events: show progress, failures and, at the end, the report's answer."""
 
 import logging
 import re
@@ -17,9 +17,9 @@ from snakemake_logger_plugin_mia_audit.overview import overview
 from snakemake_logger_plugin_mia_audit.stages import Progress
 
 PASSED_ON = ("Trying to restart job", "Shutting down")
-"""Beginnings of Snakemake's messages that are passed on, because a reader needs them when something goes wrong."""
+"""Beginnings of Snakemake's messages that are passed on, because users need them when something goes wrong."""
 COMMAND_FAILED = "RuleException:\nCalledProcessError"
-"""Beginning of Snakemake's second message on a failed job, which lacks the reason that the job's log gives."""
+"""Beginning of Snakemake's second message on a failed job. It lacks the reason, which is in the job's log."""
 INTERRUPTED = "Terminating processes on user request"
 NOTHING = "Nothing to be done"
 LOG_OF_RUN = "Complete log(s)"
@@ -27,7 +27,7 @@ FAILURE = "At least one job did not complete successfully"
 
 
 class LogHandler(LogHandlerBase):
-    """Shows a line per stage; Snakemake's own log stays in .snakemake/log, and every job's in results/NAME/logs."""
+    """Shows a line per stage. Snakemake's own log is in .snakemake/log, and every job's log in results/NAME/logs."""
 
     def __post_init__(self) -> None:
         """Choose between a live table and plain lines."""

@@ -8,11 +8,11 @@ if TYPE_CHECKING:
     from mia_audit.config.schema import Audit
 
 LISTED = 8
-"""Largest number of names that are written; of a longer list the first ones are."""
+"""Largest number of names that are written; a longer list is cut after these."""
 
 
 def overview(audit: "Audit", results: Path) -> str:
-    """Describe an audit: its data, models, mechanisms, explainers and attacks, and where its results go."""
+    """Describe an audit: its data, models, mechanisms, explainers and attacks, and the folder of its results."""
     return "\n".join([f"Audit {audit.audit}: results go to {results}", *(f"  {line}" for line in _lines(audit))])
 
 

@@ -1,4 +1,4 @@
-"""Which stage a rule belongs to, and the progress of every stage."""
+"""The stage to which a rule belongs, and the progress of every stage."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,14 +14,14 @@ STAGES = {
     "Private explanations": ("explain_privately", "explanation_signals", "black_box", "private_report"),
     "Report": ("report", "paper", "figures", "tables", "filters", "side_by_side", "manifest"),
 }
-"""The rules of every stage, in the order in which an audit passes them; the first rule of a stage does most of its work."""
+"""The rules of every stage, in the order of an audit. The first rule of a stage does most of its work."""
 
 NO_STAGE = ("all", "total")
 """Entries in Snakemake's counts of jobs that belong to no stage."""
 
 
 def stage_of(rule: str) -> str:
-    """Return the stage of a rule; a rule that no stage lists is a stage of its own."""
+    """Return the stage of a rule. A rule that no stage lists is its own stage."""
     return next((name for name, rules in STAGES.items() if rule in rules), rule)
 
 
@@ -45,7 +45,7 @@ class Running:
     """Number of models of the job; its log has one line for each finished model."""
     log: str | None
     done: float = 0.0
-    """The finished share of the job, by its log."""
+    """The finished share of the job, according to its log."""
 
 
 @dataclass
@@ -71,10 +71,10 @@ class Stage:
 
 
 class Progress:
-    """The progress of a run; all times are in seconds of the same clock, whichever it is."""
+    """The progress of a run; all times are in seconds of one clock."""
 
     def __init__(self, jobs: Mapping[str, int]) -> None:
-        """Set up the stages from the number of jobs of every rule, which Snakemake counts before it runs any."""
+        """Set up the stages from the number of jobs of every rule, which Snakemake counts before the first job."""
         order = [*STAGES, *jobs]
         self.stages: dict[str, Stage] = {}
         for rule in sorted(
@@ -112,11 +112,11 @@ class Progress:
         self.running.pop(job, None)
 
     def fraction(self, stage: Stage) -> float:
-        """Return the finished share of a stage's jobs; a running job counts by its own finished share."""
+        """Return the finished share of a stage's jobs; a running job counts by the share of it that is finished."""
         return (stage.finished + sum(job.done for job in self._running(stage))) / max(stage.jobs, 1)
 
     def seconds_left(self, stage: Stage, now: float) -> float | None:
-        """Estimate the seconds until a stage is done from its jobs so far; None while too little is known."""
+        """Estimate, from a stage's jobs so far, the seconds until the stage ends; None while too little is known."""
         known = STAGES.get(stage.name, tuple(stage.rules))
         longest = next(name for name in known if name in stage.rules)
         left = 0.0

@@ -35,7 +35,7 @@ def test_a_budget_below_what_rdp_can_say_has_an_answer(capsys: pytest.CaptureFix
     assert ask(**terms) == 0
     pld, rdp = capsys.readouterr().out.splitlines()[3:]
     assert float(pld.split()[1]) == pytest.approx(5454.7, rel=1e-3)  # the exact Gaussian curve
-    assert rdp.split(maxsplit=2) == ["rdp", "none", "its ε cannot be so small at this δ"]
+    assert rdp.split(maxsplit=2) == ["rdp", "none", "cannot certify an ε this small at this δ"]
 
 
 def test_a_delta_that_promises_nothing_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,7 +51,7 @@ def test_a_delta_that_promises_nothing_is_warned_of(capsys: pytest.CaptureFixtur
         ({"target_epsilon": "1e-9", "accountant": "rdp"}, "by the rdp accountant: choose accountant pld"),
         ({"noise_multiplier": "0"}, "--noise-multiplier: a positive number"),
         ({"noise_multiplier": "1", "delta": "1"}, "--delta: a number between 0 and 1"),
-        ({"noise_multiplier": "1", "batch": "60001"}, "--batch: 60001 records a step out of 60000"),
+        ({"noise_multiplier": "1", "batch": "60001"}, "--batch: 60001 records per step, but there are only 60000"),
         ({"noise_multiplier": "1", "epochs": "0"}, "--epochs"),
     ],
 )

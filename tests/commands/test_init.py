@@ -38,9 +38,9 @@ def test_a_table_and_a_script(capsys: pytest.CaptureFixture[str]) -> None:
     assert (section.label, section.columns, section.public) == ("diagnosis", {"patient_id": "drop"}, 0)
     assert audit.architectures["mine"].learner == "script" and audit.explainers.methods == ()
     text = Path("people.yaml").read_text()
-    assert "60 records of 6 columns, 2 classes" in text and "It trains your model 16 times" in text
+    assert "60 records of 6 columns, 2 classes" in text and "The audit trains your model 16 times" in text
     assert init("people.csv", "--drop", "patient_id") == 2
-    assert "people.yaml: it exists already; give another --name" in capsys.readouterr().err
+    assert "people.yaml: the file exists already; give another --name" in capsys.readouterr().err
 
 
 def test_a_table_alone_gets_a_small_network_and_an_estimate() -> None:
@@ -76,7 +76,7 @@ def test_images_and_arrays() -> None:
         (["people.csv", "--drop", "patient"], "no column 'patient'; it has age, weight"),
         (
             ["people.csv", "--drop", "patient_id", "--model", "train.py"],
-            "--outputs: say what predict of train.py returns",
+            "--outputs: missing; state what predict of train.py returns",
         ),
         (
             ["people.csv", "--drop", "patient_id", "--model", "train.py:fit"],

@@ -129,7 +129,7 @@ def test_by_default_divergence_stops_the_block_and_names_the_model_and_the_epoch
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("mia-audit: shadow 1 of toy/net/none-epsinf: training diverged in epoch ")
     assert "its mean loss is " in error
-    assert error.endswith("lower the learning rate, or leave such models out by compute.keep_going: true")
+    assert error.endswith("lower the learning rate, or set compute.keep_going: true to leave such models out")
     assert {path.name for path in (root / SETTINGS["none"].path / "models").iterdir()} == {
         "shadow-0",
         "shadow-0.parquet",

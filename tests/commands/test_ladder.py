@@ -115,11 +115,11 @@ def test_it_stops_where_the_interval_is_narrow_and_finishes_the_audit_there(
     assert [targets[0][-7:] for _, targets in calls[:2]] == ["000-000", "000-002"]
     assert calls[-1][1] == ["--forcerun", "manifest"]
     said = capsys.readouterr().out
-    assert "one threshold on the loss: TPR at 0.1 is" in said and "leaks: members are found" in said
+    assert "one threshold on the loss: TPR at 0.1 is" in said and "leaks: members are recognised" in said
     assert "Rung 1 of 5: one model, and 2 others as references" in said and "of records that it scores is" in said
     assert "Rung 4 of 5: 17 models" in said and "Every interval is as narrow as requested" in said
-    assert "Next: 2 more models a setting\n" in said, "no job has left its times yet"
-    assert "Next: 4 more models a setting, about 21 s of one process" in said, (
+    assert "Next: 2 more models per setting\n" in said, "no job has left its times yet"
+    assert "Next: 4 more models per setting, about 21 s of one process" in said, (
         "3 a model, and attacks on 9 instead of 5"
     )
     assert "set membership.models: 17 in small.yaml" in said
@@ -151,7 +151,7 @@ def test_settings_with_fewer_models_cannot_climb(
     calls: list[tuple[int, list[str]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert ladder(CONFIG | {"mechanisms": {"none": {}, "dp-sgd": {"epsilon": [8], "models": 9}}}) == 2
-    assert not calls and "mechanisms.dp-sgd.models: a ladder grows all settings alike" in capsys.readouterr().err
+    assert not calls and "mechanisms.dp-sgd.models: a ladder adds the same number of models" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

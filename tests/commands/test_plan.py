@@ -51,7 +51,7 @@ def test_mistakes(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     for arguments, message in [
         ([str(tmp_path / "none.yaml")], "none.yaml: no such file"),
         ([str(config), "--records-per-second", "0"], "--records-per-second: a positive number"),
-        ([str(config), "--checkout", str(tmp_path)], "no workflow there, so jobs cannot be counted"),
+        ([str(config), "--checkout", str(tmp_path)], "no such workflow, so jobs cannot be counted"),
         ([str(config), "--pool", "faces=1"], "--pool: NAME=RECORDS,SHAPE,CLASSES was expected"),
     ]:
         assert main(["plan", *arguments]) == 2

@@ -25,12 +25,12 @@ def test_a_new_key_is_printed_once(service, tmp_path, capsys):
     assert main(["serve-explanations", str(service), "--new-key", "alice"]) == 2
     assert main(["serve-explanations", str(service), "--new-key", "mallory"]) == 2
     errors = capsys.readouterr().err.splitlines()
-    assert "'alice' has a key already" in errors[0] and "no caller of" in errors[1]
+    assert "'alice' has a key already" in errors[0] and "not a caller of" in errors[1]
 
 
 def test_without_keys_or_with_a_port_in_use_nothing_is_served(service, capsys):
     assert main(["serve-explanations", str(service)]) == 2
-    assert "no key of caller 'alice'; make it with --new-key alice" in capsys.readouterr().err
+    assert "no key of caller 'alice'; create one with --new-key alice" in capsys.readouterr().err
     main(["serve-explanations", str(service), "--new-key", "alice"])
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert main(["serve-explanations", str(service), "--port", str(taken.getsockname()[1])]) == 2

@@ -132,6 +132,6 @@ def test_who_is_half_inside_is_named(audited: Any, capsys: pytest.CaptureFixture
     line = capsys.readouterr().err
     assert line.count("\n") == 1
     assert (
-        "targets.release.members: rows.txt: only some records of person 501 were trained on (1 of 2; 2 such persons in all)"
+        "targets.release.members: rows.txt: only some records of person 501 are training records (1 of 2; 2 such persons in all)"
         in line
     )

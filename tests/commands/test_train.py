@@ -233,7 +233,7 @@ def test_mistakes_are_one_line_and_leave_what_was_there(
     assert train(pool, out) == 0
     before = contents(out)
     mistakes = [
-        ({"batch": 13}, "training.batch: 13 records a step, but the training set has 12"),
+        ({"batch": 13}, "training.batch: 13 records per step, but the training set has only 12"),
         ({"mechanism": "none", "epsilon": "inf", "batch": 13}, "training.batch"),
         ({"epsilon": "inf"}, "finite budget"),
         ({"epsilon": "1e-9"}, "cannot be reached"),

@@ -118,7 +118,7 @@ def test_the_membership_of_another_pool(here: Path, fails: Callable[..., str]) -
 
 
 def test_a_description_that_is_missing_or_none(here: Path, fails: Callable[..., str]) -> None:
-    assert "none.json: no such file; expected what" in fails("train", architecture=here / "none.json")
+    assert "none.json: no such file; expected a file" in fails("train", architecture=here / "none.json")
     (here / "empty.json").write_text("{}")
     assert "empty.json: the key 'learner' is missing" in fails("pretrain", architecture=here / "empty.json")
 
@@ -150,9 +150,7 @@ def test_weights_of_a_file_that_are_none(here: Path, fails: Callable[..., str]) 
     trap = Trap(here / "sprung")
     torch.save({"a": trap}, here / "code.pth")
     (here / "code.safetensors").write_bytes(pickle.dumps(trap))
-    assert "a pickle that holds more than weights, or no weights at all; nothing of it was run" in given(
-        here / "code.pth"
-    )
+    assert "a pickle that holds more than weights, or no weights; none of its code was run" in given(here / "code.pth")
     assert "truncated, or not safetensors" in given(here / "code.safetensors")
     assert "no such file; expected weights" in given(here / "no.pth")
     assert "weights of another architecture" in given(here / "other.safetensors")

@@ -58,7 +58,7 @@ def test_whole_results_are_whole(results: Path, capsys: pytest.CaptureFixture[st
     (results / MODELS / ".left.partial.parquet").write_bytes(b"half")
     assert main(["verify", "--unfinished", "--results", str(results)]) == 0
     assert capsys.readouterr().out == (
-        f"9 files of {results} match their digests; missing files cannot be noticed without a list\n"
+        f"9 files of {results} match their digests; without a list, missing files are not noticed\n"
     )
 
 
@@ -90,7 +90,7 @@ def test_damaged_weights_are_trained_again(results: Path, capsys: pytest.Capture
     assert main(["verify", "--unfinished", "--results", str(results)]) == 2
     told = capsys.readouterr()
     assert (
-        "shadow-0/weights.safetensors: damaged (the digest of its weights differs from the one it was written with)."
+        "shadow-0/weights.safetensors: damaged (the digest of its weights is not the stored one)."
         f" Delete {results / MODELS / '.jobs'} and run again" in told.out + told.err
     )
     assert "3 more above" in told.err
@@ -156,10 +156,16 @@ def bare_pool(results: Path) -> None:
 
 
 FORGERIES: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "a number changed and listed anew": (relisted_table, "training.parquet: not the file that provenance.json states"),
+    "a number changed and listed anew": (
+        relisted_table,
+        "training.parquet: does not match its digest in provenance.json",
+    ),
     "weights zeroed without digest": (zeroed_weights, "does not contain the digest that an audit writes"),
-    "a pool without digest": (bare_pool, "does not hold its digest"),
-    "the page edited": (lambda r: (r / "report.html").write_text("safe"), "report.html: not the file that provenance"),
+    "a pool without digest": (bare_pool, "does not hold the digest of this file"),
+    "the page edited": (
+        lambda r: (r / "report.html").write_text("safe"),
+        "report.html: does not match its digest in provenance",
+    ),
     "a CSV file edited": (
         lambda r: (r / "tables" / "settings.csv").write_text("auc\n0.4\n"),
         "settings.csv: changed since",
@@ -221,7 +227,7 @@ def test_a_signature_is_minisigns_and_binds_every_file(
     assert main(["manifest", "--results", str(listed)]) == 0  # a forger can write the list anew, and cannot sign it
     assert check(listed) == 0
     assert check(listed, "--signed", str(public)) == 2
-    assert "it is not a signature of these results by that key" in capsys.readouterr().err
+    assert "not a signature of these results by that key" in capsys.readouterr().err
 
 
 def test_what_is_no_key_or_password_is_one_line(

@@ -34,7 +34,7 @@ def fits(name: str, model: str, kind: str) -> str:
     if name == "captum:Shap":
         return "unknown explainer 'captum:Shap'"
     if name == "captum:LRP":
-        return "captum:LRP explains only models of a file of your own with plain layers"
+        return "captum:LRP explains only your own models with plain layers"
     if name in WITHOUT_TORCH:
         return f"{name} explains"
     if name.startswith("llm-") and model != "locally-linear-maps":

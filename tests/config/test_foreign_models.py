@@ -120,22 +120,22 @@ def test_estimators_and_commands_do_not_depend_on_the_training_section() -> None
         (
             {"forest": FOREST, "tool": COMMAND},
             {"explainers": {"methods": ["ixg"]}},
-            "explainers.methods: ixg explains only torch modules, and no architecture is one; leave it out (methods: []",
+            "explainers.methods: ixg explains only torch modules, and the audit has no such architecture; leave the explainer out (methods: []",
         ),
         ({"forest": FOREST}, {"explainers": {"methods": ["own:shap"]}}, "own:shap explains only script"),
         (
             {"forest": FOREST | {"pretrained": "public"}},
             {},
-            "pretrained: initial weights are for built-in models",
+            "pretrained: only built-in models have initial weights",
         ),
         ({"mlp": {"outputs": "logits"}}, {}, "outputs: only for models of your own, but 'mlp' is built in"),
         ({"mlp": {"votes": 3}}, {}, "votes: only for models of your own"),
-        ({"mine": {"model": "train.py"}}, {}, "outputs: missing; say what predict of train.py returns"),
-        ({"mine": {"model": "missing.py"}}, {}, "no such file: missing.py, looked for in"),
+        ({"mine": {"model": "train.py"}}, {}, "outputs: missing; state what predict of train.py returns"),
+        ({"mine": {"model": "missing.py"}}, {}, "no such file: missing.py in"),
         ({"mine": {"model": "fit.py"}}, {}, "fit.py has no function 'train(task)': it has none"),
         ({"tool": COMMAND | {"predict": ""}}, {}, "predict: missing; train and predict must be given together"),
         ({"tool": COMMAND | {"train": "t {record} {members} {model}"}}, {}, "unknown placeholder {record}"),
-        ({"tool": COMMAND | {"parameters": {"a": 1}}}, {}, "parameters: not passed to commands"),
+        ({"tool": COMMAND | {"parameters": {"a": 1}}}, {}, "parameters: these are not passed to commands"),
         ({"forest": FOREST | {"outputs": "votes"}}, {}, "forest.outputs: input should be 'logits', 'probabilities'"),
     ],
 )
@@ -183,7 +183,7 @@ def test_a_finished_model_is_a_setting_whose_references_are_trained() -> None:
         ({"mechanism": "no"}, "targets.release.mechanism: unknown mechanism 'no'"),
         ({"epsilon": 3}, "targets.release.epsilon: name one of inf"),
         ({"dataset": "digit"}, "targets.release.dataset: unknown dataset 'digit'"),
-        ({"id": "x", "members": "column:y"}, "targets.release: id: names the column of ids in a file"),
+        ({"id": "x", "members": "column:y"}, "targets.release: id: names the column of ids if members is a file"),
     ],
 )
 def test_a_finished_model_that_fits_nothing_is_refused(changes: dict[str, Any], message: str) -> None:
@@ -210,5 +210,5 @@ def test_models_that_are_stored_by_others_are_not_rounded(one: dict[str, Any], b
 def test_references_are_not_rounded_beside_a_finished_model_that_is_not(folder: Path) -> None:
     (folder / "own.safetensors").touch()
     target = {"model": "own.safetensors", "architecture": "mlp", "members": "members.csv"}
-    with pytest.raises(UserError, match=r"bf16 rounds the references of targets\.own, but not that finished model"):
+    with pytest.raises(UserError, match=r"bf16 rounds the references of targets\.own, but not the finished model"):
         audit({"mlp": {}}, targets={"own": target}, compute={"weights": "bf16"})

@@ -42,7 +42,7 @@ CONFIGS = {
     ),
     "an optimizer of another library": ("training: {optimizer: lion}", "input should be 'adamw', 'adam' or 'sgd'"),
     "three models": ("membership: {models: 3}", "membership.models: input should be greater than or equal to 4, got 3"),
-    "a share of another design": ("membership: {share: 0.8}", "share: belongs to design split, but design is half"),
+    "a share of another design": ("membership: {share: 0.8}", "share: only for design split, but design is half"),
     "dp-sgd without ε": ("mechanisms: {dp-sgd: {}}", "mechanisms.dp-sgd.epsilon: missing; list the privacy budgets"),
     "ε of training without privacy": ("mechanisms: {none: {epsilon: 8}}", "mechanism 'none' has no budget"),
     "ε of 0": ("mechanisms: {dp-sgd: {epsilon: 0}}", "expected a positive number or inf as ε, got '0'"),
@@ -57,10 +57,13 @@ CONFIGS = {
     ),
     "δ of 1": ("mechanisms: {dp-sgd: {epsilon: 8, delta: 1}}", "mechanisms.dp-sgd.delta: input should be less than 1"),
     "a mechanism that is none": ("mechanisms: {laplace: {epsilon: 1}}", "unknown mechanism 'laplace': known: dp-sgd"),
-    "a key of another mechanism": ("mechanisms: {none: {clipping: flat}}", "'none' does not read it; dp-sgd"),
+    "a key of another mechanism": (
+        "mechanisms: {none: {clipping: flat}}",
+        "'none' does not read this key; it is a key of dp-sgd",
+    ),
     "persons without names": (
         "mechanisms: {dp-sgd: {epsilon: 8, unit: person}}",
-        "unit: person needs to know the person of every record",
+        "unit: person requires the person of every record",
     ),
     "an explainer that is none": ("explainers: {methods: [shapley]}", "unknown explainer 'shapley': "),
     "a method that captum has not": (
@@ -92,7 +95,7 @@ CONFIGS = {
         "attacks: {likelihoods: [gaussian]}",
         "attacks.likelihoods.0: input should be 'blend'",
     ),
-    "an FPR in percent": ("evaluation: {fprs: [1]}", "FPRs are fractions, 1 % is written 0.01"),
+    "an FPR in percent": ("evaluation: {fprs: [1]}", "FPRs are fractions, so 1 % is written 0.01"),
     "a name with a space": ("audit: my audit", "'my audit' becomes the name of a folder: use letters, digits"),
     "weights of another format": (
         "architectures: {resnet18: {pretrained: weights.h5}}",
@@ -110,16 +113,19 @@ CONFIGS = {
         "datasets: {mnits: {}}",
         "datasets.mnits.source: unknown source 'mnits': did you mean 'mnist'?",
     ),
-    "a size of digits": ("datasets: {digits: {size: 32}}", "datasets.digits.size: pool 'digits' does not read it"),
+    "a size of digits": (
+        "datasets: {digits: {size: 32}}",
+        "datasets.digits.size: pool 'digits' does not read this key",
+    ),
     "images as columns": (
         "datasets: {cifar10: {standardise: public, public: 9}}",
-        "datasets.cifar10.standardise: pool 'cifar10' does not read it",
+        "datasets.cifar10.standardise: pool 'cifar10' does not read this key",
     ),
-    "white without convert": ("datasets: {digits: {white: 4095}}", "white: is for the conversion of 16-bit images"),
+    "white without convert": ("datasets: {digits: {white: 4095}}", "white: only for converting 16-bit images"),
     # what the config decides with what is known of its data
     "a batch larger than the training set": (
         "datasets: {digits: {records: 100}}",
-        "training.batch: 64 records a step for vision_transformer under none, but a training set of datasets.digits has 50",
+        "training.batch: 64 records per step for vision_transformer under none, but a training set of datasets.digits has only 50",
     ),
     "more records than there are": (
         "datasets: {digits: {records: 5000}}",
@@ -143,7 +149,7 @@ TABLES = {
     "resnet18 on a table": ("architectures: {resnet18: {}}", "architectures.resnet18: 'resnet18' takes images"),
     "gradcam on a table": (
         "explainers: {methods: [gradcam]}",
-        "gradcam explains only models of images with convolutions or a transformer's blocks",
+        "gradcam explains only models of images with convolutions or transformer blocks",
     ),
     "a layer of a table's model": (
         "explainers: {methods: ['captum:LayerGradCam']}",
@@ -159,7 +165,7 @@ TABLES = {
     ),
     "stated without constants": (
         "datasets: {breast_cancer: {standardise: stated}}",
-        "standardise: stated goes with constants",
+        "standardise: stated and constants require each other",
     ),
     "bounds the wrong way round": (
         "datasets: {breast_cancer: {standardise: private, standardise_epsilon: 1, bounds: {'*': [9, 1]}}}",
@@ -167,7 +173,7 @@ TABLES = {
     ),
     "a table without a path": (
         "datasets: {mine: {source: table}}",
-        "datasets.mine.path: missing; say where the files of pool 'table' are",
+        "datasets.mine.path: missing; state where the files of pool 'table' are",
     ),
 }
 
@@ -298,7 +304,7 @@ DATA: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
     "missing values": (
         people(school=[None, 1.5] * 30),
         {},
-        "values are missing or not finite in column 'school' (row 1 first, 30 in all)",
+        "values are missing or not finite in column 'school' (first in row 1, 30 in all)",
     ),
     "a word for missing numbers": (
         people(school=[None, 1.5] * 30),
@@ -308,7 +314,7 @@ DATA: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
     "a slip among numbers": (
         people(school=["12", "?", *["10"] * (ROWS - 2)]),
         {},
-        "column 'school' holds numbers but for '?' (row 2 first, 1 in all)",
+        "column 'school' holds numbers except for '?' (first in row 2, 1 in all)",
     ),
     "a label that is none": (people(), {"label": "diagnosis"}, "datasets.mine.label: "),
     "a label of fractions": (people(), {"label": "age"}, "holds fractions; expected classes"),
@@ -328,11 +334,11 @@ DATA: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
         {},
         "columns are separated by semicolons; expected commas",
     ),
-    "one class": (people(label=["ill"] * ROWS), {}, "all records are of one class, 'ill'"),
+    "one class": (people(label=["ill"] * ROWS), {}, "all records have the class 'ill'"),
     "more public rows than rows": (
         people(),
         {"public": 100},
-        "100 public records are asked for, but 'table' has 60 records",
+        "100 public records are requested, but 'table' has 60 records",
     ),
     "no table": (text(""), {}, "not readable as a table"),
     "damaged images and an empty class": (
@@ -348,7 +354,7 @@ DATA: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
     "images of 16 bits": (
         pictures(deep=DEEP),
         {"source": "images", "path": "t"},
-        "not of 8 bits per channel; convert: grey reads it",
+        "not of 8 bits per channel; convert: grey accepts it",
     ),
     "images of two sizes": (
         pictures(wide=png(Image.new("L", (9, 8)))),
@@ -360,7 +366,7 @@ DATA: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
         {"source": "images", "path": "t"},
         "1 colour image among grey-scale ones",
     ),
-    "labels that are too few": (packed, {"source": "idx", "path": "t"}, "do not go together"),
+    "labels that are too few": (packed, {"source": "idx", "path": "t"}, "do not match"),
     "a folder that is not there": (
         people(),
         {"source": "images", "path": "elsewhere"},

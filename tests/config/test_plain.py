@@ -36,7 +36,7 @@ REFUSED = {
     "jobs": (
         AUDIT.replace("none: {}", f"dp-sgd: {{epsilon: [{', '.join(str(one + 1) for one in range(150))}]}}")
         + "membership: {models: 10000}\ncompute: {shadows_per_job: 1}\n",
-        "membership.models.* blocks; expected at most 200,000: fewer settings",
+        "membership.models.* blocks; expected at most 200,000: use fewer settings",
     ),
     "sweep": (AUDIT.replace("mlp: {}", f"mlp: {{sweep: {SWEPT}}}"), "mlp.sweep: 10,000,000 combinations"),
     "braces": (

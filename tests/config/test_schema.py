@@ -104,11 +104,11 @@ def test_a_stated_noise_multiplier_names_a_setting_instead_of_epsilon() -> None:
         (
             "evaluation/fprs",
             [1],
-            "evaluation.fprs: 1 is not a fraction between 0 and 1: FPRs are fractions, 1 % is written 0.01",
+            "evaluation.fprs: 1 is not between 0 and 1: FPRs are fractions, so 1 % is written 0.01",
         ),
         ("architectures/mlp/pretrained", "public", ""),
         ("architectures", {}, "missing key 'architectures': an audit needs datasets, architectures and mechanisms"),
-        ("imported/digits", {"signals": "s.parquet"}, "imported.digits: datasets has that name too"),
+        ("imported/digits", {"signals": "s.parquet"}, "imported.digits: a data set has the same name"),
         ("imported/other", {"signals": "s.parquet", "epsilon": 8}, "imported.other: a guarantee has an ε and a δ"),
         ("imported/other", {"signals": "s.parquet", "delta": 1e-5}, "imported.other: a guarantee has an ε and a δ"),
         (
@@ -119,20 +119,20 @@ def test_a_stated_noise_multiplier_names_a_setting_instead_of_epsilon() -> None:
         (
             "explainers/methods",
             ["ixg", "llm-local"],
-            "explainers.methods: llm-local explains only locally-linear-maps, and no architecture is one",
+            "explainers.methods: llm-local explains only locally-linear-maps, and the audit has no such architecture",
         ),
         (
             "explainers",
             {"methods": ["llm-global"], "explain": ["probability"]},
-            "explainers: explain: llm-global explains only the logit; add it, or leave llm-global out",
+            "explainers: explain: llm-global explains only the logit; add this quantity, or leave llm-global out",
         ),
-        ("membership/share", 0.8, "membership: share: belongs to design split, but design is half"),
+        ("membership/share", 0.8, "membership: share: only for design split, but design is half"),
         ("membership", {"design": "split", "share": 1}, "membership.share: input should be less than 1"),
-        ("training/decay", 0.5, "training: decay: needs schedule step, but schedule is cosine"),
+        ("training/decay", 0.5, "training: decay: requires schedule step, but schedule is cosine"),
         (
             "mechanisms/none/training",
             {"decay_epochs": 2},
-            "training of mlp under none: decay_epochs: needs schedule step, but schedule is cosine",
+            "training of mlp under none: decay_epochs: requires schedule step, but schedule is cosine",
         ),
         (
             "training/floor",
@@ -166,7 +166,7 @@ def test_a_stated_noise_multiplier_names_a_setting_instead_of_epsilon() -> None:
         (
             "mechanisms/dp-sgd",
             {"epsilon": [8], "clip_norm": 1, "sweep": {"clip_norm": [2]}},
-            "mechanisms.dp-sgd: sweep.clip_norm: also given by itself",
+            "mechanisms.dp-sgd: sweep.clip_norm: also given outside the sweep",
         ),
         ("architectures/mlp/sweep", {"depth": 2}, "architectures.mlp.sweep.depth: input should be a valid"),
         ("architectures/mlp/sweep", {"depth": []}, "architectures.mlp.sweep.depth: "),
@@ -201,7 +201,7 @@ def test_a_stated_noise_multiplier_names_a_setting_instead_of_epsilon() -> None:
         (
             "architectures",
             {"mlp": {"sweep": {"depth": [1]}}, "mlp-depth1": {}},
-            "architectures: 'mlp-depth1' results from a sweep and is given too",
+            "architectures: 'mlp-depth1' is the name of a sweep's combination and of a section",
         ),
         (
             "architectures/mlp/mechanisms",
@@ -258,9 +258,12 @@ def test_keys_of_other_mechanisms_and_missing_acknowledgements_are_one_line() ->
         return str(error.value)
 
     foreign = refusal("dp-sgd", {"factors": [0.5, 0.7, 1]})
-    assert "mechanisms.dp-sgd.factors: 'dp-sgd' does not read it; fadp and fadp-literal would" in foreign
+    assert "mechanisms.dp-sgd.factors: 'dp-sgd' does not read this key; it is a key of fadp and fadp-literal" in foreign
     foreign = refusal("dp-sgd", {"acknowledge_no_guarantee": True})
-    assert "mechanisms.dp-sgd.acknowledge_no_guarantee: 'dp-sgd' does not read it; fadp-literal would" in foreign
+    assert (
+        "mechanisms.dp-sgd.acknowledge_no_guarantee: 'dp-sgd' does not read this key; it is a key of fadp-literal"
+        in foreign
+    )
     assert "acknowledge_no_guarantee: 'fadp-literal' guarantees nothing: the mask" in refusal("fadp-literal", {})
     bare = refusal("fadp", {}, {"digits": {}})
     assert "mechanisms.fadp: 'fadp' reads public records, but datasets.digits.public is 0" in bare

@@ -38,7 +38,7 @@ def test_scores_of_another_tool_are_read_attack_by_attack(tmp_path):
 @pytest.mark.parametrize(
     ("spoilt", "message"),
     [
-        (table().head(119), "expected the same records for every target, once each"),
+        (table().head(119), "expected each record once, and the same records for every target"),
         (table().with_columns(score=pl.when(pl.col("record") > 0).then("score")), "'score' has 4 empty cells"),
         (table().drop("member"), "no column 'member'"),
     ],

@@ -123,7 +123,7 @@ def test_who_is_no_member_does_not_matter(net, inputs):
 
 
 def test_without_training_records_it_says_so(net, inputs):
-    with pytest.raises(UserError, match="need the records that a model was trained on"):
+    with pytest.raises(UserError, match="need the training records of a model"):
         attribute(net, inputs[:1], torch.zeros(1, dtype=torch.long), [0], "local_linear", OPTIONS, 0)
 
 

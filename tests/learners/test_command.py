@@ -151,10 +151,10 @@ def test_a_pools_own_file_is_handed_over_as_it_is(tmp_path: Path) -> None:
             "predict.py",
             "np.save(out, (powers",
             "np.save(out, np.sort(powers, axis=0) / (powers",
-            "not a probability|in the order",
+            "not one probability|in the order",
         ),
         ("predict.py", "np.load(records)[", "np.load(records)[::-1][", "output for record .* in another order"),
-        ("predict.py", "np.save(out, (powers", "np.save(out, 2 * (powers", "not a probability for each class"),
+        ("predict.py", "np.save(out, (powers", "np.save(out, 2 * (powers", "not one probability per class"),
         ("predict.py", "np.save(out, (", "np.save(out, np.argmax(", "outputs of|exit code"),
     ],
 )

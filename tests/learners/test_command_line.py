@@ -35,8 +35,8 @@ def test_values_are_filled_in_after_the_words_were_split() -> None:
         ),
         ("t {records} {members} {model}", PREDICT + " {labels}", "logits", "predict: unknown placeholder {labels}"),
         ("t '{records} {members} {model}", PREDICT, "logits", "train: not a command line: No closing quotation"),
-        ("{records} {members} {model}", PREDICT, "logits", "train: the command has to begin with a program"),
-        ("t {records} {members} {model}", PREDICT, "", "outputs: missing; say what predict writes"),
+        ("{records} {members} {model}", PREDICT, "logits", "train: the command must begin with a program"),
+        ("t {records} {members} {model}", PREDICT, "", "outputs: missing; state what predict writes"),
     ],
 )
 def test_mistakes_are_one_line(train: str, predict: str, outputs: str, message: str) -> None:

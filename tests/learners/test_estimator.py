@@ -169,9 +169,13 @@ def test_images_are_flattened_and_scaled() -> None:
         ("sklearn.ensemble:RandomForest", {}, "sklearn.ensemble has no class 'RandomForest'"),
         ("no_such_package:Model", {}, "No module named 'no_such_package'; install the package"),
         (FOREST, {"parameters": {"trees": 3}}, "unexpected keyword argument 'trees'"),
-        (FOREST, {"outputs": "logits"}, "it has no decision_function; it supports outputs: probabilities or labels"),
-        ("sklearn.cluster:KMeans", {}, "it has no predict_proba; it supports outputs: labels"),
-        ("pathlib:PurePath", {}, "it has no fit"),
+        (
+            FOREST,
+            {"outputs": "logits"},
+            "the estimator has no decision_function; it supports outputs: probabilities or labels",
+        ),
+        ("sklearn.cluster:KMeans", {}, "the estimator has no predict_proba; it supports outputs: labels"),
+        ("pathlib:PurePath", {}, "the estimator has no fit"),
     ],
 )
 def test_what_cannot_be_used_is_one_line(
@@ -241,7 +245,9 @@ def test_an_estimator_is_explained(
     assert len(found) == 4 * quantities
     if explainer != "permutation_shap":
         other = {"logit": "probability", "probability": "logit"}[explain]
-        with pytest.raises(UserError, match=f"explain: {explainer} explains only the {explain} of this model; add it"):
+        with pytest.raises(
+            UserError, match=f"explain: {explainer} explains only the {explain} of this model; add this quantity"
+        ):
             model_signals(
                 trained, table, Task("shap", options | {"explain": [other]}, 0), TrainedOn(table, made.members, 3)
             )

@@ -225,14 +225,14 @@ PREDICTS = "    return -((records[:, None] - model) ** 2).sum(axis=2)"
 HOSTILE = {
     "a crash": ("    rows, labels =", "    1 / 0\n    rows, labels =", r"train\.py: train: train\.py, line 7: ZeroDivisionError: div"),
     "a wrong shape": (PREDICTS, "    return records", r"outputs of shape \[17, 4\]; expected \[17, 3\]"),
-    "labels": (PREDICTS, "    return [0] * len(records)", r"\[17\]; expected \[17, 3\].*; outputs: labels is for models that"),
+    "labels": (PREDICTS, "    return [0] * len(records)", r"\[17\]; expected \[17, 3\].*; if the model returns classes, set outputs: labels"),
     "NaN": (PREDICTS, PREDICTS + " * np.nan", r"the output for record 0 is not finite, \(nan, nan, nan\): the training diverged"),
     "another order": (PREDICTS, PREDICTS + "[np.argsort(records[:, 1])]", r"output for record \d+ is .* in the order of the records"),
     "chance": (PREDICTS, PREDICTS + " * np.random.random((len(records), 3))", "without dropout or statistics"),
     "a batch's statistics": (PREDICTS, PREDICTS.replace("return", "z =") + "\n    return z - z.mean(axis=0)", "statistics of the batch"),
-    "nothing": ("    return np.stack", "    np.stack", "train returned nothing; expected the model"),
+    "nothing": ("    return np.stack", "    np.stack", "train returned nothing; expected the trained model"),
     "a list of arrays": (PREDICTS, "    return [records]", r"outputs of shape|not an array"),
-    "one half of storage": ("def load(folder)", "def open(folder)", r"load\(folder\) is missing; define both, or neither"),
+    "one half of storage": ("def load(folder)", "def open(folder)", r"load\(folder\) is missing; define both save and load, or neither"),
     "an endless loop": ("    rows, labels =", "    while True: pass\n    rows, labels =", "look for an endless loop"),
 }  # fmt: skip
 
@@ -257,7 +257,7 @@ def test_hostile_code_gets_a_clear_word(
         (
             "def train(task): ...\ndef predict(model, records): ...",
             {},
-            "outputs: missing; say what predict of train.py returns",
+            "outputs: missing; state what predict of train.py returns",
         ),
         ("def train(task): ...\ndef explain(model, records, classes): ...", {}, "no predict"),
         ("import nothing_like_it\ndef train(task): ...", {}, r"train\.py, line 1: ModuleNotFoundError"),

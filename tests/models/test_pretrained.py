@@ -129,7 +129,7 @@ def test_an_unreachable_hub_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(
-        UserError, match=f"{WHERE}: hub: the published weights of '{VIT}' cannot be fetched; .*give the file"
+        UserError, match=f"{WHERE}: hub: the published weights of '{VIT}' cannot be downloaded; .*name the file"
     ) as error:
         fetch(architecture(), "hub", WHERE)
     assert "\n" not in str(error.value)
@@ -148,7 +148,7 @@ class Trap:
 def test_a_pickle_of_code_is_refused_and_not_run(tmp_path: Path) -> None:
     torch.save({"state_dict": Trap(tmp_path / "sprung")}, tmp_path / "trap.pth")
     with pytest.raises(
-        UserError, match=r"trap\.pth: a pickle that holds more than weights.*nothing of it was run"
+        UserError, match=r"trap\.pth: a pickle that holds more than weights.*none of its code was run"
     ) as error:
         fetch(architecture(), str(tmp_path / "trap.pth"), WHERE)
     assert "\n" not in str(error.value)
@@ -168,7 +168,7 @@ def test_a_bare_pickle_of_code_is_one_line_and_nothing_is_written(
         arguments = ["--architecture", str(tmp_path / "architecture.json"), "--spec", str(spec), "--out", str(out)]
         assert main(["weights", *arguments]) == 2
     said = capsys.readouterr().err.splitlines()
-    assert len(said) == 1 and "nothing of it was run" in said[0]
+    assert len(said) == 1 and "none of its code was run" in said[0]
     assert not told and not (tmp_path / "sprung").exists() and not out.parent.exists()
 
 
@@ -196,7 +196,7 @@ def test_weights_of_another_architecture_are_one_line(tmp_path: Path, content: d
     ("name", "content", "words"),
     [
         ("none.pth", None, "no such file; expected weights"),
-        ("text.pth", b"text", "truncated or not weights|a pickle that holds more than weights, or no weights at all"),
+        ("text.pth", b"text", "truncated or not weights|a pickle that holds more than weights, or no weights"),
         ("text.safetensors", b"text", "truncated, or not safetensors"),
         ("list.pth", [1, 2], "no state_dict: expected names and tensors"),
     ],

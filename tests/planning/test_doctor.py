@@ -144,7 +144,7 @@ def test_a_file_system_that_does_not_lock_or_write(tmp_path: Path, monkeypatch: 
 
 def test_clocks() -> None:
     assert doctor.clock(0.1, 1.8e9).verdict == "ok"
-    assert "dated +60 s off" in doctor.clock(60.0, 1.8e9).says
+    assert "differ by +60 s" in doctor.clock(60.0, 1.8e9).says
     assert "1970-01-01" in doctor.clock(0.0, 0.0).says
 
 
@@ -163,4 +163,4 @@ def test_the_command_says_ok_here_and_what_stops_elsewhere(
     monkeypatch.setattr("mia_audit.commands.doctor.available_memory", lambda: 1)
     assert main(["doctor", str(config), "--checkout", str(ROOT)]) == 2
     printed = capsys.readouterr()
-    assert "fail  memory" in printed.out and "1 of the checks failed and would stop an audit" in printed.err
+    assert "fail  memory" in printed.out and "1 of the checks failed, which would stop an audit" in printed.err

@@ -52,7 +52,7 @@ def test_a_model_that_fits_no_machine_is_refused_with_the_batch_that_fits(refuse
 
 
 def test_a_model_that_no_batch_makes_fit_is_too_large(refuse: Callable[..., None]) -> None:
-    with pytest.raises(UserError, match=r"no compute\.micro_batch makes it fit: choose a smaller model"):
+    with pytest.raises(UserError, match=r"no compute\.micro_batch is small enough: choose a smaller model"):
         refuse(900)
 
 
@@ -83,7 +83,7 @@ def test_models_and_signals_that_do_not_fit_the_disk_are_refused(tmp_path: Path)
     with pytest.raises(UserError) as caught:
         check(30 * 80e6 - 1)
     assert str(caught.value).startswith(
-        "architectures.mlp on breast_cancer: 30 models, 0 of them there, take 2.4 GB more with their signals, but 2.4 GB are free at "
+        "architectures.mlp on breast_cancer: 30 models, of which 0 exist, need another 2.4 GB with their signals, but 2.4 GB are free at "
     )
     with pytest.raises(UserError):
         check(30 * 80e6, records=500)

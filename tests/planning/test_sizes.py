@@ -74,5 +74,5 @@ def test_a_size_that_says_nothing_is_refused(text: str) -> None:
 
 
 def test_a_size_of_no_data_set_is_refused() -> None:
-    with pytest.raises(UserError, match="no data set 'faces': digits"):
+    with pytest.raises(UserError, match="no data set 'faces'; it has digits"):
         parse_size("faces=5,3,2", audit())

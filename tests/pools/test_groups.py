@@ -61,7 +61,7 @@ def test_a_person_is_where_most_of_their_records_are_in_any_order() -> None:
     [
         (["sex", {"sex": [1]}], "'sex' is given twice"),
         ([{"age": [40, 18]}], "in ascending order"),
-        (["records"], "person, which names the persons"),
+        (["records"], "give person, which names the person"),
     ],
 )
 def test_mistakes_in_the_config_are_named(groups: list[object], words: str) -> None:

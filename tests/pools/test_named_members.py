@@ -47,9 +47,9 @@ def test_members_are_named_by_rows_ids_or_a_column(
         ("rows.txt", "id", "column 'id' has no 0, 4 (2 such ids in all)"),
         ("rows.txt", "idd", "table.csv has no column 'idd': did you mean 'id'"),
         ("column:x", "", "column 'x' holds '2'; expected true and false"),
-        ("none.txt", "", "none of the pool's 3 records were trained on"),
+        ("none.txt", "", "none of the pool's 3 records are training records"),
         ("float.npy", "", "float64 of shape [5]; expected row numbers, or 5 truth values"),
-        ("word.txt", "", "'Anna' is not a row number, counted from 0"),
+        ("word.txt", "", "'Anna' is not a row number (counted from 0)"),
     ],
 )
 def test_a_mistake_says_what_was_expected(dataset: Dataset, members: str, identifier: str, message: str) -> None:

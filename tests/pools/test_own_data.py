@@ -124,7 +124,7 @@ def test_a_mean_goes_with_the_channels(photos: Path) -> None:
 def test_images_of_16_bits_are_converted_or_refused(photos: Path) -> None:
     shades = np.arange(64, dtype=np.uint16).reshape(8, 8) * 65
     Image.fromarray(shades).save(photos / "dog" / "deep.png")
-    fails("images", photos, r"deep\.png \(pixels of mode I;16, not of 8 bits per channel; convert: grey reads it")
+    fails("images", photos, r"deep\.png \(pixels of mode I;16, not of 8 bits per channel; convert: grey accepts it")
     data = np.asarray(build("images", photos, convert="grey", white=4095).audited.data)
     np.testing.assert_array_equal(data[-1, 0], np.rint(shades * (255 / 4095)))
     assert np.asarray(build("images", photos, convert="rgb").audited.data)[-1].max() == round(63 * 65 / 257)
@@ -201,12 +201,12 @@ def test_columns_are_standardised_by_stated_constants(people: Path) -> None:
         (
             {"age": [None, 1.0] * 12, "town": ["Bern"] * 23 + [None]},
             {},
-            r"'age' \(row 1 first, 12 in all\), 'town' \(row 24 first, 1 in all\)",
+            r"'age' \(first in row 1, 12 in all\), 'town' \(first in row 24, 1 in all\)",
         ),
-        ({"age": [1.0] * 23 + [float("inf")]}, {}, r"not finite in column 'age' \(row 24 first"),
+        ({"age": [1.0] * 23 + [float("inf")]}, {}, r"not finite in column 'age' \(first in row 24"),
         ({}, {"label": "lable"}, r"datasets\.mine\.label: .* has no column 'lable': did you mean 'label'\?"),
         ({}, {"label": "age"}, "column 'age' of .* holds fractions; expected classes"),
-        ({"label": ["ill"] * 24}, {}, "all records are of one class, 'ill'"),
+        ({"label": ["ill"] * 24}, {}, "all records have the class 'ill'"),
     ],
 )
 def test_what_is_wrong_with_a_table_is_one_line(
@@ -288,7 +288,7 @@ def test_arrays_go_through_an_audits_stages(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("records", "labels", "words"),
     [
-        (pixels(8, 8), np.arange(COUNT - 1), r"labels of shape \[23\] do not go with records of shape \[24, 8, 8\]"),
+        (pixels(8, 8), np.arange(COUNT - 1), r"labels of shape \[23\] do not match records of shape \[24, 8, 8\]"),
         (pixels(8, 8), np.arange(COUNT) - 1, r"record 0 of the data set has the label -1"),
         (pixels(8, 8), np.linspace(0, 1, COUNT), "labels of type float64: expected whole numbers"),
         (
@@ -326,4 +326,6 @@ def test_a_mistake_leaves_nothing_behind(photos: Path, tmp_path: Path, capsys: p
 
 def test_a_key_that_a_pool_does_not_read_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert pool_command({"source": "digits", "size": 32}, tmp_path / "pool") == 2
-    assert "datasets.mine.size: pool 'digits' does not read it; it reads none of those keys" in capsys.readouterr().err
+    assert (
+        "datasets.mine.size: pool 'digits' does not read this key; it reads no optional keys" in capsys.readouterr().err
+    )

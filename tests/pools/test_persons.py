@@ -187,7 +187,7 @@ def test_images_without_a_person_are_refused(named: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("column", "words"),
     [
-        (["a", None, "b", None], "has no id for 2 of 4 records .row 2 first."),
+        (["a", None, "b", None], "has no id for 2 of 4 records .first in row 2."),
         ([1.0, 2.0, 3.5, 4.0], "expected ids as whole numbers or text"),
         (None, "has no column 'who' beside the label"),
     ],
@@ -214,7 +214,7 @@ def test_persons_on_both_sides_and_ids_of_two_types_are_refused(tmp_path: Path) 
     persons = persons_of(tmp_path / "records.parquet")
     assert len(persons) == 8 and persons.records.tolist() == [4] * 8
     public_of(tmp_path, pa.array(np.repeat(persons.ids[:2], 4)))
-    with pytest.raises(UserError, match="2 persons have audited records too"):
+    with pytest.raises(UserError, match="2 persons also have audited records"):
         persons_of(tmp_path / "records.parquet")
     public_of(tmp_path, pa.array([f"{number}" for number in range(8)]))
     with pytest.raises(UserError, match="ids are text here and numbers in"):
@@ -231,5 +231,5 @@ def test_a_pool_without_persons_is_no_pool_of_persons(tmp_path: Path) -> None:
 
 
 def test_a_unit_without_persons_is_refused() -> None:
-    with pytest.raises(ValueError, match="unit: person needs person"):
+    with pytest.raises(ValueError, match="unit: person needs the key person"):
         Dataset(source="mine", unit="person")

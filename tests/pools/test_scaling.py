@@ -132,13 +132,13 @@ ROWS = np.random.default_rng(0).normal(size=(20, 2))
         ),
         ({"bounds": BOUNDS | {"age": [1, 1]}}, "bounds.age: expected the low bound, then a larger high bound"),
         ({"bounds": BOUNDS | {"age": [0, float("inf")]}}, "bounds.age.1: input should be a finite number"),
-        ({"bounds": {}}, "standardise: private goes with bounds and standardise_epsilon"),
-        ({"standardise_epsilon": None}, "standardise: private goes with bounds and standardise_epsilon"),
+        ({"bounds": {}}, "standardise: private, bounds and standardise_epsilon require one another"),
+        ({"standardise_epsilon": None}, "standardise: private, bounds and standardise_epsilon require one another"),
         ({"standardise_epsilon": 0}, "standardise_epsilon: input should be greater than 0, got 0"),
         ({"standardise_epsilon": -1}, "standardise_epsilon: input should be greater than 0, got -1"),
         ({"standardise_epsilon": float("inf")}, "standardise_epsilon: input should be less than 200"),
         ({"standardise_delta": 0}, "standardise_delta: input should be greater than 0"),
-        ({"standardise": "none"}, "standardise: private goes with bounds and standardise_epsilon"),
+        ({"standardise": "none"}, "standardise: private, bounds and standardise_epsilon require one another"),
     ],
 )
 def test_what_is_wrong_with_bounds_and_budget_is_one_line(
@@ -155,7 +155,7 @@ def test_what_is_wrong_with_bounds_and_budget_is_one_line(
     [
         (ROWS, {"bounds": {0: [-3, 3]}}, "datasets.mine.bounds: nothing for column '1'"),
         (ROWS, {"bounds": {2: [-3, 3]}}, "datasets.mine.bounds.2: no such column"),
-        (ROWS > 0, {"bounds": {"*": [0, 1]}}, "private: all columns hold only 0 and 1 already"),
+        (ROWS > 0, {"bounds": {"*": [0, 1]}}, "private: all columns hold only 0 and 1"),
         (
             np.zeros((20, 4, 4), np.uint8),
             {"bounds": {"*": [0, 1]}},
@@ -189,4 +189,4 @@ def test_bounds_of_a_bundled_table(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_images_have_no_columns_to_release(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     private = {"standardise": "private", "standardise_epsilon": 1, "bounds": {"*": [0, 255]}}
     assert made(tmp_path, source="digits", **private)[0] == 2
-    assert "datasets.mine.standardise: pool 'digits' does not read it" in capsys.readouterr().err
+    assert "datasets.mine.standardise: pool 'digits' does not read this key" in capsys.readouterr().err

@@ -75,7 +75,7 @@ def test_a_size_is_what_pillow_resizes_to(tmp_path: Path, publish: Publish) -> N
         ("cifar10", "cifar-10-batches-py/test_batch", {}, "no readable CIFAR10 in .*test_batch is damaged"),
         ("gtsrb", "gtsrb/GTSRB/Final_Test/Images/00020.ppm", {}, r"1 of 24 records .*00020\.ppm \(.*Repair them"),
         ("gtsrb", "", {"size": None}, r"datasets\.some\.size: missing; the images of GTSRB vary in size"),
-        ("mnist", "", {"root": ""}, r"datasets\.some\.path: missing; say where the files of pool 'mnist' are"),
+        ("mnist", "", {"root": ""}, r"datasets\.some\.path: missing; state where the files of pool 'mnist' are"),
         ("mnist", "", {"root": "/no/such"}, "/no/such: no such file or folder"),
     ],
 )
@@ -94,7 +94,7 @@ def test_a_wrong_number_of_files_is_one_line(tmp_path: Path, publish: Publish) -
     publish("gtsrb")
     next((tmp_path / "gtsrb/GTSRB/Training/00000").iterdir()).unlink()
     (tmp_path / "gtsrb/GTSRB/Training/00000").rmdir()
-    with pytest.raises(UserError, match=rf"{TRAIN - 1} train images of GTSRB in .* where {TRAIN} were expected"):
+    with pytest.raises(UserError, match=rf"{TRAIN - 1} train images of GTSRB in .*, but {TRAIN} were expected"):
         build("gtsrb", tmp_path)
 
 
@@ -145,7 +145,7 @@ def test_published_files_may_lie_in_the_root_itself_as_a_package_has_them(tmp_pa
     [
         (b"", "not an IDX file of bytes"),
         (b"\0\0\x0d\3" + bytes(16), "not an IDX file of bytes"),
-        (b"\0\0\x08\3" + b"\0\0\0\4" * 3, "0 bytes or more, but its header says 64"),
+        (b"\0\0\x08\3" + b"\0\0\0\4" * 3, "0 bytes or more, but the file's header states 64"),
         (b"\0\0\x08\3" + b"\xff\xff\xff\xff" * 3, "takes .* in memory"),
     ],
 )

@@ -56,11 +56,11 @@ CIFAR, GTSRB, FOOD, MNIST = "cifar-10-batches-py", "gtsrb/GTSRB", "food-101", "M
         ("svhn", gone, "test_32x32.mat", "no readable SVHN in ROOT (test_32x32.mat is missing)"),
         ("svhn", halved, "train_32x32.mat", "(train_32x32.mat is damaged, or not the published file)"),
         ("mnist", gone, f"{MNIST}/t10k-labels-idx1-ubyte", f"({MNIST}/t10k-labels-idx1-ubyte is missing)"),
-        ("mnist", halved, f"{MNIST}/t10k-images-idx3-ubyte", "no readable MNIST in ROOT (3,128 bytes or more, but its header says 6,272)"),
+        ("mnist", halved, f"{MNIST}/t10k-images-idx3-ubyte", "no readable MNIST in ROOT (3,128 bytes or more, but the file's header states 6,272)"),
         ("fashion_mnist", gone, "FashionMNIST/raw/train-images-idx3-ubyte", "train-images-idx3-ubyte is missing)"),
         ("gtsrb", gone, f"{GTSRB}/Final_Test/Images/00020.ppm", "00020.ppm (no such file or directory). Repair them"),
         ("gtsrb", gone, "gtsrb/GT-final_test.csv", "no readable GTSRB in ROOT (gtsrb/GT-final_test.csv is missing)"),
-        ("gtsrb", gone, f"{GTSRB}/Training/00000", "15 train images of GTSRB in ROOT where 16 were expected"),
+        ("gtsrb", gone, f"{GTSRB}/Training/00000", "15 train images of GTSRB in ROOT, but 16 were expected"),
         ("gtsrb", emptied, f"{GTSRB}/Training/00000", "(Found no valid file for the classes 00000"),
         ("food101", gone, f"{FOOD}/images/food_1/1.jpg", "1 of 24 records cannot be used: ROOT/food-101/images/food_1/1.jpg"),
         ("food101", gone, f"{FOOD}/images/food_1", "6 of 24 records cannot be used"),
@@ -110,7 +110,7 @@ def spoil(root: Path, how: str) -> None:
     ("how", "words"),
     [
         ("empty class", "no images in fox; expected one subfolder per class"),
-        ("one class", "all records are of one class, 'cat'"),
+        ("one class", "all records have the class 'cat'"),
         ("grey", "1 grey-scale image among colour ones: ROOT/photos/cat/new.png. datasets.mine.convert: rgb or grey"),
         ("grey with transparency", "1 grey-scale image among colour ones"),
         ("no bytes", "1 of 9 images cannot be read: ROOT/photos/cat/new.png (not an image, or of an unknown kind)"),
@@ -126,7 +126,9 @@ def test_what_is_wrong_with_a_folder_of_images(how: str, words: str, photos: Pat
 @pytest.mark.parametrize("pool", ["images", "table", "arrays", "cifar10"])
 def test_a_missing_root(pool: str, tmp_path: Path, fails: Fails) -> None:
     told = fails(source=pool, path=str(tmp_path / "no.csv"))
-    assert f"datasets.mine.path: ROOT/no.csv: no such file or folder; say where the files of pool '{pool}' are" in told
+    assert (
+        f"datasets.mine.path: ROOT/no.csv: no such file or folder; state where the files of pool '{pool}' are" in told
+    )
     assert "datasets.mine.path: missing" in fails(source=pool)
 
 
@@ -136,18 +138,21 @@ def test_a_missing_root(pool: str, tmp_path: Path, fails: Fails) -> None:
         ("", "ROOT/t.csv: not readable as a table: empty CSV"),
         ("a,label\n", "ROOT/t.csv: no rows"),
         ("a,label\n1,x\n2,y,z\n", "not readable as a table: found more fields"),
-        ("a,b,label\n1,2,x\n2\n", "values are missing or not finite in column 'b' (row 2 first, 1 in all), 'label'"),
-        ("a,label\n1,\n2,y\n3,x\n", "values are missing or not finite in column 'label' (row 1 first"),
+        ("a,b,label\n1,2,x\n2\n", "values are missing or not finite in column 'b' (first in row 2, 1 in all), 'label'"),
+        ("a,label\n1,\n2,y\n3,x\n", "values are missing or not finite in column 'label' (first in row 1"),
         ("a,label\n1,x\n1e300,y\n", "1e+300 in column 'a' (row 2) is too large for a number of 32 bits"),
-        ("a,label\n1,x\n?,y\n2,x\n", "column 'a' holds numbers but for '?' (row 2 first, 1 in all): correct them"),
-        ("a;label\n1;x\n2;y\n", "columns are separated by semicolons; expected commas: save it with commas"),
+        (
+            "a,label\n1,x\n?,y\n2,x\n",
+            "column 'a' holds numbers except for '?' (first in row 2, 1 in all): correct them",
+        ),
+        ("a;label\n1;x\n2;y\n", "columns are separated by semicolons; expected commas: save the table with commas"),
         ("a\tlabel\n1\tx\n2\ty\n", "columns are separated by tabs"),
-        ("a,label,label\n1,x,y\n2,y,x\n", "column 'label' is there twice"),
+        ("a,label,label\n1,x,y\n2,y,x\n", "column 'label' occurs twice"),
         (
             "id,label\n" + "".join(f"p{i},{i % 2}\n" for i in range(30)),
             "column 'id' (a different value in every row) looks like an identifier",
         ),
-        ("label\nx\ny\n", "has no column beside 'label'"),
+        ("label\nx\ny\n", "has no column except 'label'"),
     ],
 )
 def test_what_is_wrong_with_a_csv(content: str, words: str, tmp_path: Path, fails: Fails) -> None:
@@ -157,7 +162,7 @@ def test_what_is_wrong_with_a_csv(content: str, words: str, tmp_path: Path, fail
 
 def test_a_csv_of_another_encoding_and_a_folder_that_is_called_one(tmp_path: Path, fails: Fails) -> None:
     (tmp_path / "t.csv").write_text("a,label\n1,x\n2,y\n", encoding="utf-16")
-    assert "not readable as a table: it is not in UTF-8" in fails(source="table", path=str(tmp_path / "t.csv"))
+    assert "not readable as a table: the text is not in UTF-8" in fails(source="table", path=str(tmp_path / "t.csv"))
     (tmp_path / "d.parquet").mkdir()
     assert "expected a file that ends in .csv or .parquet" in fails(source="table", path=str(tmp_path / "d.parquet"))
 
@@ -175,7 +180,7 @@ ROWS, LABELS = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
 @pytest.mark.parametrize(
     ("records", "labels", "words"),
     [
-        (np.array(3.0), LABELS, "labels of shape [20] do not go with records of shape []"),
+        (np.array(3.0), LABELS, "labels of shape [20] do not match records of shape []"),
         (ROWS[:0], LABELS[:0], "there is no record"),
         (ROWS[:, :0], LABELS, "records of type float64 and shape [20, 0]: expected images"),
         (np.zeros((20, 0, 0), np.uint8), LABELS, "records of type uint8 and shape [20, 0, 0]"),
@@ -183,7 +188,7 @@ ROWS, LABELS = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
         (ROWS, LABELS + 10**9 * (LABELS > 0), "record 1 has the label 1000000001, but there are 20 records"),
         (ROWS, LABELS - 1, "record 0 of the data set has the label -1"),
         (ROWS, LABELS.astype(np.uint64) + 2**63, "has the label -"),
-        (ROWS, LABELS * 0, "all records are of one class, '0'"),
+        (ROWS, LABELS * 0, "all records have the class '0'"),
     ],
 )
 def test_what_is_wrong_with_arrays(

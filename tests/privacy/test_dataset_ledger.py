@@ -54,10 +54,10 @@ def test_planned_entries_are_composed_exactly_and_nothing_else_is_taken(tmp_path
     exact = spending.epsilon_by_losses([STEP, Gaussian(4.0)], DELTA)
     assert receipt.total.epsilon == exact
     assert "privacy loss distribution" in receipt.total.composed_by
-    with pytest.raises(UserError, match="is not among the entries that are left"):
+    with pytest.raises(UserError, match="is not among the remaining entries"):
         charge(path, planned, [made()])
     shorter = PoissonGaussian(2.0, 0.1, 10)
-    with pytest.raises(UserError, match="is not among the entries that are left"):
+    with pytest.raises(UserError, match="is not among the remaining entries"):
         charge(path, planned, [made(shorter, RESTART, "9")])  # of a release that is none of these
     assert charge(path, planned, [made(shorter, RESTART)]).total.epsilon > exact
     for other in (terms(), terms(epsilon=4.0), terms(unit="person")):
@@ -70,7 +70,7 @@ def test_other_units_adjacencies_and_kinds_are_refused(tmp_path):
     charge(path, terms(filter="gdp"), [made(Gaussian(4.0))])
     before = path.read_bytes()
     for odd, match in (
-        (made(Gaussian(4.0), unit="person"), "unit 'person'; expected the ledger's, 'record'"),
+        (made(Gaussian(4.0), unit="person"), "unit 'person'; expected that of the ledger, 'record'"),
         (made(Gaussian(4.0), adjacency="replace"), "adjacency 'replace'"),
         (made(), "Poisson samples"),
         (made(ZeroConcentrated(0.1)), "zCDP"),

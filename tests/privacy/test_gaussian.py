@@ -29,7 +29,7 @@ def test_opacus_agrees():
 
 @pytest.mark.parametrize(
     ("epsilon", "delta", "words"),
-    [(0.0, 1e-6, "epsilon 0: an ε is a positive number"), (1.0, 1.0, "delta 1: expected"), (1.0, 0.0, "delta 0")],
+    [(0.0, 1e-6, "epsilon 0: expected a positive number"), (1.0, 1.0, "delta 1: expected"), (1.0, 0.0, "delta 0")],
 )
 def test_a_budget_that_is_none_is_named(epsilon, delta, words):
     with pytest.raises(UserError, match=words):

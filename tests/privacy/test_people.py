@@ -137,7 +137,7 @@ def test_persons_with_several_records_have_noise_of_their_own() -> None:
 
 
 def test_a_batch_of_more_persons_than_there_are_is_refused() -> None:
-    with pytest.raises(UserError, match="5 persons a step, but the training set has 4"):
+    with pytest.raises(UserError, match="5 persons per step, but the training set has only 4"):
         trained(np.arange(40) // 10)
 
 

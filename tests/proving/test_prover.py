@@ -59,7 +59,7 @@ def test_a_quarter_less_noise_is_refuted_by_gaussian_dp():
     assert found.gaussian_bound > 4
     assert found.lower_bound < 4  # counted alone, it takes hundreds of thousands of trials
     told = lines(Verdict("number", found.claim, [found], 1.0))
-    assert any("; by Gaussian DP, which is claimed too, ε ≥ 4." in line for line in told)
+    assert any("; by the claim of Gaussian DP, ε ≥ 4." in line for line in told)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_command_is_judged_and_its_verdict_written(tmp_path, capsys, word, cod
     ("arguments", "words"),
     [
         (["dp-sdg"], "unknown target 'dp-sdg': did you mean 'dp-sgd'?"),
-        ([f"{FILE}:gaussian"], "needs its claim: --epsilon, --delta and --adjacency"),
+        ([f"{FILE}:gaussian"], "the claim is missing: give --epsilon, --delta and --adjacency"),
         ([f"{FILE}:gausian", "--epsilon", "1"], "has no function 'gausian': did you mean 'gaussian'?"),
         (["dp-sgd", "--adjacency", "replace"], "--adjacency: the adjacency of this target is add-remove"),
         (["dp-sgd", "--trials", "0"], "--trials, --seconds, --confidence: expected positive numbers"),

@@ -73,8 +73,8 @@ def test_a_release_is_signed_and_its_ledger_shown(written, capsys):
 def test_lists_of_tuning_are_checked_before_anything_is_read(capsys):
     arguments = ("tune", "no.yaml", "--setting", SETTING, "--out", "out")
     for given, match in (
-        (("--learning-rates", "0.1,fast"), "--learning-rates: positive numbers"),
-        (("--batches", "-1"), "--batches: positive numbers"),
+        (("--learning-rates", "0.1,fast"), "--learning-rates: expected positive numbers"),
+        (("--batches", "-1"), "--batches: expected positive numbers"),
         (("--runs", "0.5"), "--runs: a number from 1"),
         (("--shape", "-1"), "--shape: a number from 0"),
     ):
@@ -84,7 +84,7 @@ def test_lists_of_tuning_are_checked_before_anything_is_read(capsys):
 @pytest.mark.parametrize(
     ("privacy", "match"),
     [
-        ({"epsilon": 3}, "epsilon: needs a ledger"),
+        ({"epsilon": 3}, "epsilon: requires a ledger"),
         ({"ledger": "{data}.ledger"}, "{dataset} is the only placeholder"),
         ({"ledger": "a", "part": "north"}, "expected PARTITION/PART"),
         ({"ledger": "a", "planned": ["rows/mlp/dp-sgd-eps5"]}, "unknown setting 'rows/mlp/dp-sgd-eps5': did you mean"),
@@ -105,7 +105,7 @@ def test_several_data_sets_need_a_ledger_each(tmp_path, monkeypatch, capsys):
     changed["datasets"]["more"] = changed["datasets"]["rows"]
     Path("config.yaml").write_text(yaml.safe_dump(changed))
     message = ran(capsys, "release", "config.yaml", "--setting", SETTING, "--out", "out", code=2)
-    assert "a ledger is kept for one data set" in message
+    assert "a ledger belongs to one data set" in message
 
 
 def test_a_release_is_served_with_what_its_card_promises(written, capsys):
@@ -118,7 +118,9 @@ def test_a_release_is_served_with_what_its_card_promises(written, capsys):
     subject = open_subject(read_served(Path("service.yaml")))
     card = json.loads(Path("out/card.json").read_text())
     assert subject.card["id"] == card["id"]
-    trained = f"ε = {card['privacy']['epsilon']:.4g} at δ = 1e-05 per record (one record of the pool more or less"
+    trained = (
+        f"ε = {card['privacy']['epsilon']:.4g} at δ = 1e-05 per record (one record added to the pool or removed from it"
+    )
     assert trained in described(Desk(subject, {"alice": 1.0}).facts())
     query = subject.explainer.explained.records[:1]
     values = subject.black_box(query)

@@ -139,7 +139,7 @@ def test_a_kill_between_charge_and_work_charges_again(recipe, monkeypatch, plan)
     if not plan:
         return
     assert card["ledger"]["composed_by"].startswith("the privacy loss distribution")
-    with pytest.raises(UserError, match="is not among the entries that are left"):
+    with pytest.raises(UserError, match="is not among the remaining entries"):
         release(prepared, "0" * 64, Path("second"), Compute())
     assert not Path("second").exists()
 
@@ -219,7 +219,7 @@ def test_persons_are_the_unit_of_all_that_is_released(recipe):
     assert card["privacy"]["sampling_rate"] == 10 / 30
     assert read_ledger(Path("rows.ledger"))[0].unit == "person"
     records = {"dp-sgd": {"epsilon": [4], "unit": "record"}}
-    with pytest.raises(UserError, match="more privacy than the ε of one record"):
+    with pytest.raises(UserError, match="more privacy than one record's ε allows"):
         recipe(datasets={"rows": rows}, mechanisms=records)
 
 
@@ -249,7 +249,7 @@ def test_a_script_gets_no_seed_and_its_guarantee_is_claimed(recipe, tmp_path, ca
     card = made(recipe("rows/mine/own-eps2", privacy=wide, **own))
     made(recipe("rows/mine/own-eps2", privacy=wide, **own), "again")
     assert card["guarantee"] == "claimed"
-    assert "claims; nothing here verified it" in Path("out", "card.md").read_text()
+    assert "claims this; nothing here verified the claim" in Path("out", "card.md").read_text()
     assert [one.terms["kind"] for one in read_ledger(Path("rows.ledger"))[1]] == ["epsilon-delta"] * 2
     drawn = re.findall(r"^0\.\d+$", capfd.readouterr().out + capfd.readouterr().err, re.MULTILINE)
     assert len(drawn) == len(set(drawn))

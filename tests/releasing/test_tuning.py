@@ -76,7 +76,7 @@ def refused(recipe, cases):
 
 def test_what_cannot_be_tuned_is_one_line(recipe):
     cases = (
-        ("rows/mlp/none-epsinf", {}, SEARCH, "only private trainings"),
+        ("rows/mlp/none-epsinf", {}, SEARCH, "only private training"),
         ("rows/mlp/dp-sgd-eps4", {}, SEARCH, "clipping is automatic"),
     )
     refused(recipe, cases)
@@ -91,7 +91,7 @@ def test_a_budget_or_a_ledger_that_cannot_hold_tuning_is_one_line(recipe):
             SETTING,
             {"mechanisms": FLAT, "privacy": LEDGER | {"planned": [SETTING]}},
             SEARCH,
-            "among the entries that are left|tuning",
+            "among the remaining entries|tuning",
         ),
         (SETTING, {"mechanisms": FLAT, "privacy": LEDGER | {"filter": "gdp"}}, SEARCH, "tuning, which a ledger"),
     )

@@ -86,7 +86,7 @@ def test_every_figure_that_has_results_is_drawn_and_the_rest_has_its_command(wri
         f"missing: {STAND_INS['Text'].why}",
         "missing: snakemake --cores all --configfile config/patel2020/digits.yaml",
     ]
-    assert "Table 3: 2 of 6 cells. Approximation loss of Algorithm 1." in said
+    assert "Table 3: 2 of 6 cells filled. Approximation loss of Algorithm 1." in said
 
 
 @pytest.mark.slow

@@ -109,7 +109,7 @@ def test_hidden_gpus_are_not_taken(tmp_path: Path, hidden: str) -> None:
 
 
 def test_a_gpu_that_does_not_exist_is_a_user_error(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cuda:5 was asked for, but the GPUs here are: 0, 1"):
+    with pytest.raises(UserError, match="cuda:5 was requested, but the GPUs here are: 0, 1"):
         take(tmp_path, "cuda:5")
 
 
@@ -124,13 +124,13 @@ def test_what_is_waited_for_is_said_once(tmp_path: Path, capsys: pytest.CaptureF
     with pytest.raises(Busy):
         acquire_gpu("auto", lambda: ["0", "1"], {}, tmp_path, wait)
     said = capsys.readouterr().err
-    assert said == f"waiting for GPU 0 or 1, which other processes of yours hold (locks in {tmp_path})\n"
+    assert said == f"waiting for GPU 0 or 1, locked by your other processes (locks in {tmp_path})\n"
 
 
 def test_locks_are_in_a_folder_that_others_cannot_have_made(tmp_path: Path) -> None:
     (tmp_path / "victim").mkdir()
     (tmp_path / f"mia-audit-gpus-{os.getuid()}").symlink_to(tmp_path / "victim")
-    with pytest.raises(UserError, match="expected a folder that only you can write to"):
+    with pytest.raises(UserError, match="expected a folder to which only you can write"):
         acquire_gpu("auto", lambda: ["0"], {"XDG_RUNTIME_DIR": str(tmp_path)}, None, do_not_wait)
     assert list((tmp_path / "victim").iterdir()) == []
 

@@ -99,7 +99,7 @@ def test_an_error_of_the_service_is_one_line_too(made, client, table, monkeypatc
     desk = made()
     monkeypatch.setattr(desk.explainer, "recall", lambda *_: 1 / 0)
     answer = client(desk).post("/explain", json=asked(table.records[0]))
-    assert (answer.status_code, answer.json()) == (500, {"error": "an error of the service; it is in its log"})
+    assert (answer.status_code, answer.json()) == (500, {"error": "an error in the service; its log has the details"})
     desk.close()
 
 

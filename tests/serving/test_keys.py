@@ -58,12 +58,12 @@ def broken(path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("open", "other users can access it; expected a file that only you can read: chmod 600"),
+        ("open", "other users can access it; expected a file that only you can read; run chmod 600"),
         ("twice", "two keys of 'alice'"),
         ("secret", "line 1: expected a name and the SHA-256 of a key"),
-        ("foreign", "a key of 'mallory', which is no caller"),
+        ("foreign", "a key of 'mallory', who is not a caller"),
         ("link", "a symbolic link"),
-        ("none", "no key of caller 'alice'; make it with --new-key alice"),
+        ("none", "no key of caller 'alice'; create one with --new-key alice"),
     ],
 )
 def test_a_file_of_keys_that_is_not_as_it_should_be_is_refused(tmp_path: Path, name: str, words: str) -> None:

@@ -218,5 +218,5 @@ def test_a_diverged_model_is_one_line_that_names_the_record(pool: tuple[np.ndarr
             return logits / (inputs[:, :1, 0, 0] != marked)
 
     marked = to_input(pool[0][13:14], FACTS)[0, 0, 0, 0]
-    with pytest.raises(UserError, match="output for record 13 is not finite: training diverged"):
+    with pytest.raises(UserError, match="output for record 13 is not finite: the training diverged"):
         signals_of(Diverged(), pool, task("gradient"))

@@ -55,7 +55,7 @@ def test_a_wrong_row_count_keeps_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     write_table(path, TABLE, "scores", 1000)
     before = path.read_bytes()
-    with pytest.raises(ValueError, match="1000 rows written where 999 were expected"):
+    with pytest.raises(ValueError, match="1000 rows were written, but 999 were expected"):
         write_table(path, TABLE, "scores", 999)
     assert path.read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["t.parquet"]
@@ -111,7 +111,7 @@ def test_another_kind_is_refused_and_so_is_a_foreign_table_that_only_audits_make
     with pytest.raises(UserError, match="a scores table where a metrics table was expected"):
         open_table(path, "metrics")
     pq.write_table(TABLE, path)
-    with pytest.raises(UserError, match=r"not written by an audit .*; only an audit makes membership tables"):
+    with pytest.raises(UserError, match=r"not written by an audit .*; only an audit writes membership tables"):
         open_table(path, "membership")
 
 

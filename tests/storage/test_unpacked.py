@@ -41,9 +41,9 @@ def zeros(path, shape, **more):
 
 def test_headers_that_say_what_is_not_there_are_refused(tmp_path):
     path = lying(tmp_path / "a.npz", (10**6, 10**6))
-    with pytest.raises(ValueError, match="which are not there"):
+    with pytest.raises(ValueError, match="but the file has fewer"):
         Npz(path)
-    with pytest.raises(UserError, match=r"damaged, empty or not a matrix of numbers .*which are not there"):
+    with pytest.raises(UserError, match=r"damaged, empty or not a matrix of numbers .*but the file has fewer"):
         read_matrix(str(path))
 
 

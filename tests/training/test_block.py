@@ -104,10 +104,10 @@ def test_models_whose_outputs_are_not_finite_can_be_left_out(train: Callable[...
         train(margin)
     message = str(caught.value)
     assert message.startswith("shadow 1 of toy/net/none-epsinf: mine: the output for record 0 is not finite, (0, nan)")
-    assert message.endswith("or leave such models out by compute.keep_going: true")
+    assert message.endswith("or set compute.keep_going: true to leave such models out")
     assert sorted(path.name for path in (tmp_path / "0-2").iterdir()) == ["shadow-0", "shadow-0.parquet"]
     table = train(margin, keep_going=True)
-    assert diverged_models(table, "training") == {1: "gave outputs that are not finite"}
+    assert diverged_models(table, "training") == {1: "returned outputs that are not finite"}
     assert sorted(path.name for path in table.parent.glob("shadow-?")) == ["shadow-0", "shadow-2"]
 
 

@@ -116,7 +116,7 @@ def test_no_value_of_a_record_ends_a_private_training(
 
 
 @pytest.mark.parametrize(
-    ("rate", "epochs", "message"), [(1e30, 3, "its mean loss is"), (1e40, 1, "its last step left weights that")]
+    ("rate", "epochs", "message"), [(1e30, 3, "its mean loss is"), (1e40, 1, "its last step gave weights that")]
 )
 def test_a_training_that_diverges_is_stopped_in_the_epoch_that_shows_it(
     mlp: nn.Module, table: tuple[Tensor, Tensor], rate: float, epochs: int, message: str

@@ -80,7 +80,7 @@ def test_discarded_models_stay_finished_and_say_that_their_weights_are_gone(thre
     assert stated_digests(three, 6, folder) == digests
     assert [*shadow_folders(three, range(3, 7), weights=False)] == [3, 5, 6]
     with pytest.raises(
-        UserError, match=rf"{folder}: its weights were deleted .*compute.weights: temporary.*--forcerun"
+        UserError, match=rf"{folder}: the weights were deleted .*compute.weights: temporary.*--forcerun"
     ):
         shadow_folders(three, range(3, 7))
 
@@ -93,7 +93,7 @@ def test_the_first_model_keeps_its_weights(three: Path) -> None:
 
 def test_a_damaged_model_is_not_discarded(three: Path) -> None:
     (three / "shadow-5" / "weights.safetensors").write_bytes(b"others")
-    with pytest.raises(UserError, match="does not match its digest in the table beside its folder"):
+    with pytest.raises(UserError, match="does not match its digest in the model's table"):
         discard(three, range(3, 7), keep=0)
     assert not (three / "shadow-5" / "discarded.txt").exists()
 

@@ -24,7 +24,8 @@ from mia_audit.runtime.slurm import (
 )
 from mia_audit.sanitise import visible
 
-# garbage collection takes a sixth of the time of planning thousands of jobs, and frees nothing: all objects of a plan stay alive
+# garbage collection would take a sixth of the time of planning thousands of jobs, and would free nothing, because all
+# objects of a plan stay alive
 gc.set_threshold(1_000_000, 50, 100)
 
 try:
@@ -46,7 +47,7 @@ prepend_environment()
 
 @cache
 def local_gpus():
-    """Return the GPUs of this machine that jobs may have; the driver is asked once."""
+    """Return the GPUs of this machine that jobs may use. The driver is queried once."""
     return usable_gpus(AUDIT.compute.device)
 
 
@@ -94,7 +95,7 @@ def spec(of, *names):
 
 @cache
 def memory_limit():
-    """Return the megabytes that a job can have at most, where that is known; the jobs' own Snakemake does not ask."""
+    """Return the largest memory of a job in megabytes, or None if unknown. The Snakemake inside a job does not query it."""
     if AUDIT.compute.memory_mb or workflow.dryrun or not workflow.is_main_process:
         return AUDIT.compute.memory_mb
     if workflow.executor_plugin and workflow.executor_plugin.name == EXECUTOR:
@@ -113,8 +114,8 @@ def attack_memory(wildcards, attempt):
 
 @cache
 def gpus(rule):
-    """Return how many GPUs a job of a rule asks for, one where the config, this machine or SLURM's partition has one for it."""
-    if not workflow.is_main_process:  # as the job was submitted
+    """Return how many GPUs a rule's job requests: one if the config, this machine or SLURM's partition provides one."""
+    if not workflow.is_main_process:  # inside a job, the value with which the job was submitted
         return min(1, workflow.global_resources.get("gpu").value or 0)
     if AUDIT.compute.device != "auto":
         return int(AUDIT.compute.device.startswith("cuda"))
@@ -165,7 +166,7 @@ def blocks_of(settings, chosen):
 
 
 def one_of(names):
-    return "|".join(map(re.escape, sorted(set(names)))) or "(?!)"  # no name: no match
+    return "|".join(map(re.escape, sorted(set(names)))) or "(?!)"  # without names, nothing matches
 
 
 wildcard_constraints:

@@ -209,7 +209,7 @@ if SETTINGS:  # a config may have only a study of private explanations, and no s
     ]
 
 
-# One job draws all figures, so one of them is enough: Snakemake compares every input with all outputs of that job.
+# One job draws all figures, so one figure is enough as an input. Snakemake compares every input with all outputs of that job.
 rule manifest:
     input:
         sorted(FINISHED),

@@ -88,7 +88,7 @@ rule pretrain:
 
 
 rule preflight:
-    # the setting's first model trains its first epoch, from which the setting's first job continues
+    # trains the first epoch of the setting's first model, from which the setting's first job continues
     input:
         records="<pool>/records.npy",
         table="<pool>/records.parquet",
@@ -136,7 +136,7 @@ rule preflight:
 
 
 rule train:
-    # the membership of all models, which changes with their number, is no input: a job draws its own models' training sets
+    # the membership of all models changes with their number, so it is no input: a job draws its own models' training sets
     input:
         records="<pool>/records.npy",
         table="<pool>/records.parquet",

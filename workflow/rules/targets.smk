@@ -1,4 +1,4 @@
-# finished models, each attacked with shadow models of the same recipe as references
+# finished models; each is attacked with shadow models of the same recipe as references
 
 
 rule target:

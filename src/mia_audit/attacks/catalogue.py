@@ -24,17 +24,18 @@ if TYPE_CHECKING:
 class Attack:
     """A method that turns signals into membership scores.
 
-    `reads` chooses the signals to read from those of a setting: one tuple for each run of the attack.
-    `score(readings, member, likelihood)` turns the readings of one tuple, the membership [N records, K targets] and the
-    name of a likelihood into scores [N, K], higher meaning member and NaN meaning no score; the keys that the models of
-    `options` declare are further arguments, by name. `likelihoods` are those that the attack supports, its default first;
-    an attack without any is given `none`. An attack that `learns` depends on the membership of the other models, and so
-    has a null control. `several` says that the attack can read more than one signal at once.
+    `reads` selects signals from those of a setting, and returns one tuple for each run of the attack. `score(readings,
+    member, likelihood)` turns the readings of one tuple, the membership [N records, K targets] and the name of a
+    likelihood into scores [N, K]. A higher score means member, NaN means no score. The keys that the models of
+    `options` declare are passed as keyword arguments. `likelihoods` lists those that the attack supports, the default
+    first. An attack without likelihoods is called with `none`. `learns` says that the scores depend on the membership
+    of the other models. Such an attack has a null control. `several` says that the attack can read more than one signal
+    at once.
 
-    Intervals over targets need scores with single models left out. With the likelihoods listed in `pairwise`, `score` also
-    takes `pairs` of models (`design.Pairs`) and returns scores [N, P], each pair's target scored without the second model,
-    from one pass over the records. Other attacks are run again without each model. An attack for which that takes too long
-    is not `repeatable`: its intervals assume the covariance that targets have without a leak.
+    Intervals over targets need scores with single models left out. With the likelihoods listed in `pairwise`, `score`
+    also takes `pairs` of models (`design.Pairs`) and returns scores [N, P] from one pass over the records: the score of
+    each pair's target without the second model. Other attacks are run again without each model. If that takes too long,
+    `repeatable` is false, and intervals assume the covariance that targets have without a leak.
     """
 
     reads: Reads
@@ -48,7 +49,7 @@ class Attack:
 
 
 attacks: Registry[Attack] = Registry("attack", "mia_audit.attacks.methods", "-", eager=True)
-"""Attacks by name; their files are cheap to import, so all are imported, and one file may register several attacks."""
+"""Attacks by name. All files are imported, because that is cheap and one file may register several attacks."""
 
 
 AUTHORS = "authors-lrt"

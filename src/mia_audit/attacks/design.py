@@ -1,10 +1,11 @@
 """Membership designs in which the other models' members reveal the target's, and the models to leave out to prevent that.
 
 Where every record is in the same number of models (Carlini's `num_experiments`, LeakPro's assignments), the number of
-other models that contain a record reveals whether the target does; where models come in complementary pairs (Privacy
-Meter), the target's partner reveals it. Leaving out one further model, which contains the record if and only if the target
-does not, makes the remaining models independent of the target's membership: as many of them contain the record under
-either hypothesis. For pairs the further model is the partner; else it is drawn uniformly, record by record.
+other models that contain a record reveals whether the target contains it. Where models come in complementary pairs
+(Privacy Meter), the target's partner reveals it. Leaving out one further model, which contains the record if and only
+if the target does not, makes the remaining models independent of the target's membership: the same number of them
+contains the record under either hypothesis. For pairs the further model is the partner. Otherwise it is drawn
+uniformly, record by record.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ CHANCE = 1e-9
 """A design is recognised only if independent memberships would match it with less than this probability."""
 
 GLANCE = 64
-"""Number of records that are checked first: they nearly always suffice to see that memberships are independent."""
+"""Number of records that are checked first. They nearly always suffice to recognise independent memberships."""
 
 NONE = -1
 """Marks that no further model is left out."""
@@ -41,8 +42,8 @@ NONE = -1
 class Design:
     """How memberships of one record in different models depend on each other.
 
-    `independent`, `balanced` (every record in the same number of models, or in one of two adjacent numbers where a model
-    of such a design is missing) or `pairs` (complementary columns).
+    The kinds are `independent`, `balanced` and `pairs`. In a `balanced` design every record is in the same number of
+    models or, if one model is missing, in one of two adjacent numbers. In `pairs` the columns are complementary.
     """
 
     kind: str
@@ -65,11 +66,11 @@ CORRECTION = "design_correction"
 
 SENTENCES = {
     "balanced": (
-        "Every record is in the same number of models, so the other models' memberships would give the target's away: "
-        "attacks leave out one further model per record and target, of the opposite membership."
+        "Every record is in the same number of models, so the other models' memberships would reveal the target's: attacks leave"
+        " out one further model of the opposite membership per record and target."
     ),
     "pairs": (
-        "The models come in complementary pairs, so a target's partner would give its membership away: "
+        "The models come in complementary pairs, so a target's partner would reveal its membership: "
         "attacks on a target leave out its partner."
     ),
 }
@@ -78,7 +79,7 @@ SENTENCES = {
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs of models, one for each column of scores: the target, and the second model left out of its score, [P] each.
+    """Pairs of models, one per column of scores: a target, and a second model that is left out of the target's score, [P] each.
 
     They are used only with independent memberships, whose design requires no further model to be left out.
     """
@@ -114,9 +115,9 @@ def recognise(member: Member) -> Design:
 
 
 def left_out(member: Member) -> Partners | None:
-    """Return the further model to leave out of each target's score of each record (NONE: no model), or None if no score needs one.
+    """Return the further model to leave out of every target's score of every record (NONE: no model), or None if no score needs one.
 
-    The random choice has a fixed key of its own, so that equal memberships always leave out the same models.
+    The random choice has a fixed key, so that equal memberships always leave out the same models.
     """
     design = recognise(member)
     if design.independent:
@@ -137,10 +138,11 @@ def left_out(member: Member) -> Partners | None:
 
 
 def completed(member: Member) -> Member:
-    """Return a balanced membership with that of the missing model, if any, as a last column.
+    """Return a balanced membership, with the missing model, if any, as a last column.
 
-    The counts of the other models give the missing model's membership away. The model to leave out is drawn from all
-    models, with none left out where the missing one is drawn: without that model in the draw, counts stay informative.
+    The counts of the other models determine the missing model's membership. The model to leave out is drawn from all
+    models, including the missing one. If the missing one is drawn, none is left out. Without it in the draw, counts
+    would stay informative.
     """
     count = member.sum(axis=1)
     missing = count < count.max()
@@ -148,13 +150,13 @@ def completed(member: Member) -> Member:
 
 
 def opposite_values(values: np.ndarray, partners: Partners) -> tuple[np.ndarray, np.ndarray]:
-    """Return the values of the left-out further models, and 1 where there is one, [B, K] each; both are 0 elsewhere."""
+    """Return the values of the left-out further models, and a mask that is 1 where there is such a model, [B, K] each; both are 0 elsewhere."""
     exists = (partners != NONE).astype(np.float64)
     return np.take_along_axis(values, np.maximum(partners, 0), axis=1) * exists, exists
 
 
 def same_training_set(member: Member) -> tuple[int, int] | None:
-    """Return two models with equal memberships, or None; equality that independent memberships may have by chance does not count."""
+    """Return two models with equal memberships, or None. Equality that independent memberships may have by chance is ignored."""
     records, models = member.shape
     share = member.mean(axis=0)
     alike = float((share**2 + (1 - share) ** 2).max())
@@ -168,13 +170,13 @@ def same_training_set(member: Member) -> tuple[int, int] | None:
 
 
 def _adjacent(member: Member) -> bool:
-    """Whether records are in the same number of models, or in one of two adjacent numbers."""
+    """Return whether all records are in the same number of models, or in one of two adjacent numbers."""
     count = member.sum(axis=1)
     return bool(count.max() - count.min() <= 1)
 
 
 def _balanced(member: Member) -> bool:
-    """Whether `_adjacent` holds, and would be unlikely to hold by chance for independent memberships."""
+    """Return whether `_adjacent` holds, and is unlikely to hold by chance for independent memberships."""
     from scipy.stats import binom
 
     count = member.sum(axis=1)

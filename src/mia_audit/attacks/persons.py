@@ -1,8 +1,8 @@
-"""Aggregation of records' scores to scores of persons, applied after scoring to any attack.
+"""Aggregate records' scores to scores of persons, after scoring and for any attack.
 
 A model trains on all of a person's records or on none, so an attack on a person combines all of their records. Given
-the membership, records are assumed to be independent: the log likelihood ratio of a person is the sum over their records
-(METHODS section 12). The maximum and the mean are reported too.
+the membership, records are assumed to be independent: the log likelihood ratio of a person is the sum over their
+records (METHODS section 12). The maximum and the mean are reported too.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ AGGREGATES: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
     "mean": _mean,
     "max": _largest,
 }
-"""Aggregates by name: from sorted scores, the start of every person's scores and their number, to one score per person."""
+"""Aggregates by name. They map sorted scores, and the start and number of every person's scores, to one score per person."""
 
 HEADLINE = next(iter(AGGREGATES))
 """The aggregate that is reported first: for log likelihood ratios, the ratio of all of a person's records together."""
 
 
 def of_persons(scores: Float[np.ndarray, "N T"], persons: Persons, aggregate: str) -> Float[np.ndarray, "P T"]:
-    """Aggregate the scores of each person's records, column by column; NaN for a person none of whose records has a score.
+    """Aggregate the scores of each person's records, column by column. A person whose records all lack a score gets NaN.
 
     A person's scores are added in float64 and in ascending order, so that the result does not depend on the order of
     rows.

@@ -1,4 +1,4 @@
-"""Which attacks run on which signals, and the scores of each."""
+"""The runs of attacks on signals, and their scores."""
 
 from __future__ import annotations
 
@@ -40,9 +40,10 @@ class Run:
 def plan(methods: Sequence[str], signals: Sequence[Signal], likelihoods: Sequence[str]) -> list[Run]:
     """List the runs of the attacks on the available signals, grouped by signals so that each is read once.
 
-    A method may name its signals, as in `joint-lrt:confidence+ixg_l1`. An attack with likelihoods runs once with each of
-    those asked for that it supports for its number of signals, or with its default if it supports none of them; the first
-    is the headline. A run that is asked for twice is done once: a second row per target would count as a second target.
+    A method may name its signals, as in `joint-lrt:confidence+ixg_l1`. An attack with likelihoods runs once for each
+    requested likelihood that it supports for its number of signals. If it supports none of them, it runs with its
+    default. The first likelihood is the headline. A run that is requested twice is done once, because a second row per
+    target would count as a second target.
     """
     runs = []
     for name, groups in (_resolve(method, signals) for method in methods):
@@ -93,11 +94,11 @@ def scores_of(
     null: Member,
     options: Mapping[str, Any] | None = None,
 ) -> Iterator[Scores]:
-    """Yield the scores of every run, with the readings and the membership that they come from.
+    """Yield the scores of every run, with the readings and the membership from which they were computed.
 
-    `options` are the values of the keys that attacks declare, with defaults for those left out. UserError for a run
-    that cannot score a single member, or a single non-member, of some target.
-    `read` gives the values of a signal, [N, K] for every query; they are kept while the next run asks for them.
+    `options` are the values of the keys that attacks declare, with defaults for those left out. Raises UserError for a
+    run that cannot score a single member, or a single non-member, of some target. `read` gives the values of a signal,
+    [N, K] for every query; they are kept if the next run needs them too.
     """
     held = Held(read)
     for run, after in pairwise([*runs, None]):
@@ -108,7 +109,7 @@ def scores_of(
 
 
 class Held:
-    """The readings of signals; a reading is kept as long as the next run reads it too."""
+    """The readings of signals. A reading is kept while the next run reads it too."""
 
     def __init__(self, read: Callable[[Signal], Sequence[Cells]]) -> None:
         """Take the function that reads a signal's values, [N, K] for every query."""
@@ -116,7 +117,7 @@ class Held:
         self._held: dict[Signal, Reading] = {}
 
     def of(self, signals: Sequence[Signal], after: Sequence[Signal]) -> list[Reading]:
-        """Return the readings of signals, and keep those that are also read `after`; free those not needed before reading others."""
+        """Return the readings of signals. Those that are also read `after` are kept; the others are freed before new ones are read."""
         self._held = {signal: self._held[signal] for signal in signals if signal in self._held}
         readings = [self._held.get(signal) or Reading(signal, self._read(signal)) for signal in signals]
         self._held = {reading.signal: reading for reading in readings if reading.signal in after}

@@ -12,15 +12,17 @@ SETS = {"as-published": ("threshold", "authors-lrt", "paper-lrt", "loss-lira-raw
 
 
 class Attacks(OpenSection):
-    """Which membership scores are computed; the other keys are those that the attacks declare."""
+    """The membership scores that are computed. The attacks declare further keys."""
 
     set: Literal["as-published"] | None = None
-    """A further set of attacks to run: `as-published` runs those of Huang et al. 2024, as in their code and as in their
-    text, and adds the table as_published. It has our attacks too, and reads ROC curves both as the authors' code does
-    and exactly."""
+    """A further set of attacks to run: `as-published` runs those of Huang et al.
+
+    2024, as in their code and as in their text, and adds the table as_published. That table has our attacks too, and
+    reads ROC curves both as the authors' code does and exactly.
+    """
 
     methods: tuple[str, ...] = ("threshold", "loss-lira", "var-lrt", "l1-lrt", "l2-lrt", "linf-lrt")
-    """Attacks by name, or `file.py:function`; `attack:signal` or `attack:signal+signal` names the signals that it reads."""
+    """Attacks by name, or `file.py:function`; `attack:signal` or `attack:signal+signal` names the signals to read."""
     likelihoods: tuple[Literal["blend", "hierarchical", "types", "pooled", "per-record", "shrunk"], ...] = (
         "blend",
         "hierarchical",
@@ -48,5 +50,5 @@ class Attacks(OpenSection):
     @model_validator(mode="after")
     def _options(self) -> Self:
         chosen = tuple(model for method in self.methods for model in attacks[split(method)[0]].options)
-        self._resolve("none of attacks.methods", chosen)
+        self._resolve("no attack in attacks.methods reads", chosen)
         return self

@@ -29,7 +29,7 @@ def counts(models: int) -> list[int]:
 
 
 def groups(models: int, others: int, *key: int | str) -> Iterator[tuple[Int[np.ndarray, " n"], int]]:
-    """Yield random groups of `others` + 1 models, each with the number of its first models that are targets.
+    """Yield random groups of `others` + 1 models, each with its number of targets, which come first in the group.
 
     Every model is a target once. The last group is filled up with models that are targets in other groups.
     """

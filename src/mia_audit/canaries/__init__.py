@@ -1,1 +1,1 @@
-"""Audit one real training with canaries, each in its training set with probability one half."""
+"""Audit one real training run with canaries, each in its training set with probability one half."""

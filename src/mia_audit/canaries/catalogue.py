@@ -16,7 +16,7 @@ Drawn = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Records [m, …] and labels [m] removed from the data set to make canaries from them, and the number of classes."""
+    """Records [m, …] and labels [m] removed from the data set, from which canaries are made, and the number of classes."""
 
     records: Num[np.ndarray, "m ..."]
     labels: Int[np.ndarray, " m"]

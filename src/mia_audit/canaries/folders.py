@@ -59,7 +59,7 @@ def read_coins(folder: Path) -> Coins:
 
 
 def read_asked(folder: Path, coins: Coins | None = None) -> StoredRecords:
-    """Return the canaries to query a model with. Raises UserError if they are missing, or do not match `coins`."""
+    """Return the canaries with which a model is queried. Raises UserError if they are missing, or do not match `coins`."""
     path = folder / ASK if (folder / ASK).is_dir() else folder
     if not (path / "records.npy").exists():
         raise UserError(f"{path}: has no canaries; expected a folder that `mia-audit canaries make` wrote")

@@ -1,10 +1,9 @@
-"""Observe every step of a training in torch: the component of each released update along the gradient of each canary.
+"""Observe every step of a torch training run: the component of each released update along the gradient of each canary.
 
-Add three lines to a training:
+Add three lines to a training script:
 
-    observer = observe_canaries("canaries", model, torch.nn.functional.cross_entropy)
-    observer.attach(optimizer)  # before training
-    observer.write("scores.csv")  # after it
+observer = observe_canaries("canaries", model, torch.nn.functional.cross_entropy) observer.attach(optimizer) # before
+training observer.write("scores.csv") # after it
 """
 
 from __future__ import annotations

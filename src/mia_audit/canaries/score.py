@@ -81,7 +81,8 @@ def scored(scores: np.ndarray, coins: Coins, chosen: Sequence[str] = ()) -> pl.D
     """Return the columns canary, kind, member and score, for `mia-audit epsilon-bound`.
 
     Each score is replaced by its rank within its kind, in (0, 1), since confidence differs between kinds regardless of
-    membership. Ranks do not use coins, so bounds stay valid. Choose the kinds in `chosen` (default all) before seeing scores.
+    membership. Ranks do not depend on coins, so bounds stay valid. The kinds in `chosen` (all by default) must be
+    chosen before scores are seen.
     """
     known = list(dict.fromkeys(coins.kind.tolist()))
     for name in chosen:

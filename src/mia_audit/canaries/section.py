@@ -17,7 +17,7 @@ class Canaries(Section):
     """Canaries in one training run of each chosen setting, trained as for a release; bounds on ε come from that run."""
 
     settings: tuple[str, ...] = ()
-    """Settings to train once on canaries, as DATASET/ARCHITECTURE/MECHANISM-epsE; default none."""
+    """Settings to train once on canaries, as DATASET/ARCHITECTURE/MECHANISM-epsE; none by default."""
     count: int = Field(1000, ge=FEWEST)
     """Number of canaries per data set."""
     kinds: Kinds = ("mislabelled",)

@@ -42,7 +42,7 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
 def add_checkpoints(parser: argparse.ArgumentParser) -> None:
     """Declare --checkpoints and --checkpoint-seconds."""
     parser.add_argument(
-        "--checkpoints", type=Path, help="folder to resume from after a kill; without it, none are kept"
+        "--checkpoints", type=Path, help="folder for checkpoints, from which a killed job resumes (none are kept)"
     )
     parser.add_argument(
         "--checkpoint-seconds", type=float, default=60.0, help="shortest time between two checkpoints, in seconds (60)"
@@ -59,7 +59,9 @@ def add_shadows(parser: argparse.ArgumentParser, verb: str) -> None:
 def add_stamp(parser: argparse.ArgumentParser) -> None:
     """Declare --stamp, a file that marks the job as finished for the workflow."""
     parser.add_argument(
-        "--stamp", type=Path, help="file for the models' keys, named first-last and written when the job ends"
+        "--stamp",
+        type=Path,
+        help="file for the models' keys, named after the first and last model; written when the job ends",
     )
 
 

@@ -1,4 +1,4 @@
-"""The ladder's first rungs: screens of one model of a setting, with none, one or two other models as references."""
+"""The ladder's first rungs: screens of one model of a setting, with no, one or two other models as references."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_COORDINATES = 1000
 
 @dataclass(frozen=True)
 class Screen:
-    """An attack on the first model, with or without references, at one FPR, and the share of records that it scores."""
+    """An attack on the first model at one FPR, with or without references, and the share of records that the attack scores."""
 
     attack: str
     signal: str
@@ -33,14 +33,14 @@ class Screen:
 
     def sentence(self) -> str:
         """Return a sentence with the estimate and its meaning."""
-        one, of = self.estimate, "" if self.scored == 1 else f" of the {self.scored:.0%} of records that it scores"
+        one, of = self.estimate, "" if self.scored == 1 else f" among the {self.scored:.0%} of records that it scores"
         return (
             f"{self.attack}: TPR at {one.fpr:g}{of} is {one.tpr:.4f}, {one.low:.4f} to {one.high:.4f}: {one.verdict()}"
         )
 
 
 def jobs_of(models: int) -> dict[str, int]:
-    """Return the keys of `compute` with which one job trains the first models only; later, larger jobs reuse these models."""
+    """Return the keys of `compute` with which one job trains only the first models. Later, larger jobs reuse these models."""
     return {"shadows_per_job": models, "blocks_explained_per_job": 1}
 
 

@@ -20,9 +20,8 @@ def training_sets(
 ) -> Bool[np.ndarray, "n k"]:
     """Return models' training sets, [records, models].
 
-    If the specification describes how training sets are drawn, they are drawn again, so that a job does not depend on
-    the table of all models, which changes with their number. Otherwise they are read from the pool's
-    membership.parquet.
+    If the specification describes how training sets are drawn, they are drawn again. A job then does not depend on the
+    table of all models, which changes with their number. Otherwise they are read from the pool's membership.parquet.
     """
     if spec.draw is None:
         return read_membership(pool / "membership.parquet", shadows, records)

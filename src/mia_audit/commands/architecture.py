@@ -16,12 +16,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_spec(parser, ArchitectureSpec)
     add_pool(parser)
     parser.add_argument("--private", type=int, default=0, help="1: check that the model has per-record gradients")
-    parser.add_argument("--limits", type=Path, help="what the workflow knows about the machines for jobs")
+    parser.add_argument("--limits", type=Path, help="the file with the workflow's limits on jobs")
     parser.add_argument("--out", required=True, type=Path, help="architecture.json")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Let the model's learner check it on the pool's shape, and write its metadata."""
+    """Check the model on the pool's shape by its learner, and write the model's metadata."""
     from mia_audit.learners import ModelSection, learners
 
     spec = ArchitectureSpec.read(options.spec)

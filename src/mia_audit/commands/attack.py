@@ -72,6 +72,6 @@ def run(options: argparse.Namespace) -> None:
         return one.run, one.member[:, targets], one.scores[:, targets]
 
     with threadpool_limits(1, "blas"):  # the attacks' matrix products are too small to gain from threads
-        # with map, no scores are kept while the next are computed; a generator's variable would keep them
+        # map keeps no scores while the next ones are computed; a generator's variable would
         scored = map(of_targets, scores_of(runs, file.read, file.member, null, chosen))
         write_scores(options.out, scored, runs, file.record, file.target[targets], metadata, file.persons)

@@ -24,19 +24,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=FILE",
-        help="loss, confidence, probability (softmax, of the label), an attribution's …_variance, …_l1, …_l2 or …_linf, "
-        "or NAME:positive|real:low|high for "
-        "any other: positive where it is never negative, low where members have lower values; records × models (× queries)",
+        help="a signal, records × models (× queries). Its name is loss, confidence, probability (softmax of the label), or an"
+        " attribution's …_variance, …_l1, …_l2 or …_linf. Any other signal is given as NAME:positive|real:low|high: positive if it"
+        " is never negative, low if members have lower values",
     )
     parser.add_argument(
         "--setting",
         action="append",
         default=[],
         metavar="'NAME: KEY=VALUE …'",
-        help="one of several settings, the one without privacy first: its signals (loss=FILE …) and membership, epsilon, delta, mechanism"
-        " and accuracy (a number, or a file with one for each model)",
+        help="one of several settings: its signals (loss=FILE …), membership, epsilon, delta, mechanism and accuracy (a number, or a"
+        " file with one number per model); the setting without privacy comes first",
     )
-    parser.add_argument("--settings", type=Path, metavar="FILE", help="the same in a YAML file (docs/your_models.md)")
+    parser.add_argument(
+        "--settings", type=Path, metavar="FILE", help="the settings in a YAML file (docs/your_models.md)"
+    )
     parser.add_argument("--out", required=True, type=Path, help="folder for the audit")
     parser.add_argument("--attacks", nargs="+", metavar="ATTACK", help=f"default: {' '.join(METHODS)}")
     parser.add_argument("--likelihoods", nargs="+", default=["blend"], metavar="LIKELIHOOD", help="default: blend")
@@ -60,16 +62,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of the null control (0)")
     parser.add_argument("--name", default="audit", help="name of the audit (audit)")
-    parser.add_argument(
-        "--exposed", type=int, default=8, help="how many of the most exposed records the report shows (8)"
-    )
+    parser.add_argument("--exposed", type=int, default=8, help="number of most exposed records in the report (8)")
     parser.add_argument(
         "--threads",
         type=int,
         default=os.cpu_count() or 1,
         help="signals attacked at a time; each needs memory (all cores)",
     )
-    parser.add_argument("--no-report", action="store_true", help="no tables/, figures/ and report.html")
+    parser.add_argument("--no-report", action="store_true", help="do not write tables/, figures/ and report.html")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> None:
     )
     if settings and (options.table or options.signal):
         raise UserError(
-            "audit: --signal and --table are for a single setting: give its files in each --setting instead"
+            "audit: --signal and --table are for a single setting: give each setting's files in its own --setting"
         )
     if not settings and not single:
         raise UserError(
@@ -141,7 +141,7 @@ def _settings(options: argparse.Namespace) -> "dict[str, GivenSetting]":
 
 
 def _options(texts: list[str]) -> dict[str, Any]:
-    """Read every KEY=VALUE like a config's; KEY.NAME=VALUE is an item of a mapping."""
+    """Read every KEY=VALUE like a key of a config; KEY.NAME=VALUE is an item of a mapping."""
     values: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")

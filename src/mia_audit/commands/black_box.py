@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write a row per record: its value for every class, or for the second if there are two."""
+    """Write one row per record, with a value for every class; if there are two classes, only for the second."""
     import numpy as np
     import pyarrow as pa
 

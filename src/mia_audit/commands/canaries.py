@@ -1,4 +1,4 @@
-"""`mia-audit canaries`: audit one real training by canaries, each of which a fair coin puts into the training set or not."""
+"""`mia-audit canaries`: audit one real training run with canaries; a fair coin decides for each whether it is in the training set."""
 
 import argparse
 from pathlib import Path
@@ -15,9 +15,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="step", required=True, metavar="STEP")
     make = commands.add_parser("make", description="Draw canaries, toss their coins, and write the set to train on.")
     source = make.add_mutually_exclusive_group(required=True)
-    source.add_argument("--pool", type=Path, metavar="DIR", help="a pool, as results/NAME/pools/DATASET")
-    source.add_argument("--data", type=Path, metavar="PATH", help="a data set that a source of docs/pools.md reads")
-    make.add_argument("--source", default="", help="the source that reads it; guessed from the path when left out")
+    source.add_argument("--pool", type=Path, metavar="DIR", help="a pool, such as results/NAME/pools/DATASET")
+    source.add_argument("--data", type=Path, metavar="PATH", help="a data set in a format of docs/pools.md")
+    make.add_argument("--source", default="", help="name of the source that reads the data set (guessed from the path)")
     make.add_argument("--label", default="label", help="tables: the column of the class (label)")
     make.add_argument("--count", type=int, default=1000, help="canaries (1000)")
     make.add_argument("--kinds", nargs="+", default=list(DEFAULT_KINDS), help="kinds of canaries (all)")
@@ -28,7 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, required=True, help="a new folder: train/, ask/ and auditor/ are written there"
     )
     score = commands.add_parser("score", description="Join the scores of canaries with their coins.")
-    score.add_argument("--canaries", type=Path, required=True, metavar="DIR", help="what `canaries make` wrote")
+    score.add_argument(
+        "--canaries", type=Path, required=True, metavar="DIR", help="the folder that `canaries make` wrote"
+    )
     given = score.add_mutually_exclusive_group(required=True)
     given.add_argument(
         "--model", type=Path, metavar="DIR", help="the trained model, which is queried (with --architecture)"
@@ -40,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--scores", type=Path, metavar="FILE", help="scores of your own: a CSV file with canary and score"
     )
     score.add_argument("--architecture", type=Path, metavar="FILE", help="architecture.json of the model")
-    score.add_argument("--kinds", nargs="+", default=[], help="only canaries of these kinds, chosen beforehand")
+    score.add_argument(
+        "--kinds", nargs="+", default=[], help="use only canaries of these kinds; choose them beforehand"
+    )
     score.add_argument(
         "--out", type=Path, required=True, help="a CSV file for `mia-audit epsilon-bound --design bernoulli`"
     )
@@ -60,9 +64,7 @@ def _make(options: argparse.Namespace) -> None:
     records, labels, metadata = _read(options)
     canaries = make(np.asarray(records), labels, metadata, options.kinds, options.count, options.out, options.seed)
     inside = int(canaries.member.sum())
-    print(
-        f"{options.out / 'train'}: train on these {len(canaries.others) + inside} records, on all of them and on no others"
-    )
+    print(f"{options.out / 'train'}: train on all of these {len(canaries.others) + inside} records, and on no others")
     print(f"{options.out / 'ask'}: query the trained model on these {options.count} canaries")
     print(
         f"{options.out / 'auditor'}: keep this secret from whoever trains the model: it says which canaries are in the training set"
@@ -109,7 +111,7 @@ def _score(options: argparse.Namespace) -> None:
             scores = read_outputs(options.outputs, asked.labels)
         elif not options.architecture:
             raise UserError(
-                "--model: its architecture is not known; add --architecture, which `mia-audit architecture` writes"
+                "--model: the architecture is not known; add --architecture, a file that `mia-audit architecture` writes"
             )
         else:
             compute: Compute = compute_of(argparse.Namespace(**vars(options), batch=256))

@@ -1,4 +1,4 @@
-"""`mia-audit canary-bounds`: train once on canaries, in the same way as a release, and bound ε with them."""
+"""`mia-audit canary-bounds`: train once on canaries, as for a release, and compute lower bounds on ε."""
 
 import argparse
 from pathlib import Path
@@ -8,7 +8,7 @@ from mia_audit.config.specs import TrainingSpec
 from mia_audit.runtime.gpus import acquire_gpu
 
 CONFIDENCE, DELTA = 0.95, 1e-5
-"""Confidence of the bounds, and their δ if the setting promises none."""
+"""Confidence of the bounds, and their δ if the setting has none."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,10 +17,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_pool(parser)
     parser.add_argument("--canaries", required=True, type=Path, help="folder that `canary-draw` wrote")
     parser.add_argument("--architecture", required=True, type=Path, help="architecture.json")
-    parser.add_argument("--public", type=Path, nargs="?", help="weights to start from; may be left empty")
+    parser.add_argument("--public", type=Path, nargs="?", help="weights to start from; empty for random weights")
     add_device(parser)
     add_batch(parser)
-    parser.add_argument("--out", required=True, type=Path, help="a CSV file with a bound per method")
+    parser.add_argument("--out", required=True, type=Path, help="CSV file for the bounds, one row per method")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write the folders train, ask and auditor; coins come from the system's entropy."""
+    """Write the folders train, ask and auditor. Coins are tossed with the system's entropy."""
     import numpy as np
 
     from mia_audit.canaries.make import make

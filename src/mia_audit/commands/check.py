@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--with-code",
         action="store_true",
-        help="also check members that the config's own code defines, which loads its Python files",
+        help="also load the config's Python files, and check what they define",
     )
 
 
@@ -32,8 +32,8 @@ def run(options: argparse.Namespace) -> None:
         print(f"{options.config}: runs {name}" + (f" (SHA-256 {digest})" if digest else ""))
     if code and not options.with_code:
         print(
-            f"{options.config}: plain YAML; it names {len(code)} piece{'s' * (len(code) > 1)} of code, which run with your permissions."
-            " Read the code, then check the rest with --with-code, which loads it"
+            f"{options.config}: plain YAML; it names {len(code)} piece{'s' * (len(code) > 1)} of code, which will run with your"
+            " permissions. Read the code, then check the rest with --with-code, which loads the code"
         )
         return
     from mia_audit.config.load import check_audit
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> None:
     for key, path in files:
         if not path.exists():
             raise UserError(
-                f"{options.config}: {key}: no such file: {path}; paths are relative to where the audit is started"
+                f"{options.config}: {key}: no such file: {path}; paths are relative to the folder in which the audit is started"
             )
     if audit.report.policy:
         from mia_audit.config.policy import load_policy

@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--against",
         type=Path,
-        help="metrics.parquet of the second attack, of another setting with the same training sets",
+        help="metrics.parquet of another setting with the same training sets, for the second attack",
     )
     for name in ("first", "second"):
         parser.add_argument(
@@ -30,12 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--aggregate",
         choices=[NONE, *AGGREGATES],
         default=NONE,
-        help="compare attacks on persons, by the sum, mean or maximum of their records' scores (none: on records)",
+        help="compare attacks on persons, by the sum, mean or maximum of their records' scores (none: attacks on records)",
     )
     parser.add_argument(
         "--margin",
         type=float,
-        help="also test equivalence: every metric differs by less than this margin, which must be chosen in advance",
+        help="also test equivalence within this margin, which must be chosen in advance",
     )
     parser.add_argument("--confidence", type=float, default=0.95, help="level of the interval (0.95)")
 

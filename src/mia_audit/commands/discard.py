@@ -10,9 +10,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--models", required=True, type=Path, help="folder of the setting's models")
     add_shadows(parser, "discard")
-    parser.add_argument(
-        "--keep", type=int, default=0, help="number of models, from the first, that keep their weights (0)"
-    )
+    parser.add_argument("--keep", type=int, default=0, help="number of first models that keep their weights (0)")
     parser.add_argument("--out", required=True, type=Path, help="a file with the number of deleted models")
 
 

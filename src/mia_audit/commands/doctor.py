@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
-        "config", nargs="?", type=Path, help="the audit's YAML file: disk and memory are compared with its plan"
+        "config", nargs="?", type=Path, help="the audit's YAML file; its plan is compared with disk and memory"
     )
     parser.add_argument("--checkout", type=Path, default=Path(), help="folder of the workflow and of its results (.)")
 
@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> None:
         print(f"{finding.verdict:5} {finding.what:16} {finding.says}", flush=True)
         failed += finding.verdict == "fail"
     if failed:
-        raise UserError(f"{failed} of the checks failed and would stop an audit: their lines say what to do")
+        raise UserError(f"{failed} of the checks failed, which would stop an audit; their lines above say what to do")
 
 
 def _findings(audit: "Audit | None", checkout: Path) -> "Iterator[Finding]":

@@ -9,9 +9,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("results", type=Path, help="folder of the finished audit's results")
     parser.add_argument("--release", type=Path, metavar="DIR", help="folder of the released model, with card.json")
     parser.add_argument(
-        "--ledger", type=Path, metavar="FILE", help="ledger of the data set, of which an extract is packed"
+        "--ledger", type=Path, metavar="FILE", help="ledger of the data set; an extract of it is packed"
     )
-    parser.add_argument("--verdicts", type=Path, metavar="FILE", help="what mia-audit gate --json wrote")
+    parser.add_argument("--verdicts", type=Path, metavar="FILE", help="the JSON file that mia-audit gate --json wrote")
     parser.add_argument(
         "--setting", default="", metavar="NAME", help="the setting that was released (the card's, or all settings)"
     )

@@ -1,4 +1,4 @@
-"""`mia-audit draw-membership`: draw which records each of your own models is to be trained on."""
+"""`mia-audit draw-membership`: draw the records on which each of your own models should be trained."""
 
 import argparse
 from pathlib import Path
@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("--records", required=True, type=int, metavar="N", help="records that models may be trained on")
+    parser.add_argument(
+        "--records", required=True, type=int, metavar="N", help="number of records on which models may be trained"
+    )
     parser.add_argument(
         "--models", required=True, type=int, metavar="K", help="number of models; 16 or more for a first answer"
     )
@@ -20,15 +22,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--person",
         type=Path,
         metavar="FILE",
-        help="the person of every record, one per line (or a .npy array): either all of a person's records are in, or none",
+        help="the person of every record, one per line (or a .npy array); all of a person's records are then in a training set, or none of them",
     )
     parser.add_argument(
         "--design",
         choices=["half", "bernoulli"],
         default="half",
-        help="a random half each, or a fair coin a record, which allows one-run bounds on ε (half)",
+        help="half: a random half of the records per model; bernoulli: a fair coin per record, which allows one-run bounds on ε (half)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="another seed is another draw (0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the draw (0)")
     parser.add_argument("--out", required=True, type=Path, help="records × models, true or false (.npy)")
 
 
@@ -82,5 +84,5 @@ def _ids(path: Path, records: int) -> "np.ndarray":
     if len(ids) != records:
         raise UserError(f"--person {path}: {len(ids)} ids for {records} records: expected one each")
     if ids.dtype.kind == "U" and (missing := ids == "").any():
-        raise missing_ids(f"--person {path}", missing, "every record belongs to somebody")
+        raise missing_ids(f"--person {path}", missing, "every record needs a person")
     return ids

@@ -13,7 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     given = parser.add_mutually_exclusive_group(required=True)
     given.add_argument("--noise-multiplier", type=float, help="noise on the sum, in units of its sensitivity")
     given.add_argument("--target-epsilon", type=float, help="ε to reach")
-    parser.add_argument("--batch", type=int, required=True, help="expected records of a step")
+    parser.add_argument("--batch", type=int, required=True, help="expected number of records per step")
     parser.add_argument("--records", type=int, required=True, help="training set of one model (not the whole pool)")
     parser.add_argument("--epochs", type=int, required=True, help="expected passes over the training set")
     parser.add_argument("--delta", type=float, required=True, help="δ of the budget")
@@ -21,12 +21,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--accountant",
         action="append",
         choices=["pld", "prv", "rdp"],
-        help="may be repeated; pld and rdp when left out",
+        help="accountant; may be repeated (pld and rdp)",
     )
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print ε, or the noise multiplier, by every accountant, and its terms."""
+    """Print the terms, and ε or the noise multiplier by every accountant."""
     _check(options)
     from mia_audit.privacy.accounting import epsilon_spent, noise_multiplier_for, steps_per_epoch
 
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> None:
             except UserError:
                 if options.accountant or accountant == BOTH[0]:
                     raise
-                print(f"{accountant:<12}{'none':<18}its ε cannot be so small at this δ")
+                print(f"{accountant:<12}{'none':<18}cannot certify an ε this small at this δ")
                 continue
         epsilon = epsilon_spent(multiplier, rate, steps, options.delta, accountant)
         print(f"{accountant:<12}{multiplier:<18.6g}{epsilon:.4g}")
@@ -59,4 +59,4 @@ def _check(options: argparse.Namespace) -> None:
     if not 0 < options.delta < 1:
         raise UserError(f"--delta: a number between 0 and 1 was expected, not {options.delta:g}")
     if options.batch > options.records:
-        raise UserError(f"--batch: {options.batch} records a step out of {options.records}: at most {options.records}")
+        raise UserError(f"--batch: {options.batch} records per step, but there are only {options.records}")

@@ -23,8 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--signals",
         type=Path,
-        help="the signals.parquet that was attacked: attacks are repeated without some models, so that intervals account for what "
-        "targets share; without it, intervals assume that nothing leaks, and are up to 1.4 times as wide if something does",
+        help="the attacked signals.parquet. With it, attacks are repeated without some models, and intervals account for the"
+        " correlation of targets. Without it, intervals assume that nothing leaks; if something does, they are up to 1.4 times too wide",
     )
     parser.add_argument("--out", required=True, type=Path, help="metrics.parquet")
 
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> None:
             del scored  # free the memory before the next scores are read
         metrics = metrics_table(rows)
         if further:
-            file, further = further.file, None  # free the signals that it holds
+            file, further = further.file, None  # free the signals that the file holds
             metadata[MODEL_COUNTS] = model_counts(metrics, file, section.fprs, given)
     write_table(options.out, metrics.to_arrow(), "metrics", len(metrics), metadata)
 

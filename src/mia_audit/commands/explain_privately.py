@@ -14,12 +14,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--pool", required=True, type=Path, help="folder of the pool, whose records are the explanation set"
     )
     parser.add_argument(
-        "--values", required=True, type=Path, help="the black box's outputs on them, by mia-audit black-box"
+        "--values", required=True, type=Path, help="the black box's outputs on these records, from mia-audit black-box"
     )
     parser.add_argument(
-        "--reference", type=Path, nargs="?", help="values of the model without privacy, for the distance Dist"
+        "--reference", type=Path, nargs="?", help="values of the model without privacy, for the distance `Dist`"
     )
-    parser.add_argument("--out", required=True, type=Path, help="a row per answer, Parquet")
+    parser.add_argument("--out", required=True, type=Path, help="Parquet file for the answers, one row each")
 
 
 def run(options: argparse.Namespace) -> None:

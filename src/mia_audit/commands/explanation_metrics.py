@@ -19,8 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_device(parser)
     add_batch(parser)
     add_minutes(parser)
-    parser.add_argument("--maps", required=True, type=Path, help="the maps that are shown, Parquet")
-    parser.add_argument("--curves", required=True, type=Path, help="the curves among the measures, Parquet")
+    parser.add_argument("--maps", required=True, type=Path, help="Parquet file for the maps in the report")
+    parser.add_argument("--curves", required=True, type=Path, help="Parquet file for curves (deletion, insertion)")
     parser.add_argument("--out", required=True, type=Path, help="the measures, Parquet")
 
 

@@ -12,7 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add_spec(parser, ExplanationSignalsSpec)
     parser.add_argument("--pool", required=True, type=Path, help="folder of the pool, with membership.parquet")
-    parser.add_argument("--values", required=True, type=Path, help="the black box's outputs, by mia-audit black-box")
+    parser.add_argument("--values", required=True, type=Path, help="the black box's outputs, from mia-audit black-box")
     parser.add_argument("--out", required=True, type=Path, help="signals.parquet")
 
 

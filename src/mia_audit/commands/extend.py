@@ -1,4 +1,4 @@
-"""`mia-audit extend`: print which models of an existing audit a changed config would train, before anything is run."""
+"""`mia-audit extend`: before anything is run, print the models that a changed config would train in an existing audit."""
 
 import argparse
 import sys
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mia_audit.planning.growth import Growth
 
 BEFORE = ("pool", "architecture", "weights", "pretrain")
-"""Rules on whose results all models of a data set or an architecture depend."""
+"""Rules whose results enter all models of a data set or an architecture."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +48,7 @@ def _print(grown: "list[Growth]", jobs: Mapping[str, int], models: int | None) -
 
     display = console(sys.stdout)
     table = Table(box=None, pad_edge=False)
-    for column in ("setting", "models that are kept", "trained", "of these trained again"):
+    for column in ("setting", "models that are kept", "trained", "of these, trained again"):
         table.add_column(column, justify="left" if column == "setting" else "right")
     for one in grown:
         table.add_row(one.setting.path, *(str(len(group)) for group in (one.kept, one.trained, one.again)))
@@ -61,7 +61,7 @@ def _print(grown: "list[Growth]", jobs: Mapping[str, int], models: int | None) -
             f"First run: {', '.join(before)}; if their outputs change, all models that depend on them are trained again"
         )
     if any(one.again for one in grown):
-        print("Trained again: existing models whose training, pool or membership design differs from the config")
+        print("Trained again: existing models whose training, pool or membership design differs from the config's")
     listed = ", ".join(f"{count:,} {rule}" for rule, count in jobs.items())
     print(f"{sum(jobs.values()):,} jobs: {listed}" if jobs else "Nothing is left to do")
     if models is not None and trained:

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Draw the maps of every architecture's first shadow model, for one record of some classes and for every class.
 
-    shares.csv states how unevenly every setting mixes its maps; a warning names the settings that mix them evenly.
+    shares.csv states how unevenly every setting mixes its maps. A warning names the settings that mix them evenly.
     """
     import numpy as np
     import polars as pl
@@ -85,9 +85,9 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _even(drawn: Column) -> str:
-    """Return the warning that no map stands out, with advice."""
+    """Return a warning, with advice, that no map stands out."""
     return (
-        f"the top map's mean share is {drawn.top_share:.3f}, and {drawn.maps} evenly mixed maps would have {1 / drawn.maps:.3f}: the"
+        f"the mean share of the top map is {drawn.top_share:.3f}, and {drawn.maps} evenly mixed maps would have {1 / drawn.maps:.3f}: the"
         " model is in effect one linear map per class; raise beta or the projections' scale, or scale the inputs up (mean, std)"
     )
 

@@ -1,4 +1,4 @@
-"""`mia-audit gate`: hold a finished audit to a policy."""
+"""`mia-audit gate`: check a finished audit against a policy."""
 
 import argparse
 from pathlib import Path
@@ -13,11 +13,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("results", type=Path, help="folder of the finished audit's results")
     parser.add_argument("--policy", required=True, type=Path, metavar="FILE", help="the policy, a YAML file")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the verdicts as JSON")
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="write the verdicts as JUnit's XML")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write the verdicts as JUnit XML")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print a line per criterion; return 0 if all pass, 3 if one fails, and 4 if one cannot be judged and none fails."""
+    """Print a line per criterion; return 0 if all pass, 3 if one fails, and 4 if one is inconclusive and none fails."""
     from mia_audit.config.policy import load_policy
     from mia_audit.report.data.opened import finished
     from mia_audit.report.gate.judge import judge

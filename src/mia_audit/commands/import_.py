@@ -17,26 +17,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--logits",
         type=Path,
-        help="instead of a folder: records × models (× queries) × classes, or models first (.npy)",
+        help="logits in a .npy file, instead of a folder: records × models (× queries) × classes, or models × records …",
     )
     parser.add_argument(
         "--labels", type=Path, help="labels of the records (.npy), for --logits and layouts without labels"
     )
-    parser.add_argument("--membership", type=Path, help="records × models, or models × records, with --logits")
+    parser.add_argument(
+        "--membership", type=Path, help="membership for --logits: records × models, or models × records"
+    )
     parser.add_argument(
         "--temperatures",
         type=float,
         nargs="+",
         default=[],
         metavar="T",
-        help="with --logits: also the loss of the softmax of logits / T, for rmia (its paper uses 2)",
+        help="for --logits: temperatures T at which the loss of the softmax of logits / T is added, for rmia (its paper uses 2)",
     )
     parser.add_argument(
         "--where",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="keep the folders with this value (dataset, model, mode …)",
+        help="read only folders with this value of a key (dataset, model, mode …)",
     )
     parser.add_argument("--out", required=True, type=Path, help="signals.parquet")
 
@@ -49,7 +51,7 @@ def run(options: argparse.Namespace) -> None:
         raise UserError("--temperatures: only logits have a temperature; expected --logits, --labels and --membership")
     if options.logits:
         if options.folder or options.layout or not (options.labels and options.membership):
-            raise UserError("--logits: expected --labels and --membership beside it, and neither a folder nor --layout")
+            raise UserError("--logits: expected --labels and --membership with it, and neither a folder nor --layout")
         write_signals(
             options.out, from_logits(options.logits, options.labels, options.membership, options.temperatures)
         )

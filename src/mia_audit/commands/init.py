@@ -17,15 +17,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", type=Path, help="a table (.csv, .parquet), a folder of images, or a folder of arrays")
     parser.add_argument("--name", default="", help="name of the audit and of its file (the name of the data)")
     parser.add_argument("--label", default="", help="the table's column that holds the class")
-    parser.add_argument(
-        "--drop", nargs="*", default=[], metavar="COLUMN", help="columns that no model sees, such as ids"
-    )
+    parser.add_argument("--drop", nargs="*", default=[], metavar="COLUMN", help="columns to leave out, such as ids")
     parser.add_argument(
         "--keep",
         nargs="*",
         default=[],
         metavar="COLUMN",
-        help="columns that look like ids but are features",
+        help="columns to keep as features although they look like ids",
     )
     parser.add_argument(
         "--person", default="", metavar="COLUMN", help="the table's column with the person of every record"
@@ -44,9 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--outputs",
         choices=["logits", "probabilities", "labels"],
         default="",
-        help="the kind of output of a script's predict",
+        help="what the script's predict returns",
     )
-    parser.add_argument("--no-estimate", action="store_true", help="do not time a step of the built-in models")
+    parser.add_argument("--no-estimate", action="store_true", help="do not time the built-in models")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -123,7 +121,7 @@ def _asked(column: str, why: str) -> bool:
 
 
 def _estimate(audit: "Audit", looked: "Looked") -> str:
-    """Return a sentence on the cost of an audit on this machine; for the user's own code, on the number of models to train."""
+    """Return a sentence on the cost of an audit on this machine. For the user's own code it states only the number of models to train."""
     from mia_audit.planning.estimate import estimate, models_of
     from mia_audit.planning.sizes import Size, human
 
@@ -134,7 +132,7 @@ def _estimate(audit: "Audit", looked: "Looked") -> str:
     }
     models = models_of(audit, sizes)
     if not models:
-        return f"It trains your model {audit.membership.models} times, and then queries each on all records."
+        return f"The audit trains your model {audit.membership.models} times, and then queries each trained model on all records."
     from mia_audit.planning.timing import Measured
     from mia_audit.runtime.device import device_for
 

@@ -1,4 +1,4 @@
-"""`mia-audit ladder`: run an audit with few models first, and add more until its intervals are as narrow as `until` asks."""
+"""`mia-audit ladder`: run an audit with few models first, and add more until its intervals are as narrow as `until` requires."""
 
 import argparse
 import json
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 FEWEST = 4
-"""Number of models of the smallest audit that can be planned; with fewer, the cost per model is the same."""
+"""Number of models of the smallest audit that can be planned. With fewer models the cost per model is the same."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +52,8 @@ def run(options: argparse.Namespace) -> None:
         raise UserError(f"{options.config}: no models are trained; a ladder needs shadow models")
     if own := next((name for name, section in audit.mechanisms.items() if section.models), None):
         raise UserError(
-            f"{options.config}: mechanisms.{own}.models: a ladder grows all settings alike; leave it out, or run the audit as it is"
+            f"{options.config}: mechanisms.{own}.models: a ladder adds the same number of models to every setting; leave the key"
+            " out, or run the audit with mia-audit run"
         )
     models = Ladder(options, audit, trained).climb()
     if models < audit.membership.models:
@@ -78,7 +79,7 @@ class Ladder:
 
     @cached_property
     def recipes(self) -> dict[Setting, str]:
-        """Digests of everything except the number of models that a setting's results depend on."""
+        """Digests of everything that a setting's results depend on, except the number of models."""
         return {setting: recipe(self.audit, setting) for setting in self.trained}
 
     def climb(self) -> int:
@@ -104,7 +105,7 @@ class Ladder:
 
     @cached_property
     def _screened(self) -> list[Setting]:
-        """The settings that are screened: none if persons are the unit, because their records are not independent."""
+        """The settings that are screened. There are none if persons are the unit, because their records are not independent."""
         return [one for one in self.trained if not self.audit.datasets[one.dataset].by_person]
 
     def _screen(self, title: str, references: int, smallest: int, following: int) -> None:
@@ -145,7 +146,7 @@ class Ladder:
         if following is not None:
             more, seconds = following - models, self._price(models, following)
             takes = "" if seconds is None else f", about {seconds:,.0f} s of one process"
-            print(f"Next: {more} more model{'s' * (more > 1)} a setting{takes}", flush=True)
+            print(f"Next: {more} more model{'s' * (more > 1)} per setting{takes}", flush=True)
             for row in self.rows:
                 if row["models"] == models:
                     row |= {"more": more, "seconds": seconds}
@@ -203,7 +204,7 @@ def _looks_at(audit: Audit, setting: Setting, results: Path, looks: int) -> "lis
 def _sentence(setting: Setting, one: "Look", requested: float | None) -> str:
     what = f"{setting.path}, {one.attack} on {one.signal}"
     if one.half != one.half:  # NaN
-        return f"{what}: {one.metric} is not resolved by these records"
+        return f"{what}: too few records to resolve {one.metric}"
     wanted = "" if requested is None else f", requested ± {requested:g}"
     return f"{what}: {one.metric} {one.mean:.4f}, {one.low:.4f} to {one.high:.4f} (± {one.half:.4f}{wanted})"
 
@@ -212,7 +213,7 @@ def _look_cells(one: "Look", requested: float | None) -> dict[str, Any]:
     decision = (
         "" if requested is None else "as narrow as requested" if one.narrow(requested) else "wider than requested"
     )
-    decision = "not resolved by these records" if one.half != one.half else decision
+    decision = "too few records" if one.half != one.half else decision
     return {
         "scored": 1.0,
         "mean": one.mean,

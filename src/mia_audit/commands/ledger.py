@@ -1,4 +1,4 @@
-"""`mia-audit ledger`: print the releases from a data set, their recipients and total cost, or add a release made elsewhere."""
+"""`mia-audit ledger`: print the releases from a data set, their recipients and total cost, or add a release by another program."""
 
 import argparse
 import json
@@ -20,13 +20,15 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
-        "action", choices=["show", "add"], help="show: entries and total; add: charge for a release made elsewhere"
+        "action",
+        choices=["show", "add"],
+        help="show prints the entries and the total; add charges for a release by another program",
     )
     parser.add_argument("file", type=Path, help="the data set's ledger, privacy.ledger of a config")
     parser.add_argument("--json", action="store_true", help="show: print JSON")
     added = parser.add_argument_group("add", "exactly one of --epsilon, --mu, --rho and --noise-multiplier")
     added.add_argument("--what", default="other", help="what is released (other)")
-    added.add_argument("--to", default="anybody", metavar="WHOM", help="who receives it (anybody)")
+    added.add_argument("--to", default="anybody", metavar="WHOM", help="recipient of the release (anybody)")
     added.add_argument("--unit", choices=["record", "person"], help="the unit that the guarantee protects")
     added.add_argument(
         "--adjacency", choices=["add-remove", "zero-out", "replace"], help="how neighbouring data sets differ"
@@ -35,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--part",
         default="",
         metavar="PARTITION/PART",
-        help="the part of the records that it used, PARTITION/PART, if parts are disjoint",
+        help="PARTITION/PART: the part of the records that the release used, if the parts of this partition are disjoint",
     )
     added.add_argument("--epsilon", type=float, help="ε of an (ε, δ) guarantee")
     added.add_argument("--delta", type=float, help="δ of the guarantee with --epsilon (0)")
@@ -49,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the entries and the total per unit, or charge for one more entry and print the total."""
+    """Print the entries and the total per unit, or add an entry and print the new total."""
     from mia_audit.privacy import dataset_ledger
 
     if options.action == "add":
@@ -140,7 +142,7 @@ def _print(header: "Header", entries: "list[Entry]", head: str, total: "Total") 
         display.print(visible(f"part {part}: ε = {epsilon:.6g}"), highlight=False)
     display.print(visible(_sentence(total)), highlight=False)
     display.print(
-        f"digest of the last line {head}: keep a copy elsewhere, to notice if an older copy of the ledger is restored",
+        f"digest of the last line {head}: keep a copy of it elsewhere; it reveals whether an older ledger was restored",
         highlight=False,
     )
 

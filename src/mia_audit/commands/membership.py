@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write the membership matrix; if the unit is the person, one draw per person decides for all of their records."""
+    """Write the membership matrix; if the unit is the person, all records of a person are drawn together."""
     spec = MembershipSpec.read(options.spec)
     design = spec.membership.model_dump(include={"design", "share"}, exclude_none=True)
     draw = Draw(**design, unit=spec.unit)

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add_spec(parser, MergeSpec)
     tables = parser.add_mutually_exclusive_group(required=True)
-    tables.add_argument("--training", type=Path, help="folder of the models, that holds shadow-{k}.parquet")
+    tables.add_argument("--training", type=Path, help="folder of the models, which holds shadow-{k}.parquet")
     tables.add_argument(
         "--signals",
         type=Path,
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--records",
         type=Path,
         nargs="?",
-        help="records.parquet of the pool, with --signals: if the unit is the person, signals name the person of every record",
+        help="records.parquet of the pool, for --signals; if the unit is the person, the table names the person of every record",
     )
     parser.add_argument("--out", required=True, type=Path, help="the joined table")
 
@@ -115,7 +115,7 @@ def _shadows(
 
     The columns of `membership` are numbered from `first`.
 
-    Raises UserError when the files do not hold exactly one row group per shadow, in order, with every record in order.
+    Raises UserError unless the files hold exactly one row group per shadow, in order, with every record in order.
     """
     records = len(membership)
     order = pa.array(np.arange(records, dtype=np.int32))

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("paper", help="the paper: huang2024, harder2020, fadp or patel2020; with --spec, left out")
+    parser.add_argument("paper", help="the paper: huang2024, harder2020, fadp or patel2020; left out with --spec")
     parser.add_argument("results", nargs="*", type=Path, help="folders of finished audits' results")
     parser.add_argument(
-        "--spec", type=Path, metavar="FILE", help="the paper, as a JSON file with the key paper, instead of its name"
+        "--spec", type=Path, metavar="FILE", help="JSON file with the name of the paper, under the key `paper`"
     )
     parser.add_argument("--out", required=True, type=Path, help="folder for the tables and figures")
 
@@ -63,7 +63,7 @@ def _write_audits(asked: str, chosen: "Paper", folders: Sequence[Path], out: Pat
         _write_table(out, name, frame(own), layout(shape, own))
         filled = sum(len(row.results.alike) > 0 for row in own)
         missing |= {row.command for row in own if not len(row.results.alike) and row.printed.mean is not None}
-        print(f"Table {name}: {filled} of {len(own)} cells. {shape.title}.")
+        print(f"Table {name}: {filled} of {len(own)} cells filled. {shape.title}.")
     if chosen.tests:
         tests = paper_tests.frame(chosen, paper_tests.printed_tests(asked), measured)
         _write_table(out, chosen.tests, tests, paper_tests.layout(tests))
@@ -89,7 +89,7 @@ def _write_studies(asked: str, chosen: "Paper", folders: Sequence[Path], out: Pa
         table = frame(own, studies)
         _write_table(out, name, table, layout(title, own, studies))
         missing |= {command for command in table["command"] if command}
-        print(f"Table {name}: {(table['command'] == '').sum()} of {len(own)} cells. {title}.")
+        print(f"Table {name}: {(table['command'] == '').sum()} of {len(own)} cells filled. {title}.")
     _draw(out, figures(studies), CAPTION)
     return missing
 
@@ -126,7 +126,7 @@ def _of_settings(name: str, audits: "list[Results]", out: Path) -> None:
     matrices = confusion(audits)
     write_text(out / "confusion.csv", csv(matrices))
     count = matrices.select("dataset", "architecture", "mechanism", "epsilon").n_unique() if len(matrices) else 0
-    print(f"Confusion matrices: of {count} settings, confusion.csv.")
+    print(f"Confusion matrices of {count} settings: confusion.csv.")
     with paper_style():
         drawn = [(group, figure) for results in audits for group, figure in membership_maps(results)]
         for group, figure in drawn:

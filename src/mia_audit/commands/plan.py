@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--records-per-second",
         type=float,
-        help="rate of one forward and one backward pass on the machine that will run it; timed here when left out",
+        help="records per second of one forward and one backward pass on the machine for the audit (timed here if left out)",
     )
     parser.add_argument(
         "--pool",

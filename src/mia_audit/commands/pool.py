@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> None:
     if release := metadata.get("release"):
         terms = f"{name}: constants of {len(release['bounds'])} columns released at ε = {release['epsilon']:g}, δ = {release['delta']:g}"
         print(
-            f"{terms}: noise of {release['noise']:.2%} of half a column's range; standard deviation at its floor: "
+            f"{terms}: noise of {release['noise']:.2%} of half a column's range; columns with the standard deviation raised to the floor: "
             + (", ".join(release["floored"]) or "none")
         )
         units = "persons" if "persons" in release else "records"
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> None:
         if both := int(np.isin(ids[1], audited).sum()):
             print(
                 f"warning: {where}.unit: record: {both} of {len(pool.public.labels)} public records belong to persons"
-                " with audited records; with unit: person, all records of a person are public, or all are audited",
+                " with audited records; with unit: person, all records of a person are either public or audited",
                 file=sys.stderr,
             )
     print(

@@ -1,4 +1,4 @@
-"""`mia-audit pretrain`: train the public model that shadow models start from."""
+"""`mia-audit pretrain`: train the public model from which shadow models start."""
 
 import argparse
 import shutil
@@ -20,14 +20,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--architecture", required=True, type=Path, help="architecture.json")
     add_device(parser)
     add_checkpoints(parser)
-    parser.add_argument("--out", required=True, type=Path, help="public.safetensors; public.json goes beside it")
+    parser.add_argument("--out", required=True, type=Path, help="public.safetensors; public.json is written beside it")
 
 
 def run(options: argparse.Namespace) -> None:
     """Write the public model's weights, and a JSON file of its accuracy and loss on the public and on the audited records.
 
-    The public model was not trained on the audited records; the report shows its accuracy and loss on them as the start
-    of private trainings.
+    The public model was not trained on the audited records. The report shows its accuracy and loss on them as the start
+    of private training.
     """
     acquire_gpu(options.device)
     import numpy as np
@@ -72,7 +72,9 @@ def run(options: argparse.Namespace) -> None:
         logits = model.logits(audited)
         progress.end(f"accuracy {report.train_accuracy:.3f} on {len(public)} public records")
     if not isinstance(model, TorchBackedModel):
-        raise UserError(f"architectures.{spec.architecture}.pretrained: public: only torch modules start from weights")
+        raise UserError(
+            f"architectures.{spec.architecture}.pretrained: public: only torch modules can start from weights"
+        )
     metadata = {
         "records": len(public),
         "train_accuracy": report.train_accuracy,

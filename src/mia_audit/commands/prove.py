@@ -17,10 +17,11 @@ REFUTED = 3
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
-        "target", help=f"{', '.join(targets.names())}; file.py:function; or 'command:COMMAND', which answers JSON lines"
+        "target",
+        help=f"{', '.join(targets.names())}; file.py:function; or 'command:COMMAND', which reads and writes JSON lines",
     )
-    parser.add_argument("--epsilon", type=float, help="ε claimed (own mechanisms: 1)")
-    parser.add_argument("--delta", type=float, help="δ claimed (own mechanisms: 1e-5)")
+    parser.add_argument("--epsilon", type=float, help="claimed ε (1 for your own mechanisms)")
+    parser.add_argument("--delta", type=float, help="claimed δ (1e-5 for your own mechanisms)")
     parser.add_argument("--adjacency", choices=ADJACENCIES[:2], help="how neighbouring inputs of a function differ")
     parser.add_argument(
         "--gaussian",
@@ -28,30 +29,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the claim is for a Gaussian mechanism without sampling: also test μ-GDP, which needs far fewer trials",
     )
     parser.add_argument("--records", type=int, default=8, help="largest number of records given to a function (8)")
-    parser.add_argument("--features", type=int, default=2, help="columns of its records (2)")
-    parser.add_argument("--classes", type=int, default=0, help="classes, where the last column is a label (0: none)")
+    parser.add_argument("--features", type=int, default=2, help="columns of the records given to a function (2)")
     parser.add_argument(
-        "--domain", choices=DOMAINS, default="any", help="number of records for which the claim holds (any)"
+        "--classes", type=int, default=0, help="number of classes, if the last column is a label (0: no label)"
+    )
+    parser.add_argument(
+        "--domain", choices=DOMAINS, default="any", help="number of records to which the claim is restricted (any)"
     )
     parser.add_argument("--no-empty", action="store_true", help="do not test inputs with no record or one record")
     parser.add_argument(
         "--secret-seed",
         action="store_true",
-        help="the claim is for several releases whose function receives the same seed",
+        help="the claim is for several releases by a function with the same seed",
     )
     parser.add_argument(
         "--terms",
         action="append",
         default=[],
-        help="other keyword arguments under the same seed, JSON; may be repeated",
+        help="keyword arguments of a further release with the same seed, as JSON; may be repeated",
     )
     parser.add_argument(
         "--trials", type=int, default=20_000, help="largest number of trials of a game on each input (20000)"
     )
-    parser.add_argument("--seconds", type=float, default=240.0, help="seconds to decide in (240)")
-    parser.add_argument("--confidence", type=float, default=0.99, help="confidence of all findings together (0.99)")
+    parser.add_argument("--seconds", type=float, default=240.0, help="time limit in seconds (240)")
+    parser.add_argument("--confidence", type=float, default=0.99, help="joint confidence of all findings (0.99)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the trials (0)")
-    parser.add_argument("--out", type=Path, help="JSON file of all findings")
+    parser.add_argument("--out", type=Path, help="JSON file for all findings")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -102,7 +105,7 @@ def lines(verdict: Verdict) -> list[str]:
         said.append(f"  event: {example.detail}")
         if example.counts is not None and example.lower_bound is not None and example.confidence is not None:
             said.append(
-                f"  it occurred {example.counts[0]} and {example.counts[1]} times in {example.trials} trials on each input: at"
+                f"  the event occurred {example.counts[0]} and {example.counts[1]} times in {example.trials} trials on each input: at"
                 f" confidence {example.confidence:.5g}, ε ≥ {example.lower_bound:.3g}{_gaussian(example)}"
             )
         if example.inputs is not None:
@@ -126,7 +129,7 @@ def _bound(one: Finding) -> str:
 def _gaussian(one: Finding) -> str:
     if one.gaussian_bound is None:
         return ""
-    return f"; by Gaussian DP, which is claimed too, ε ≥ {one.gaussian_bound:.3g} ({one.gaussian_share:.0%})"
+    return f"; by the claim of Gaussian DP, ε ≥ {one.gaussian_bound:.3g} ({one.gaussian_share:.0%})"
 
 
 def _short(value: Any, width: int = 300) -> str:

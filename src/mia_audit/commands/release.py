@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_release(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments for the recipe, the output and the signature."""
-    parser.add_argument("config", type=Path, help="the audit's YAML file; the audit has been run")
+    parser.add_argument("config", type=Path, help="YAML file of an audit that has been run")
     parser.add_argument(
         "--setting", required=True, metavar="NAME", help="the audited setting: DATASET/ARCHITECTURE/MECHANISM-epsE"
     )
@@ -27,14 +27,14 @@ def add_release(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--results", type=Path, help="folder of the audit's results (results/AUDIT)")
     parser.add_argument("--to", default="anybody", metavar="WHOM", help="the recipient, for the ledger (anybody)")
     parser.add_argument("--key", type=Path, metavar="FILE", help="sign the release with this secret key of minisign")
-    parser.add_argument("--no-password", action="store_true", help="the key is not encrypted")
+    parser.add_argument("--no-password", action="store_true", help="for a key that is not encrypted")
     add_device(parser)
     add_batch(parser)
     add_minutes(parser)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Charge the data set's ledger, train without a seed, and write weights, card and SHA256SUMS; sign them with a key."""
+    """Charge the data set's ledger, train without a seed, and write weights, card and SHA256SUMS. If a key is given, sign them."""
     recipe, digest, password = prepared(options)
     from mia_audit.releasing.release import release
 

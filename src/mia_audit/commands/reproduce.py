@@ -13,12 +13,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("scores", type=Path, help="folder of the published score matrices")
     parser.add_argument("--out", required=True, type=Path, help="folder for the table and the figures")
     parser.add_argument(
-        "--models", action="store_true", help="also measure the effect of fewer shadow models (a minute)"
+        "--models", action="store_true", help="also measure the effect of fewer shadow models (takes a minute)"
     )
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the table; write it as CSV and LaTeX, with its log-log figure."""
+    """Print the table, and write it as CSV and LaTeX together with its log-log figure."""
     from threadpoolctl import threadpool_limits
 
     from mia_audit.report.figures.style import paper_style, save

@@ -13,7 +13,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", type=Path, help="the audit's YAML file")
     parser.add_argument("--cores", default="all", help="processor cores (all)")
     parser.add_argument(
-        "--checkout", type=Path, default=Path(), help="folder of the workflow; results go below the current one (.)"
+        "--checkout",
+        type=Path,
+        default=Path(),
+        help="folder of the workflow (.); results are written below the current folder",
     )
     parser.add_argument("-n", "--dry-run", action="store_true", help="only print what would run")
     parser.add_argument("options", nargs="*", metavar="-- …", help="further options for snakemake, after --")
@@ -32,7 +35,7 @@ def start(config: Path, cores: str | int, options: list[str], checkout: Path) ->
     load_audit(config)
     snakefile = checkout / "Snakefile"
     if not snakefile.is_file():
-        raise UserError(f"{snakefile}: no such file; run in the checkout of mia-audit, or name its folder as checkout")
-    # the logger first: its option takes all arguments up to the next option, including targets
+        raise UserError(f"{snakefile}: no such file; run in the checkout of mia-audit, or give its folder (checkout)")
+    # the logger comes first, because its option takes all arguments up to the next option, including targets
     words = ["--logger", "mia-audit", "--snakefile", snakefile, "--configfile", config, "--cores", cores, *options]
     return subprocess.run([sys.executable, "-m", "snakemake", *map(str, words)], check=False).returncode

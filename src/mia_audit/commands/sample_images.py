@@ -1,4 +1,4 @@
-"""`mia-audit sample-images`: write synthetic images, one folder per class, to try an audit of images on."""
+"""`mia-audit sample-images`: write synthetic images, one folder per class, for trying an audit of images."""
 
 import argparse
 from pathlib import Path
@@ -19,10 +19,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("folder", type=Path, help="folder for the images; it must be new or empty")
     parser.add_argument("--images", type=int, default=120, help="how many (120)")
-    parser.add_argument("--classes", type=int, default=10, help="classes, with sizes as equal as possible (10)")
-    parser.add_argument("--size", type=int, default=32, help="side in pixels (32)")
     parser.add_argument(
-        "--vary", action="store_true", help="images of different sizes, with sides from half of --size to all of it"
+        "--classes", type=int, default=10, help="number of classes; their sizes differ by at most one (10)"
+    )
+    parser.add_argument("--size", type=int, default=32, help="side of an image in pixels (32)")
+    parser.add_argument(
+        "--vary", action="store_true", help="draw the sides of images between half of --size and --size"
     )
     parser.add_argument("--seed", type=int, default=0, help="seed (0)")
 
@@ -33,9 +35,9 @@ def run(options: argparse.Namespace) -> None:
 
     folder: Path = options.folder
     if not 2 <= options.classes <= options.images or options.size < CELLS:
-        raise UserError(f"expected at least 2 classes, an image for each of them and {CELLS} pixels a side")
+        raise UserError(f"expected at least 2 classes, one image per class and sides of {CELLS} pixels")
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise UserError(f"{folder}: the folder is not empty; name a new or an empty one")
+        raise UserError(f"{folder}: the folder is not empty; choose a new or empty one")
     patterns = generator(options.seed, "patterns").normal(0, CONTRAST, (options.classes, CELLS, CELLS, 3))
     for number in range(options.images):
         label = number % options.classes

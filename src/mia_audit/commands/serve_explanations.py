@@ -10,7 +10,7 @@ from mia_audit.errors import UserError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("service", type=Path, help="the service, its callers and terms, a YAML file")
+    parser.add_argument("service", type=Path, help="YAML file of the service, with its callers and their terms")
     parser.add_argument(
         "--new-key", metavar="NAME", help="create a key for this caller and print it once, instead of serving"
     )
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Serve until SIGTERM, or make a key."""
+    """Serve until SIGTERM, or create a key."""
     from threadpoolctl import threadpool_limits
 
     from mia_audit.serving.keys import new_key, read_keys
@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> None:
     if options.new_key is not None:
         if options.new_key not in served.callers:
             raise UserError(
-                f"--new-key {options.new_key}: no caller of {options.service}; name it under 'callers' first"
+                f"--new-key {options.new_key}: not a caller of {options.service}; add it under 'callers' first"
             )
         print(new_key(Path(served.keys), options.new_key))
         return

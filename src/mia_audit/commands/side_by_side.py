@@ -1,4 +1,4 @@
-"""`mia-audit side-by-side`: draw how several architectures explain the same records, side by side."""
+"""`mia-audit side-by-side`: draw explanations of the same records by several architectures, side by side."""
 
 import argparse
 from pathlib import Path
@@ -11,7 +11,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add_spec(parser, SideBySideSpec)
     parser.add_argument("--results", required=True, type=Path, help="folder of the audit's results")
-    parser.add_argument("--out", required=True, type=Path, help="folder for the figure, explanations")
+    parser.add_argument("--out", required=True, type=Path, help="folder for the figure named explanations")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> None:
     numbers = [table["record"].unique(maintain_order=True).to_list() for table in maps.values()]
     if any(one != numbers[0] for one in numbers):
         raise UserError(
-            f"{folder}: the architectures' explanations.parquet hold different records; run their explanation metrics again"
+            f"{folder}: the files explanations.parquet of the architectures hold different records; run their explanation metrics again"
         )
     headings = {
         name: {(mechanism, epsilon): heading for mechanism, epsilon, heading in settings}
@@ -42,4 +42,4 @@ def run(options: argparse.Namespace) -> None:
         else:
             figure = table_figure(explained, numbers[0], pool.metadata)
         save(figure, options.out, "explanations", look=spec.figures)
-    print(f"{len(numbers[0])} records, {len(explained)} explanations of each")
+    print(f"{len(numbers[0])} records, each with {len(explained)} explanations")

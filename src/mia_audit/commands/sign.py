@@ -1,4 +1,4 @@
-"""`mia-audit sign`: sign finished results, or make a key to sign with."""
+"""`mia-audit sign`: sign finished results, or create a key for signing."""
 
 import argparse
 import os
@@ -17,11 +17,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--results", type=Path, help="folder of the audit's results, which are verified first")
     what.add_argument("--new-key", type=Path, metavar="FILE", help="write a new secret key, and FILE.pub beside it")
     parser.add_argument("--key", type=Path, metavar="FILE", help="secret key of minisign or of --new-key")
-    parser.add_argument("--no-password", action="store_true", help="the key is not encrypted")
+    parser.add_argument("--no-password", action="store_true", help="for a key that is not encrypted")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write SHA256SUMS.minisig, or a pair of keys; UserError for results that were changed."""
+    """Write SHA256SUMS.minisig, or a pair of keys. Raises UserError for results that were changed."""
     from mia_audit.commands.verify import verified
     from mia_audit.storage.signatures import new_key, sign
 
@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> None:
         print(f"secret key: {options.new_key}; public key, to give to others: {public}")
         return
     if options.key is None:
-        raise UserError("--key: missing; the secret key to sign with (--new-key makes one)")
+        raise UserError("--key: missing; give the secret key with which to sign (--new-key creates one)")
     verified(options.results)
     print(f"{options.results}: signed: {sign(options.results, options.key, password_of(options))}")
 

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--membership",
         type=Path,
         nargs="?",
-        help="membership.parquet, for explainers that read training records not drawn by the specification",
+        help="membership.parquet; needed if explainers read training records and the specification does not draw training sets",
     )
     add_device(parser)
     add_batch(parser)
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write the family's missing signals, a table per shadow model."""
+    """Write the family's missing signals, one table per shadow model."""
     from mia_audit.training.stored import model_table, require_weights, shadow_folders, stated_digests
 
     spec = SignalsSpec.read(options.spec)
@@ -118,7 +118,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 KEY = "key"
-"""Metadata of a model's table of signals: the digest of everything that the signals depend on."""
+"""Metadata key of a model's table of signals, for the digest of everything that the signals depend on."""
 
 
 def _computed(path: Path, key: str) -> bool:

@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--times", type=Path, required=True, help="folder of the tables that mia-audit train wrote with --step-times"
     )
-    parser.add_argument("--out", type=Path, required=True, help="the table, CSV; its times differ between runs")
+    parser.add_argument("--out", type=Path, required=True, help="CSV file for the table; times differ between runs")
 
 
 def run(options: argparse.Namespace) -> None:

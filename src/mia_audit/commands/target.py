@@ -1,4 +1,4 @@
-"""`mia-audit target`: import a finished model, and write the records that it was trained on."""
+"""`mia-audit target`: import a finished model, and write the records on which it was trained."""
 
 import argparse
 from pathlib import Path
@@ -12,7 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add_spec(parser, TargetSpec)
     add_pool(parser)
-    parser.add_argument("--architecture", required=True, type=Path, help="architecture.json of its references")
+    parser.add_argument("--architecture", required=True, type=Path, help="architecture.json of the model's references")
     add_device(parser)
     add_batch(parser)
     parser.add_argument("--out", required=True, type=Path, help="folder for the model and its membership")

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_spec(parser, TrainingSpec)
     add_pool(parser)
     parser.add_argument("--architecture", required=True, type=Path, help="architecture.json")
-    parser.add_argument("--public", type=Path, nargs="?", help="weights to start from; may be left empty")
+    parser.add_argument("--public", type=Path, nargs="?", help="weights to start from; empty for random weights")
     add_shadows(parser, "train")
     add_device(parser)
     add_batch(parser)
@@ -39,25 +39,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         choices=[0, 1],
         default=0,
-        help="1: leave out models whose training diverges (0: stop)",
+        help="1: leave out models whose training diverges; 0: stop (0)",
     )
     parser.add_argument(
-        "--floor", type=float, default=0.0, help="test accuracy below which the first model stops the job (0)"
+        "--floor", type=float, default=0.0, help="smallest test accuracy of the first model; below it the job stops (0)"
     )
     parser.add_argument(
         "--step-times",
         type=Path,
-        help="folder for tables of step times; outside of --out, whose bytes never differ",
+        help="folder for tables of step times, outside --out because times differ between runs",
     )
     parser.add_argument(
         "--repeats",
         type=Path,
-        help="JSON file with a digest of every training's outcome, to notice a rerun that differs; outside of --out",
+        help="JSON file, outside --out, for a digest of every trained model, so that a rerun can detect differences",
     )
     parser.add_argument(
         "--first-epoch",
         action="store_true",
-        help="stop after the first model's first epoch; its checkpoint is kept if --checkpoint-seconds is 0",
+        help="stop after the first epoch of the first model; with --checkpoint-seconds 0, keep its checkpoint",
     )
     add_stamp(parser)
     parser.add_argument("--out", required=True, type=Path, help="folder of the setting's models")
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> None:
     shadows = parse_range(options.shadows, "--shadows")
     architecture, learner = open_learner(options.architecture, compute_of(options))
     records = Records.of(read_records(options.pool))
-    # read only if the mechanism or the learner needs them; otherwise they are not inputs of the rule
+    # public records are read only if the mechanism or the learner needs them; otherwise they are not inputs of the rule
     reads_public = architecture.get("reads_public", False) or spec.mechanism.kind.reads_public_records(spec.mechanism)
     block = Block(
         spec.seed,

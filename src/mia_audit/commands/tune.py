@@ -1,4 +1,4 @@
-"""`mia-audit tune`: release the best of a random number of private trainings."""
+"""`mia-audit tune`: release the best of a random number of private training runs."""
 
 import argparse
 from collections.abc import Callable
@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--batches", default="", metavar="LIST", help="batches to try, such as 64,256")
     parser.add_argument("--clip-norms", default="", metavar="LIST", help="norms of flat clipping to try, such as 0.5,1")
-    parser.add_argument("--runs", type=float, default=10.0, help="mean of the random number of trainings (10)")
+    parser.add_argument("--runs", type=float, default=10.0, help="mean of the random number of training runs (10)")
     parser.add_argument(
         "--shape",
         type=float,
@@ -51,7 +51,5 @@ def _listed(options: argparse.Namespace, name: str, kind: Callable[[str], Any]) 
     except ValueError:
         values = [0]
     if not all(0 < value < float("inf") for value in values):
-        raise UserError(
-            f"--{name.replace('_', '-')}: positive numbers were expected, with commas between them, not '{text}'"
-        )
+        raise UserError(f"--{name.replace('_', '-')}: expected positive numbers separated by commas, not '{text}'")
     return values

@@ -14,12 +14,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--results", type=Path, required=True, help="folder of the audit's results")
     parser.add_argument(
-        "--signed", metavar="KEY", help="public key of minisign, a file or its line: the results must be signed by it"
+        "--signed",
+        metavar="KEY",
+        help="public key of minisign (a file, or the line in it) by which the results must be signed",
     )
     parser.add_argument(
         "--unfinished",
         action="store_true",
-        help="check the existing files of an audit that has not ended, and therefore has no list of files",
+        help="check the existing files of an audit that has not ended; such an audit has no list of files",
     )
 
 
@@ -29,7 +31,7 @@ def run(options: argparse.Namespace) -> None:
         if options.signed:
             raise UserError("--signed: only finished results are signed; leave --unfinished out")
         count = _whole(options.results)
-        print(f"{count} files of {options.results} match their digests; missing files cannot be noticed without a list")
+        print(f"{count} files of {options.results} match their digests; without a list, missing files are not noticed")
         return
     verified(options.results)
     if options.signed:
@@ -39,20 +41,20 @@ def run(options: argparse.Namespace) -> None:
 
 
 def verified(results: Path) -> None:
-    """Print the root hash of results that match SHA256SUMS, provenance.json and their own digests; otherwise UserError."""
+    """Print the root hash of results that match SHA256SUMS, provenance.json and their own digests. Raises UserError for other results."""
     from mia_audit.storage.manifest import MANIFEST, read_manifest, root_hash
 
     count = len(_checked(results))
     if not (results / MANIFEST).exists():
         raise UserError(
-            f"{results}: no {MANIFEST}, which lists the files of a finished audit: it has not ended, or the list was"
+            f"{results}: no {MANIFEST}, which lists the files of a finished audit: the audit has not ended, or the list was"
             " removed. --unfinished checks the existing files"
         )
     _refuse(list(complaints(results)))
     listed = len(read_manifest(results / MANIFEST))
-    print(f"{listed} files of {results} match {MANIFEST}; {count} of them carry their own digest")
+    print(f"{listed} files of {results} match {MANIFEST}; {count} of them contain their own digest")
     print(
-        f"root hash {root_hash(results)}; anyone who forges files can forge this list too: compare the root hash, or check a signature"
+        f"root hash {root_hash(results)}; whoever forges files can forge this list too, so compare the root hash or check a signature"
     )
 
 
@@ -72,7 +74,7 @@ def _whole(results: Path) -> int:
 
 
 CHECKED = (".parquet", ".npy", ".safetensors")
-"""Endings of files that contain their own digest, or have it in a file beside them."""
+"""Endings of files that contain their own digest, or whose digest is in a file beside them."""
 
 
 def _checked(results: Path) -> list[Path]:
@@ -136,7 +138,7 @@ def _pool(path: Path) -> None:
     read_records(path.parent, path.stem)
     if not table_metadata(path.with_suffix(".parquet"), "records").get(ARRAY):
         raise UserError(
-            f"{path}: {path.stem}.parquet beside it does not hold its digest, which an audit writes: not the file of this audit"
+            f"{path}: {path.stem}.parquet beside it does not hold the digest of this file, so this audit did not write it"
         )
 
 
@@ -154,5 +156,5 @@ def _weights(path: Path) -> None:
         raise UserError(f"{path}: damaged ({first_line(error)})") from None
     if not written and path.name != MASKS:
         raise UserError(
-            f"{path}: does not contain the digest that an audit writes into its weights: not the file of this audit"
+            f"{path}: does not contain the digest that an audit writes into weights, so this audit did not write it"
         )

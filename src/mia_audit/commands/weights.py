@@ -12,7 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add_spec(parser, WeightsSpec)
     parser.add_argument("--architecture", required=True, type=Path, help="architecture.json")
-    parser.add_argument("--out", required=True, type=Path, help="start.safetensors; start.json goes beside it")
+    parser.add_argument("--out", required=True, type=Path, help="start.safetensors; start.json is written beside it")
 
 
 def run(options: argparse.Namespace) -> None:

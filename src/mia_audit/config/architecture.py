@@ -1,4 +1,4 @@
-"""The section of a config for an architecture: a model, its initial weights, and the mechanisms that it is trained under."""
+"""The section of a config for an architecture: a model, its initial weights, and the mechanisms under which it is trained."""
 
 from collections.abc import Mapping
 from typing import Self
@@ -17,7 +17,7 @@ class Under(Section):
     """An architecture under one of the audit's mechanisms."""
 
     epsilon: Epsilons = ()
-    """A selection of the mechanism's privacy budgets; all of them when left out."""
+    """The mechanism's privacy budgets to use; all of them when left out."""
     training: TrainingOverrides = TrainingOverrides()
     """Training keys that differ for this architecture under this mechanism."""
 
@@ -26,21 +26,26 @@ class Architecture(Section):
     """A model and its initial weights."""
 
     model: str = ""
-    """`mlp`, any timm model, `package.module:Class` of scikit-learn's interface, or `file.py` or `file.py:function` of your own;
-    the architecture's own name when left out."""
+    """`mlp`, any timm model, `package.module:Class` with scikit-learn's interface, or your own `file.py` or
+    `file.py:function`; the architecture's name when left out.
+    """
     parameters: dict[str, Parameter] = Field({})
     """Arguments of the model's constructor."""
     train: str = ""
-    """A command that trains a model, with placeholders such as `{records}`, `{members}` and `{model}`, instead of a model."""
+    """A command that trains a model, with placeholders such as `{records}`, `{members}` and `{model}`; replaces the key `model`."""
     predict: str = ""
     """A command that writes the model's outputs for `{records}` to the .npy file `{out}`."""
     outputs: Outputs | None = None
     """The kind of output of `predict` in a command or a script; for an estimator, the method that is called (`probabilities`)."""
     votes: int = Field(0, ge=0)
-    """Number of votes (such as trees) averaged in a probability, which decides how it is kept from 0 and 1; 0: not votes, or known."""
+    """Number of votes (such as trees) whose average is a probability; decides how probabilities of 0 and 1 are clipped.
+
+    0: probabilities are not votes, or the number is known.
+    """
     sweep: Sweep = Field({})
-    """Parameters, and keys of training such as `training.epochs`, with several values each: every combination becomes a
-    separate architecture, named `{name}-{key}{value}`.
+    """Parameters, and keys of training such as `training.epochs`, with several values each.
+
+    Every combination becomes a separate architecture, named `{name}-{key}{value}`.
     """
     pretrained: FilePath = "none"
     """Initial weights of shadow models: `none`, `public` (trained once on the pool's public records), `hub` (timm's
@@ -61,7 +66,7 @@ class Architecture(Section):
 
     @property
     def swept(self) -> Swept | None:
-        """The sweep that the architecture came from, if any."""
+        """The sweep from which the architecture results, if any."""
         return self._swept
 
     @field_validator("pretrained")
@@ -85,13 +90,13 @@ class Architecture(Section):
             raise ValueError(str(error)) from None
         if learner == BUILT_IN and (self.outputs or self.votes):
             key = "outputs" if self.outputs else "votes"
-            raise ValueError(f"{key}: only for models of your own, but '{self.model}' is built in; leave it out")
+            raise ValueError(f"{key}: only for models of your own, but '{self.model}' is built in; leave the key out")
         if learner != BUILT_IN and self.pretrained != "none":
             raise ValueError(
-                f"pretrained: initial weights are for built-in models, but this one is trained by {described_as(learner)}"
+                f"pretrained: only built-in models have initial weights, but this model is trained by {described_as(learner)}"
             )
         if learner == "command" and self.parameters:
-            raise ValueError("parameters: not passed to commands; write them into train and predict")
+            raise ValueError("parameters: these are not passed to commands; write them into train and predict")
         return self
 
     @model_validator(mode="after")
@@ -116,7 +121,7 @@ class Architecture(Section):
                 )
             if key in self.sweep or key in self.parameters:
                 raise ValueError(
-                    f"sweep.{TRAINING}{key}: the model also has a parameter '{key}', so names of architectures would be ambiguous"
+                    f"sweep.{TRAINING}{key}: the model also has a parameter '{key}', which would make names of architectures ambiguous"
                 )
             for where, section in sections.items():
                 if getattr(section, key) is not None:
@@ -124,7 +129,7 @@ class Architecture(Section):
         return self
 
     def expanded(self, name: str) -> "dict[str, Architecture]":
-        """Return an architecture per combination of the swept parameters, by name; only itself if nothing is swept."""
+        """Return one architecture per combination of the swept parameters, by name. Without a sweep, return only this architecture."""
         if not self.sweep:
             return {name: self}
         architectures = {}
@@ -144,7 +149,7 @@ class Architecture(Section):
         return architectures
 
     def _trained_with(self, swept: Mapping[str, Parameter], name: str) -> TrainingOverrides:
-        """Return the section's overrides and the swept ones; ValueError for a value that a key of training cannot have."""
+        """Return the section's overrides together with the swept ones. Raises ValueError for an invalid value of a training key."""
         if not swept:
             return self.training
         try:

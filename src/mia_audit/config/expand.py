@@ -26,7 +26,7 @@ class Setting:
     mechanism: str
     epsilon: str
     trained: bool = True
-    """False if no models are trained: finished models, imported signals, and explanation sets of a fixed black box."""
+    """False if no models are trained, as for finished models, imported signals, and explanation sets of a fixed black box."""
 
     @property
     def path(self) -> str:
@@ -69,7 +69,7 @@ def references(audit: Audit, target: str) -> Setting:
 
 
 def target_files(audit: Audit, target: str) -> list[str]:
-    """Return the files of a finished model, and the file that names its members, so that Snakemake notices when they change."""
+    """Return the files of a finished model, and the file that names its members, so that Snakemake notices their changes."""
     section = audit.targets[target]
     dataset = audit.datasets[references(audit, target).dataset]
     named = dataset.path if section.members.startswith(COLUMN) else section.members
@@ -96,7 +96,7 @@ def _imported(audit: Audit) -> Iterator[Setting]:
 
 
 def draw_of(audit: Audit, dataset: str) -> Draw:
-    """Return how a data set's training sets are drawn, without the number of models, which does not affect them."""
+    """Return how a data set's training sets are drawn. The number of models does not affect this, and is left out."""
     unit: Any = {"unit": "person"} if audit.datasets[dataset].by_person else {}
     return Draw(**audit.membership.model_dump(exclude={"models"}, exclude_none=True), **unit)
 
@@ -104,8 +104,8 @@ def draw_of(audit: Audit, dataset: str) -> Draw:
 def blocks(audit: Audit, mechanism: str = "") -> list[str]:
     """Divide a mechanism's shadow models 0 … K−1 into blocks that one job trains, each named first-last.
 
-    If the number of models grows, only the last block changes, and blocks are added. Without a mechanism, the blocks are
-    those of settings with all models.
+    If the number of models grows, only the last block changes, and new blocks follow. Without a mechanism, the blocks
+    are those of settings with all models.
     """
     count, size = audit.number_of_models(mechanism), audit.compute.block_size
     starts = range(0, count, size)
@@ -113,7 +113,7 @@ def blocks(audit: Audit, mechanism: str = "") -> list[str]:
 
 
 PREFLIGHT_FROM = 8
-"""Number of jobs per setting from which an epoch in advance costs little compared with jobs that fail for lack of memory."""
+"""If a setting has this many jobs or more, one epoch in advance costs little compared with jobs that run out of memory."""
 
 
 def has_preflight(audit: Audit) -> bool:
@@ -123,14 +123,14 @@ def has_preflight(audit: Audit) -> bool:
 
 
 def explained_blocks(audit: Audit, mechanism: str) -> dict[str, list[str]]:
-    """Group a mechanism's blocks whose signals one job computes, by the group's name, first-last."""
+    """Group a mechanism's blocks so that one job computes the signals of a group. Groups are named first-last."""
     all_blocks, size = blocks(audit, mechanism), audit.compute.blocks_explained_per_job
     groups = [all_blocks[start : start + size] for start in range(0, len(all_blocks), size)]
     return {f"{group[0].partition('-')[0]}-{group[-1].partition('-')[2]}": group for group in groups}
 
 
 def resolved_mechanism(audit: Audit, name: str, dataset: str = "") -> Mechanism:
-    """Return a mechanism's section without its budgets and overrides; for a data set, with the unit of its guarantee."""
+    """Return a mechanism's section without budgets and overrides. For a data set it includes the unit of the guarantee."""
     values = audit.mechanisms[name].model_dump(exclude={"epsilon", "training", "models", "sweep"})
     if dataset and Unit in audit.mechanisms[name].kind.options:
         values["unit"] = values["unit"] or ("person" if audit.datasets[dataset].by_person else "record")
@@ -154,13 +154,13 @@ def floor_of(audit: Audit, dataset: str, architecture: str, mechanism: str) -> f
 
 
 def initial_weights(audit: Audit, architecture: str) -> str:
-    """Return the name of the file of weights that shadow models start from; empty where they start from random weights."""
+    """Return the name of the file of weights from which shadow models start; empty for random weights."""
     files = {"none": "", "public": "public.safetensors"}
     return files.get(audit.architectures[architecture].pretrained, "start.safetensors")
 
 
 def weights_file(audit: Audit, architecture: str) -> list[str]:
-    """Return the user's file of weights, if there is one, so that Snakemake notices when it changes."""
+    """Return the user's file of weights, if there is one, so that Snakemake notices its changes."""
     source = audit.architectures[architecture].pretrained
     return [source] if Path(source).is_file() else []
 
@@ -195,7 +195,7 @@ def families_of(audit: Audit) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def compared_explainers(audit: Audit, architecture: str) -> list[str]:
-    """Return the explainers that are measured on an architecture's models: all that support them and need no training records."""
+    """Return the explainers that are measured on an architecture's models: all that support these models and need no training records."""
     section = audit.architectures[architecture]
     named = audit.explanation_metrics.explainers
     asked = audit.explainers.model_copy(update={"methods": named}) if named else audit.explainers
@@ -230,13 +230,13 @@ def compared_settings(audit: Audit) -> dict[str, list[Setting]]:
 
 
 def compared_models(audit: Audit) -> int:
-    """Return how many shadow models of every setting have their explanations measured; every setting has so many."""
+    """Return the number of shadow models per setting whose explanations are measured."""
     fewest = min(map(audit.number_of_models, audit.mechanisms), default=audit.membership.models)
     return min(audit.explanation_metrics.models or fewest, fewest)
 
 
 def kept_models(audit: Audit) -> int:
-    """Return how many of a setting's first models keep their weights if weights are temporary: those that are compared, or one."""
+    """Return how many of a setting's first models keep their weights if weights are temporary: all that are compared, else one."""
     return compared_models(audit) if compared_settings(audit) else 1
 
 
@@ -293,7 +293,7 @@ def explained_settings(audit: Audit, dataset: str) -> dict[str, Setting]:
 
 
 def black_boxes_of(audit: Audit, dataset: str) -> list[str]:
-    """List a study's black boxes by their name in file names: those fitted to the pool first, then trained models."""
+    """List a study's black boxes by their name in file names: first those fitted to the pool, then trained models."""
     return [*audit.private_explanations[dataset].black_boxes, *explained_settings(audit, dataset)]
 
 

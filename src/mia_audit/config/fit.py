@@ -1,4 +1,4 @@
-"""Checks before anything runs: whether the config's sections fit each other and the headers of its files."""
+"""Check, before anything runs, that the config's sections fit each other and the headers of the files that they name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS = {"image": "images", "table": "rows of a table"}
 
 
 def check_fit(audit: Audit, where: str) -> None:
-    """Raise UserError, which names the file `where` and the keys, for the first parts that do not fit."""
+    """Raise UserError for the first sections that do not fit; it names the file `where` and the keys."""
     try:
         headers = {name: _header(name, section) for name, section in audit.datasets.items()}
         mistakes = [*_models(audit, headers), *_batches(audit, headers), *_labels(audit)]
@@ -48,8 +48,10 @@ def _check_kind(section: Dataset, header: Header, where: str) -> None:
 
 
 def _check_columns(section: Dataset, header: Header, where: str) -> None:
-    """Refuse columns that the header of a table in a file does not have."""
-    if len(header.columns) < 2:  # no header, or the wrong separator, for which the source has a better message
+    """Raise UserError for columns that the header of a table does not have."""
+    if (
+        len(header.columns) < 2
+    ):  # the header is missing or has another separator; the source has a better message for that
         return
     named = {"label": [section.label], "columns": section.columns, "impute": section.impute}
     if section.person:
@@ -70,14 +72,14 @@ def _check_count(section: Dataset, header: Header, where: str) -> None:
     if wanted > header.records:
         asked = f"{section.records} {units} and " if section.records else ""
         raise UserError(
-            f"{where}: {asked}{section.public} public {units} are asked for, but '{section.source}' has {header.records} records"
+            f"{where}: {asked}{section.public} public {units} are requested, but '{section.source}' has {header.records} records"
             f"{'' if section.records else ', and some must be left to audit'}; lower {where}.public"
             + (f" or {where}.records" if section.records else "")
         )
 
 
 def _models(audit: Audit, headers: Mapping[str, Header]) -> Iterator[str]:
-    """Name the built-in models that do not take a data set's kind of records."""
+    """Return errors for built-in models that do not take a data set's kind of records."""
     for name, section in audit.architectures.items():
         takes = kind_of(section.model or name).takes
         for dataset, header in headers.items():
@@ -90,7 +92,7 @@ def _models(audit: Audit, headers: Mapping[str, Header]) -> Iterator[str]:
 
 
 def _batches(audit: Audit, headers: Mapping[str, Header]) -> Iterator[str]:
-    """Name the batches that are larger than the training set."""
+    """Return errors for batches that are larger than the training set."""
     for dataset, header in headers.items():
         if (most := _training_set(audit, audit.datasets[dataset], header)) is None:
             continue
@@ -99,8 +101,8 @@ def _batches(audit: Audit, headers: Mapping[str, Header]) -> Iterator[str]:
                 batch = audit.training_of(name, mechanism).batch
                 if batch > most:
                     yield (
-                        f"training.batch: {batch} records a step for {name} under {mechanism}, but a training set of"
-                        f" datasets.{dataset} has {most}: at most {most}"
+                        f"training.batch: {batch} records per step for {name} under {mechanism}, but a training set of"
+                        f" datasets.{dataset} has only {most}"
                     )
 
 
@@ -118,7 +120,7 @@ def _training_set(audit: Audit, section: Dataset, header: Header) -> int | None:
 
 
 def _labels(audit: Audit) -> Iterator[str]:
-    """List labels for names that the audit does not have, and labels given twice."""
+    """List labels that are given twice, or for a name that the audit does not have."""
     given = audit.report.labels.model_dump()
     if not any(given.values()):
         return
@@ -134,4 +136,6 @@ def _labels(audit: Audit) -> Iterator[str]:
             f"{where}.{name}: unknown: {suggest(name, known[kind])}" for name in labels if name not in known[kind]
         )
         twice = {label for label in labels.values() if list(labels.values()).count(label) > 1}
-        yield from (f"{where}: '{label}' is given twice; readers could not tell them apart" for label in sorted(twice))
+        yield from (
+            f"{where}: '{label}' is given twice, so readers could not distinguish the two" for label in sorted(twice)
+        )

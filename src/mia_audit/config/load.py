@@ -15,7 +15,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def load_audit(path: Path) -> Audit:
-    """Read an audit's YAML file; UserError for a mistake in it, with file, key and how to fix it."""
+    """Read an audit's YAML file; UserError for a mistake, with the file, the key and a way to fix it."""
     return check_audit(read_plain(path), str(path))
 
 

@@ -1,4 +1,4 @@
-"""Reading of a config as plain YAML: only values, of bounded size, and nothing that Snakemake would run as code."""
+"""Read a config as plain YAML: only values of bounded size, and nothing that Snakemake would run as code."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from mia_audit.errors import UserError
 MOST_BYTES = 1 << 18
 """Largest size of a config in bytes."""
 MOST_VALUES, MOST_DEPTH = 100_000, 50
-"""Largest number of a config's values, with aliases expanded, and largest depth of nesting."""
+"""Largest number of values in a config, with aliases expanded, and largest depth of nesting."""
 
 YTE = ("__use_yte__", "__definitions__", "__variables__")
 """Keys that make Snakemake treat a config as a template of yte, and run its code."""
 
 
 def read_plain(path: Path) -> Any:
-    """Return the values of a config file; UserError, naming the file, for anything that is not plain YAML of a config's size."""
+    """Return the values of a config file; UserError for anything that is not plain YAML, or too large for a config."""
     try:
         if not path.is_file():
             raise FileNotFoundError
@@ -35,7 +35,7 @@ def read_plain(path: Path) -> Any:
         raise UserError(f"{path}: not YAML: {error}") from None
     except (OSError, ValueError) as error:  # a path with a null byte is a ValueError
         raise UserError(f"{path}: cannot be read: {error}") from None
-    if _brackets(text) > 4 * MOST_DEPTH:  # such nesting would take a parser minutes
+    if _brackets(text) > 4 * MOST_DEPTH:  # a parser would take minutes for such nesting
         raise UserError(f"{path}: nested too deep; a config has at most {MOST_DEPTH} levels")
     try:
         node = yaml.compose(text, yaml.SafeLoader)
@@ -63,7 +63,7 @@ def _brackets(text: str) -> int:
 
 
 def _excess(node: yaml.Node) -> str:
-    """Return in what way a document is too large for a config, with aliases expanded; empty if it is not."""
+    """Return why a document is too large for a config, with aliases expanded, or an empty text."""
     return check_size(node, lambda one: [part for pair in one.value for part in _parts(pair)] if _nested(one) else [])
 
 
@@ -76,7 +76,7 @@ def _parts(pair: Any) -> tuple[Any, ...]:
 
 
 def check_size(root: Any, parts_of: Any) -> str:
-    """Return in what way a tree is too large or too deep for a config; empty if it is not. A value counts once per reference."""
+    """Return why a tree is too large or too deep for a config, or an empty text. A value counts once per reference."""
     sizes: dict[int, int] = {}
 
     def size(node: Any, depth: int, above: frozenset[int]) -> int:
@@ -100,7 +100,7 @@ def check_size(root: Any, parts_of: Any) -> str:
 
 
 def refuse_excess(values: Any, where: str) -> None:
-    """Raise UserError for values of any origin that are too many for a config."""
+    """Raise UserError if there are too many values for a config, whatever their origin."""
 
     def parts_of(value: Any) -> list[Any]:
         if isinstance(value, Mapping):

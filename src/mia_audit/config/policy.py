@@ -9,7 +9,7 @@ from mia_audit.report.gate.policy import Policy
 
 
 def load_policy(path: Path) -> Policy:
-    """Return the policy of a YAML file; UserError for a mistake in it, with file, key and how to fix it."""
+    """Return the policy of a YAML file; UserError for a mistake, with the file, the key and a way to fix it."""
     if not path.is_file():
         raise UserError(f"{path}: no such file; a policy is one YAML file, see docs/gate.md")
     return parse(Policy, read_plain(path), str(path))

@@ -1,4 +1,4 @@
-"""One digest of everything except the number of models that a setting's results depend on."""
+"""One digest of everything that a setting's results depend on, except the number of models."""
 
 import hashlib
 from pathlib import Path

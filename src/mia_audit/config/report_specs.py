@@ -28,7 +28,7 @@ class StudiedSetting(Section):
     """A setting whose first model is explained privately."""
 
     name: str
-    """Its name in file names."""
+    """The setting's name in file names."""
     dataset: str
     architecture: str
     mechanism: str
@@ -47,7 +47,7 @@ class Study(PrivateExplanations):
 
 
 def studies(audit: Audit) -> dict[str, Study]:
-    """Return the studies of private explanations by data set, in the form read by their tables and figures."""
+    """Return the studies of private explanations by data set, in the form that their tables and figures read."""
     return {dataset: _study(audit, dataset) for dataset in audit.private_explanations}
 
 
@@ -59,7 +59,7 @@ def _study(audit: Audit, dataset: str) -> Study:
 
 
 class ExplanationSets(Section):
-    """The fixed black box of a setting whose explanation sets are attacked."""
+    """The fixed black box of a setting that is attacked through explanation sets."""
 
     black_box: str
     steps: int
@@ -86,12 +86,12 @@ class ReportedSetting(Section):
     parameters: dict[str, Parameter] = Field(default_factory=dict)
     swept: dict[str, Parameter] = Field(default_factory=dict)
     swept_mechanism: str = ""
-    """The section of a sweep that its mechanism came from; empty without one."""
+    """The section of the mechanism whose sweep gave this setting; empty without a sweep."""
     explained: ExplanationSets | None = None
     finished: str = ""
     """The file or folder of the finished model that is the only target; empty if there is none."""
     measured: bool = True
-    """Whether explanations of its models are measured, if the audit measures any."""
+    """Whether the audit measures explanations of the setting's models."""
     by_person: bool = False
     """Whether membership was drawn by person."""
     grouped: bool = False
@@ -99,9 +99,9 @@ class ReportedSetting(Section):
     floor: float = 0.0
     """Test accuracy that the first model of every training job had to reach."""
     folder: str = ""
-    """Below the results; {dataset}/{architecture}/{mechanism}-eps{epsilon} when left out."""
+    """The setting's folder below the results; {dataset}/{architecture}/{mechanism}-eps{epsilon} when left out."""
     label: str = ""
-    """The label that replaces its mechanism and ε in the report; names are shown if labels are left out."""
+    """The label that replaces mechanism and ε in the report; if left out, the report shows these."""
     dataset_label: str = ""
     architecture_label: str = ""
     mechanism_label: str = ""
@@ -119,7 +119,7 @@ def reported_settings(audit: Audit) -> list[ReportedSetting]:
 
 
 def _labels(audit: Audit, setting: ReportedSetting) -> dict[str, str]:
-    """Return a setting's label; a finished model is named as such, however it was trained."""
+    """Return a setting's label; that of a finished model says so, and not how the model was trained."""
     labels = audit.report.labels
     pool = setting.dataset.removesuffix(EXPLANATION_SETS)
     dataset = labels.datasets.get(pool, "")
@@ -147,7 +147,7 @@ def _reported(audit: Audit, setting: expand.Setting) -> ReportedSetting:
             private=private,
             no_guarantee=mechanism.kind.no_guarantee,
             delta=mechanism.delta if private else None,
-            accountant="claimed" if private else None,  # claimed by whoever trained the models
+            accountant="claimed" if private else None,  # the guarantee is a claim of whoever trained the models
             finished=audit.targets[setting.architecture].model,
         )
     if not setting.trained and setting.dataset in audit.imported:
@@ -215,7 +215,7 @@ class ReportSpec(Spec):
     explainers: Explainers = Explainers()
     figures: Figures = Figures()
     margins: dict[str, float] = Field(default_factory=dict)
-    """Largest irrelevant differences between two mechanisms, by metric."""
+    """Largest differences between two mechanisms that are irrelevant, by metric."""
     studies: dict[str, Study] = Field(default_factory=dict)
     """Studies of private explanations by data set; not used by tables and figures."""
     policy: Policy | None = None

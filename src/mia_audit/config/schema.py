@@ -1,6 +1,6 @@
 """The model of an audit's YAML file, assembled from the sections of all packages, and the checks across sections.
 
-These models are the single source of config/schema.json and config/README.md.
+config/schema.json and the key tables of config/README.md are generated from these models.
 """
 
 from collections.abc import Mapping
@@ -41,27 +41,27 @@ from mia_audit.training.section import Training, TrainingOverrides
 
 UNSWEPT = {
     "epsilon": "list the values in epsilon itself",
-    TRAINING: "not a key that a mechanism's sweep can change; keys of training are swept in the architecture's section",
+    TRAINING: "a mechanism's sweep cannot change this key; keys of training are swept in the architecture's section",
 }
 """Advice for keys of a mechanism's section that cannot be swept."""
 
 
 class Mechanism(privacy.Mechanism):
-    """How training protects its records, and its privacy budgets; the other keys are those that the mechanism declares."""
+    """How training protects its records, and the privacy budgets. The mechanism declares further keys."""
 
     epsilon: Epsilons = ()
-    """Privacy budgets, one setting each; `none` has only inf, and a mechanism with a stated `noise_multiplier` has no budget."""
+    """Privacy budgets, one setting each. `none` has only inf; a mechanism with a stated `noise_multiplier` has no budget."""
     training: TrainingOverrides = TrainingOverrides()
     """Training keys that differ for this mechanism."""
     models: int | None = Field(None, ge=4)
-    """Shadow models of each of its settings, if fewer than membership.models: the first ones, with the same training sets."""
+    """Number of shadow models in each of the mechanism's settings, if fewer than membership.models; they have the training sets of the first ones."""
     sweep: Sweep = Field({})
-    """The mechanism's keys with several values each: every combination becomes a separate mechanism, named `{name}-{key}{value}`."""
+    """The mechanism's keys with several values each. Every combination becomes a separate mechanism, named `{name}-{key}{value}`."""
     _swept: Swept | None = PrivateAttr(None)
 
     @property
     def swept(self) -> Swept | None:
-        """The sweep that the mechanism came from, if any."""
+        """The sweep from which the mechanism results, if any."""
         return self._swept
 
     @model_validator(mode="before")
@@ -75,12 +75,12 @@ class Mechanism(privacy.Mechanism):
             if key in ("mechanism", *cls.__annotations__) or key.startswith(TRAINING):
                 raise ValueError(f"sweep.{key}: {UNSWEPT.get(key, UNSWEPT[TRAINING])}")
             if key in values:
-                raise ValueError(f"sweep.{key}: also given by itself; give it in one of the two")
+                raise ValueError(f"sweep.{key}: also given outside the sweep; give it in one of the two places")
         several = {key: listed for key, listed in sweep.items() if isinstance(listed, list | tuple) and listed}
         return values | {key: listed[0] for key, listed in several.items()}
 
     def expanded(self, name: str) -> "dict[str, Mechanism]":
-        """Return a mechanism per combination of the swept keys, by name; only itself if nothing is swept."""
+        """Return one mechanism per combination of the swept keys, by name. Without a sweep, return only this mechanism."""
         if not self.sweep:
             return {name: self}
         mechanisms = {}
@@ -106,12 +106,12 @@ Sweeping = TypeVar("Sweeping", Architecture, Mechanism)
 
 
 def _expanded(sections: Mapping[str, Sweeping]) -> dict[str, Sweeping]:
-    """Return a section per combination of every section's sweep, by name; ValueError if two have one name."""
+    """Return a section per combination of every section's sweep, by name; ValueError if two have the same name."""
     expanded: dict[str, Sweeping] = {}
     for name, section in sections.items():
         for label, one in section.expanded(name).items():
             if label in expanded:
-                raise ValueError(f"'{label}' results from a sweep and is given too; choose another name")
+                raise ValueError(f"'{label}' is the name of a sweep's combination and of a section; rename the section")
             expanded[label] = one
     return expanded
 
@@ -134,15 +134,17 @@ class Imported(Section):
 
 
 class Compute(Section):
-    """How the work is divided into jobs; it affects results at most by rounding."""
+    """How the work is divided into jobs; this affects results at most by rounding errors."""
 
     shadows_per_job: PositiveInt | Literal["auto"] = 9
-    """Shadow models trained by one job (a block); `auto`: as many of the slowest setting as fit into ten minutes, timed once here."""
+    """Shadow models trained by one job (a block); `auto`: as many as fit into ten minutes in the slowest setting, timed once on this machine."""
     blocks_explained_per_job: PositiveInt = 1
-    """Blocks of shadow models whose signals one job computes; start-up takes some seconds a job."""
+    """Blocks of shadow models whose signals one job computes; every job takes some seconds to start."""
     preflight: bool | Literal["auto"] = "auto"
-    """`true`: the first model of a setting trains one epoch before all other jobs, which request memory by its use, and
-    then resumes; `auto`: if 8 jobs or more train a setting.
+    """`true`: the first model of a setting trains one epoch before all other jobs.
+
+    Those jobs request the memory that this model used; the model resumes later. `auto`: if 8 jobs or more train a
+    setting.
     """
     threads: PositiveInt = 1
     """Threads of a job."""
@@ -157,8 +159,10 @@ class Compute(Section):
     minutes_per_model: float = Field(0.0, ge=0)
     """Time limit in minutes for a user's own code to train one model, or to answer one query; 0: no limit."""
     weights: Literal["keep", "temporary", "bf16"] = "keep"
-    """`temporary`: a setting's models lose their weights once their signals are merged; the first model, and those whose explanations
-    are compared, keep theirs. `bf16`: weights are rounded to bfloat16 once trained, and stored so; a change trains again."""
+    """`temporary`: weights are deleted once a setting's signals are merged, except those of the first model and of compared explanations.
+
+    `bf16`: trained weights are rounded to bfloat16, and stored as such. A change of this key trains models again.
+    """
     keep_going: bool = False
     """`true`: a model whose training diverges is left out, and listed in the report; otherwise it stops the audit."""
 
@@ -169,7 +173,7 @@ class Compute(Section):
 
 
 def _named(key: str) -> BeforeValidator:
-    """Set a key that sections of a mapping leave out to their names."""
+    """In the sections of a mapping, set a missing key to the section's name."""
 
     def fill(sections: Any) -> Any:
         if not isinstance(sections, dict):
@@ -186,7 +190,7 @@ LEAST_EPSILON = 1e-3
 """Smallest privacy budget of training for which noise is calibrated."""
 
 MOST_JOBS = 200_000
-"""Largest number of blocks of shadow models over all settings: more is likely a mistake, and takes hours to plan."""
+"""Largest number of blocks of shadow models over all settings: a larger number is probably a mistake, and takes hours to plan."""
 
 
 class Audit(Section):
@@ -195,15 +199,17 @@ class Audit(Section):
     audit: Name
     """Name of the audit: results go to results/{audit}."""
     seed: int = Field(0, ge=0, lt=2**63)
-    """Everything random is keyed by it."""
+    """Seed of everything random."""
     datasets: Annotated[dict[Name, Dataset], _named("source")] = Field({})
     """Data sets by name."""
     membership: Membership = Membership()
     """Membership design, shared by all settings of a data set."""
     ladder: Literal["auto"] | tuple[PositiveInt, ...] = "auto"
-    """Rungs of `mia-audit ladder` below `membership.models`, in other models (1 and 2: references of a screen); `auto`: 2, 4, 8, 16, 32."""
+    """Rungs of `mia-audit ladder` below `membership.models`, as numbers of other models (1 and 2 are references of a
+    screen); `auto`: 2, 4, 8, 16, 32.
+    """
     until: dict[str, PositiveFloat] = Field({})
-    """When `mia-audit ladder` stops: the largest half width of the interval of `auc`, or of `tpr_at_FPR` with an FPR of evaluation.fprs."""
+    """Intervals at which `mia-audit ladder` stops: the largest half width for `auc`, or for `tpr_at_FPR` with an FPR of evaluation.fprs."""
     architectures: Annotated[dict[Name, Architecture], _named("model")] = Field({})
     """Architectures by name."""
     training: Training = Training()
@@ -213,7 +219,7 @@ class Audit(Section):
     targets: dict[Name, Target] = Field({})
     """Finished models by name, attacked with shadow models of their own recipe as references."""
     imported: dict[Name, Imported] = Field({})
-    """Signals by name that are attacked in addition to those of the models trained here, or instead."""
+    """Signals by name, attacked in addition to the models that are trained here, or instead of them."""
     explainers: Explainers = Explainers()
     """Explanations whose leakage is measured."""
     explanation_metrics: ExplanationMetrics = ExplanationMetrics()
@@ -225,7 +231,7 @@ class Audit(Section):
     evaluation: Evaluation = Evaluation()
     """Evaluation."""
     canaries: Canaries = Canaries()
-    """Canaries in one real training."""
+    """Canaries in one real training run."""
     report: Report = Report()
     """Report."""
     privacy: Privacy = Privacy()
@@ -258,8 +264,8 @@ class Audit(Section):
         )
         if jobs > MOST_JOBS:
             raise ValueError(
-                f"{settings:,} settings of {self.membership.models:,} models (membership.models) are {jobs:,} blocks; expected at most"
-                f" {MOST_JOBS:,}: fewer settings or models, or a larger compute.shadows_per_job"
+                f"{settings:,} settings of {self.membership.models:,} models (membership.models) give {jobs:,} blocks; expected at"
+                f" most {MOST_JOBS:,}: use fewer settings or models, or a larger compute.shadows_per_job"
             )
         return self
 
@@ -282,7 +288,7 @@ class Audit(Section):
                 " or a data set and private_explanations of it"
             )
         if twice := sorted(set(self.datasets) & set(self.imported)):
-            raise ValueError(f"imported.{twice[0]}: datasets has that name too; choose another one")
+            raise ValueError(f"imported.{twice[0]}: a data set has the same name; choose another one")
         return self
 
     @model_validator(mode="after")
@@ -362,7 +368,7 @@ class Audit(Section):
         for name, target in self.targets.items():
             where = f"targets.{name}"
             if name in self.architectures:
-                raise ValueError(f"{where}: architectures has that name too; choose another one")
+                raise ValueError(f"{where}: an architecture has the same name; choose another one")
             for key, names in (
                 ("architecture", [*self.architectures]),
                 ("dataset", [*self.datasets]),
@@ -374,7 +380,7 @@ class Audit(Section):
             dataset, _, mechanism, epsilon = self.setting_of(name)
             if epsilon.startswith(STATED):
                 raise ValueError(
-                    f"{where}: a finished model claims an ε, but mechanisms.{mechanism} states noise_multiplier: state its epsilon"
+                    f"{where}: a finished model claims an ε, but mechanisms.{mechanism} states noise_multiplier; state epsilon there instead"
                 )
             if self.datasets[dataset].label_noise:
                 raise ValueError(
@@ -394,7 +400,7 @@ class Audit(Section):
                 )
         if self.targets:
             raise ValueError(
-                f"compute.weights: bf16 rounds the references of targets.{next(iter(self.targets))}, but not that finished model:"
+                f"compute.weights: bf16 rounds the references of targets.{next(iter(self.targets))}, but not the finished model:"
                 " choose keep or temporary"
             )
         return self
@@ -424,7 +430,7 @@ class Audit(Section):
         epsilon = section.epsilon or (epsilons[0] if len(epsilons) == 1 else "")
         if epsilon not in epsilons:
             raise ValueError(
-                f"{where}.epsilon: name one of {', '.join(epsilons)}, which shadow models are trained with"
+                f"{where}.epsilon: name one of {', '.join(epsilons)}, with which shadow models are trained"
             )
         return dataset, section.architecture, mechanism, epsilon
 
@@ -436,8 +442,8 @@ class Audit(Section):
         for name in self.explainers.methods if named or not foreign else ():
             if models and not any(explainers[name].explains(*model) for model in models):
                 raise ValueError(
-                    f"explainers.methods: {name} explains only {explainers[name].alone}, and no architecture is one; leave it out"
-                    + (" (methods: [] asks only for outputs)" if foreign else "")
+                    f"explainers.methods: {name} explains only {explainers[name].alone}, and the audit has no such architecture;"
+                    " leave the explainer out" + (" (methods: [] means only outputs)" if foreign else "")
                 )
         return self
 
@@ -450,19 +456,18 @@ class Audit(Section):
                 if learner != BUILT_IN and kind.steps:
                     raise ValueError(
                         f"{where}: '{self.mechanisms[name].mechanism}' works only in the built-in loop, but architectures.{architecture} is trained"
-                        f" by {described_as(learner)}: pass ε on to it (mechanism: own), or list the mechanisms that this architecture is"
-                        " trained under (architectures.NAME.mechanisms)"
+                        f" by {described_as(learner)}: pass ε on to it (mechanism: own), or list the mechanisms for this"
+                        " architecture (architectures.NAME.mechanisms)"
                     )
                 if learner == BUILT_IN and kind.claimed:
                     raise ValueError(
                         f"{where}: 'own' leaves the guarantee to your own code, but architectures.{architecture} is trained by"
-                        f" {described_as(learner)}: choose dp-sgd, or list the mechanisms that this architecture is trained under"
-                        " (architectures.NAME.mechanisms)"
+                        f" {described_as(learner)}: choose dp-sgd, or list the mechanisms for this architecture (architectures.NAME.mechanisms)"
                     )
                 if learner == "estimator" and kind.claimed:
                     raise ValueError(
-                        f"{where}: an estimator such as architectures.{architecture} receives no ε; write a script instead, whose train(task)"
-                        " reads task.epsilon"
+                        f"{where}: an estimator such as architectures.{architecture} receives no ε; write a script with a function"
+                        " train(task), which reads task.epsilon"
                     )
         return self
 
@@ -489,7 +494,7 @@ class Audit(Section):
         }
 
     def _under(self, architecture: str, mechanism: str) -> Under | None:
-        """Return what an architecture says about a mechanism or the sweep that it came from; None if it is not trained under it."""
+        """Return an architecture's keys for a mechanism or for its sweep; None if the architecture is not trained under it."""
         chosen, swept = self.architectures[architecture].mechanisms, self.mechanisms[mechanism].swept
         if not chosen:
             return Under()
@@ -507,13 +512,13 @@ class Audit(Section):
             reason = section.kind.no_guarantee
             if reason and not section.read(Acknowledgement).acknowledge_no_guarantee:
                 raise ValueError(
-                    f"mechanisms.{name}.acknowledge_no_guarantee: '{section.mechanism}' guarantees nothing: {reason}."
-                    " Write true there to train with it anyway, or choose another mechanism"
+                    f"mechanisms.{name}.acknowledge_no_guarantee: '{section.mechanism}' guarantees nothing: {reason}. Set it to"
+                    " true to train with this mechanism anyway, or choose another one"
                 )
             nobody = [dataset for dataset, pool in self.datasets.items() if not pool.person]
             if section.by_person and nobody:
                 raise ValueError(
-                    f"mechanisms.{name}.unit: person needs to know the person of every record: set datasets.{nobody[0]}.person"
+                    f"mechanisms.{name}.unit: person requires the person of every record: set datasets.{nobody[0]}.person"
                 )
             bare = [dataset for dataset, pool in self.datasets.items() if not pool.public]
             if section.kind.reads_public_records(section) and bare:
@@ -546,7 +551,7 @@ class Audit(Section):
     def _released(self) -> Self:
         if self.privacy.ledger and len(self.datasets) > 1 and DATASET not in self.privacy.ledger:
             raise ValueError(
-                f"privacy.ledger: a ledger is kept for one data set, and there are {', '.join(self.datasets)}: write {DATASET} into its path"
+                f"privacy.ledger: a ledger belongs to one data set, but the audit has {', '.join(self.datasets)}: write {DATASET} into its path"
             )
         settings = {
             f"{dataset}/{architecture}/{mechanism}-eps{epsilon}"

@@ -1,7 +1,8 @@
-"""Specifications: for every stage of the workflow, everything except its input files that its output depends on.
+"""Specifications: for every stage of the workflow, everything that its output depends on, except its input files.
 
-The workflow writes each specification to a JSON file whose name holds the digest of its content; the stage's command reads
-it. How a job runs (threads, device, checkpoints) is not part of a specification: changing it reruns nothing.
+The workflow writes each specification to a JSON file whose name contains the digest of its content. The stage's command
+reads this file. How a job runs (threads, device, checkpoints) is not part of a specification: changing it reruns
+nothing.
 """
 
 import hashlib
@@ -35,11 +36,11 @@ DIGEST_LENGTH = 16
 
 
 CODE = "code"
-"""The key with the SHA-256 of every user file that other keys name: files of code, and of a pool's data."""
+"""The key for the SHA-256 of every file of the user that other keys name: files of code, and a pool's data."""
 
 
 class Spec(Section):
-    """Everything except input files that a stage's output depends on."""
+    """Everything that a stage's output depends on, except input files."""
 
     @classmethod
     def stage(cls) -> str:
@@ -50,7 +51,8 @@ class Spec(Section):
     def read(cls, path: Path) -> Self:
         """Read a specification from a JSON file.
 
-        Raises UserError if it is missing, not JSON, or lacks a key, or if a file of code has changed since.
+        Raises UserError if the file is missing, not JSON, or lacks a key, or if a file of code has changed since it was
+        written.
         """
         try:
             values = parse_json(path.read_text(encoding="utf-8"))
@@ -68,7 +70,7 @@ class Spec(Section):
         return parse(cls, values, str(path))
 
     def contents(self) -> dict[str, Any]:
-        """Return the keys that were set, as JSON values: keys left at their default are not part of the digest."""
+        """Return the keys that were set, as JSON values. Keys at their default are not part of the digest."""
         values = self.model_dump(mode="json", exclude_unset=True)
         files = {file: file_digest(file) for file in code_files(values)}
         return values | ({CODE: files} if files else {})
@@ -111,7 +113,7 @@ class PoolSpec(Spec):
         return cls(seed=audit.seed, name=dataset, dataset=Dataset(**values))
 
     def contents(self) -> dict[str, Any]:
-        """Return the keys that were set, with digests of the files that they name, so that content matters and dates do not."""
+        """Return the keys that were set, with digests of the files that they name, so that files count by content and not by date."""
         values = super().contents()
         files = {file: file_digest(file) for file in expand.files_of(self.dataset)}
         return values | ({CODE: values.get(CODE, {}) | files} if files else {})
@@ -163,7 +165,7 @@ class ArchitectureSpec(Spec):
 
 
 class WeightsSpec(Spec):
-    """The weights that shadow models start from: published ones, or the user's own."""
+    """The weights from which shadow models start: published ones, or the user's own."""
 
     name: str
     pretrained: str
@@ -202,7 +204,7 @@ class TrainingSpec(Spec):
     epsilon: SettingEpsilon
     training: Training
     draw: Draw | None = None
-    """How a model's training set is drawn, independent of the number of models; if unset, it is read from the pool's membership.parquet."""
+    """How a model's training set is drawn, independent of the number of models. If unset, it is read from the pool's membership.parquet."""
     weights: Literal["bf16"] | None = None
     """The type to which trained weights of shadow models are rounded."""
 
@@ -233,7 +235,7 @@ class CanariesSpec(Spec):
 
     @classmethod
     def of(cls, audit: Audit) -> Self:
-        """Specify how many canaries of which kinds are drawn."""
+        """Specify the number and the kinds of canaries."""
         return cls(count=audit.canaries.count, kinds=audit.canaries.kinds)
 
 
@@ -299,12 +301,12 @@ class SignalsSpec(Spec):
 
 
 class TargetSpec(Spec):
-    """A finished model, and the records that it was trained on."""
+    """A finished model, and the records on which it was trained."""
 
     name: str
     target: Target
     number: int
-    """Its number, which follows those of the shadow models."""
+    """The model's number, which follows those of the shadow models."""
     data: Dataset
     """The data set, whose table may name the members."""
 
@@ -348,7 +350,7 @@ class MergeSpec(Spec):
 
     @classmethod
     def of_target(cls, audit: Audit, target: str) -> Self:
-        """Specify the table of a finished model's signals, which follow those of its references."""
+        """Specify the joined table of a finished model's signals, which follow those of its references."""
         families = expand.families_of(audit)[expand.references(audit, target).architecture]
         return cls(families=tuple(families), first=audit.membership.models, models=1)
 
@@ -361,9 +363,9 @@ class ExplanationMetricsSpec(Spec):
     settings: tuple[tuple[str, SettingEpsilon], ...]
     """Mechanism and ε of every setting."""
     reference: tuple[str, SettingEpsilon] | None
-    """The setting without privacy that the others are compared with."""
+    """The setting without privacy with which the others are compared."""
     models: int
-    """Number of models of every setting that are compared, from the first."""
+    """Number of first models of every setting that are compared."""
     records: int
     shown: int
     """Number of records whose maps are stored."""
@@ -447,7 +449,7 @@ class BlackBoxSpec(Spec):
     black_box: str
     """A registered black box, or a trained model's name in file names."""
     quantity: Literal["probability", "margin"] = "probability"
-    """The quantity that is explained of a trained model."""
+    """The quantity of a trained model that is explained."""
 
     @classmethod
     def of(cls, audit: Audit, dataset: str, name: str) -> Self:
@@ -472,7 +474,7 @@ class PrivateExplanationsSpec(Spec):
             "parts",
             "traced",
             "nearest",
-        }  # left out if at their defaults, so that older studies keep their digests
+        }  # keys at their defaults are left out, so that older studies keep their digests
         unread |= optional - stated.model_dump(include=optional, exclude_defaults=True).keys()
         return cls(seed=audit.seed, dataset=dataset, study=PrivateExplanations(**stated.model_dump(exclude=unread)))
 

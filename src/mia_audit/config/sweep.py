@@ -1,4 +1,4 @@
-"""Sweeps: keys of a section of a config with several values each, and the sections that their combinations make."""
+"""Sweeps: keys of a config section with several values each, and one section per combination of these values."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ MOST_SWEPT = 1000
 
 @dataclass(frozen=True)
 class Swept:
-    """A section's part of a sweep: the name of the section that it came from, and the values of the swept keys, without `training.`."""
+    """A section that a sweep generated: the name of the original section, and the values of the swept keys, without `training.`."""
 
     section: str
     values: Mapping[str, Parameter]
@@ -29,7 +29,7 @@ class Swept:
 
 
 def combinations(name: str, sweep: Sweep) -> Iterator[tuple[str, Swept]]:
-    """Return every combination of a sweep and its name, `{name}-{key}{value}`; ValueError for too many, or for one given twice."""
+    """Return every combination of a sweep and its name, `{name}-{key}{value}`; ValueError for too many combinations, or for a repeated one."""
     if (count := prod(map(len, sweep.values()))) > MOST_SWEPT:
         raise ValueError(f"{name}.sweep: {count:,} combinations; expected at most {MOST_SWEPT:,}: leave values out")
     training = tuple(key.removeprefix(TRAINING) for key in sweep if key.startswith(TRAINING))

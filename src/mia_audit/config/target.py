@@ -12,23 +12,24 @@ class Target(Section):
     """A finished model, which is attacked with shadow models of its own recipe as references."""
 
     architecture: str
-    """The architecture, among `architectures`, that the model is one of."""
+    """The model's architecture, one of `architectures`."""
     model: str
-    """The model's file or folder: weights as .safetensors or .pth, .skops, or what the script's `load` or the command opens."""
+    """The model's file or folder: weights as .safetensors or .pth, an estimator as .skops, or what the script's `load` or the command reads."""
     members: str
-    """The records that it was trained on: a file with a row number (from 0) or an id a line, a .npy file of row numbers or truth
-    values, or `column:NAME` of a table."""
+    """The records on which it was trained: a file with one row number (from 0) or id per line, a .npy file of row
+    numbers or truth values, or `column:NAME` of a table.
+    """
     id: str = ""
-    """Tables in a file: the column that the ids of `members` are values of; row numbers when left out."""
+    """For tables: the column that holds the ids in `members`. If left out, `members` holds row numbers."""
     dataset: str = ""
     """The data set; the only one when left out."""
     mechanism: str = ""
-    """The mechanism that it was trained under; the only one when left out."""
+    """The mechanism under which it was trained; the only one when left out."""
     epsilon: Epsilon | None = None
-    """The ε that it was trained with; the only one of the mechanism when left out."""
+    """The ε with which it was trained; the mechanism's only one when left out."""
 
     @model_validator(mode="after")
     def _ids(self) -> Self:
         if self.id and self.members.startswith(COLUMN):
-            raise ValueError("id: names the column of ids in a file, but members is a column itself; leave id out")
+            raise ValueError("id: names the column of ids if members is a file, but members is a column; leave id out")
         return self

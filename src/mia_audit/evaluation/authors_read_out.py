@@ -1,4 +1,4 @@
-"""How the published code of Huang et al. 2024 reads TPRs from a ROC curve: wrongly, and kept here only for comparison."""
+"""The wrong way in which the published code of Huang et al. 2024 reads TPRs from a ROC curve, kept for comparison only."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def authors_read_out(
     """Return what their code calls the TPR at each of `fprs`, and the AUC, of one target's scores; NaN scores are left out.
 
     Their code takes members to have low scores, and swaps the curve's axes. This leaves the AUC unchanged but turns the
-    TPR at an FPR into the share of non-members recognised at a share of members missed. It then interpolates the curve to
-    `POINTS` even points, but reads it at the FPR's position in the curve before interpolation. Needs a scored member and a
-    scored non-member.
+    TPR at an FPR into the share of non-members recognised at a share of members missed. It then interpolates the curve
+    to `POINTS` even points, but reads it at the FPR's position in the curve before interpolation. At least one member
+    and one non-member must have scores.
     """
     from sklearn.metrics import roc_curve
 

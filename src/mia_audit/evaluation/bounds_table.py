@@ -1,11 +1,11 @@
 """The empirical ε of attacks on a setting, computed for each target from the number of members among its highest-scoring records.
 
-The choice of the records called members must not depend on the membership: for each target they are those with the
-highest scores, a share of all records that is fixed here. A target's scores come from its own outputs and from the other
-models' membership. If nothing leaks, its own membership is therefore independent of the records called, and each target's
-bound exceeds 0 with probability at most its level. Bounds are combined over shares, targets and attacks by Bonferroni's
-correction, which allows any dependence: targets share their shadow models, and pooling their records as independent
-trials would claim leaks that do not exist.
+The choice of the records called members must not depend on the membership. For each target these are the records with
+the highest scores; their share of all records is fixed here. A target's scores come from its own outputs and from the
+other models' membership. If nothing leaks, its own membership is therefore independent of the records called, and each
+target's bound exceeds 0 with probability at most its level. Bounds are combined over shares, targets and attacks by
+Bonferroni's correction, which allows any dependence. Targets share their shadow models, so pooling their records as
+independent trials would claim leaks that do not exist.
 """
 
 from __future__ import annotations
@@ -32,30 +32,32 @@ THRESHOLDS = (0.001, 0.01, 0.1, 0.5, 0.9, 0.99)
 """Shares of records that are called members, one threshold each, for bounds from error rates."""
 
 GUESSES = ((0.001, 0.0), (0.01, 0.0), (0.1, 0.0), (0.01, 0.01), (0.025, 0.025), (0.1, 0.1), (0.5, 0.5))
-"""Shares of records guessed to be members and to be non-members, for one-run bounds; no guess is made on the other records."""
+"""Shares of records that one-run bounds guess to be members and non-members; no guess is made on the other records."""
 
 MOST = 0.75
-"""The share of a target's level that goes to one of the `GUESSES`, chosen in `levels` (`benchmarks/one_run_bounds.py`)."""
+"""The share of a target's level for the one of the `GUESSES` that `levels` chooses (`benchmarks/one_run_bounds.py`)."""
 
 MANY = 5000
-"""With this many records or more, guesses on 2.5 % at either end recover more of a Gaussian mechanism's ε than on 10 %."""
+"""With this many records or more, guesses on 2.5 % at either end recover more of a Gaussian mechanism's ε than guesses on 10 %."""
 
 PROMISING = 4
-"""Number of (target, guess) pairs whose bounds from trade-off curves are computed; these take longer than closed forms."""
+"""Number of (target, guess) pairs whose bounds from trade-off curves are computed; such bounds take longer than closed forms."""
 
 
 def lower_bounds(metrics: pl.DataFrame, delta: float, alpha: float, bernoulli: bool) -> dict[str, float]:
     """Return, per method, the largest lower bound on ε at δ over all attacks of a metrics table, jointly at level 1 − α.
 
     The table has a row per attack and target. The methods of `ONE_RUN` apply only to membership by fair coins
-    (`bernoulli`), with which their bounds are proofs: for any mechanism (`one-run`, `one-run-f-dp`) or for Gaussian ones
-    (`one-run-gaussian`). `clopper-pearson`, and `gaussian` for Gaussian mechanisms, exceed 0 in at most α of the audits
-    if nothing leaks; if something leaks, they assume that the records of a target are independent trials.
+    (`bernoulli`), under which their bounds are proofs: for any mechanism (`one-run`, `one-run-f-dp`), or for Gaussian
+    ones (`one-run-gaussian`). `clopper-pearson`, and `gaussian` for Gaussian mechanisms, exceed 0 in at most α of the
+    audits if nothing leaks; if something leaks, they assume that the records of a target are independent trials.
     """
     methods = METHODS if bernoulli else {name: bound for name, bound in METHODS.items() if name not in ONE_RUN}
     read = {*THRESHOLDS, *(GUESSED if bernoulli else ())}
     if missing := [name for share in sorted(read) for name in called_columns(share) if name not in metrics.columns]:
-        raise UserError(f"the metrics have no column '{missing[0]}', which bounds on ε need; evaluate the scores again")
+        raise UserError(
+            f"the metrics have no column '{missing[0]}', which is needed for bounds on ε; evaluate the scores again"
+        )
     known = metrics.filter(pl.col("auc").is_not_null())
     return {name: bound(known, delta, alpha) if len(known) else 0.0 for name, bound in methods.items()}
 
@@ -76,7 +78,7 @@ def bounds_table(metrics: pl.DataFrame, delta: float, confidence: float, bernoul
 
 
 def _by_errors(bound: Callable[..., float]) -> Callable[[pl.DataFrame, float, float], float]:
-    """Return a function for the largest bound over all targets and shares, given one from a target's errors at a threshold."""
+    """Turn a bound from a target's errors at one threshold into the largest bound over all targets and shares."""
 
     def largest(metrics: pl.DataFrame, delta: float, alpha: float) -> float:
         members, non_members = (metrics[name].to_numpy()[:, None] for name in ("members", "non_members"))
@@ -104,9 +106,9 @@ def _one_run(metrics: pl.DataFrame, delta: float, alpha: float) -> float:
 
 
 def _by_curve(bound: Callable[[int, int, int, float, float], float]) -> Callable[[pl.DataFrame, float, float], float]:
-    """Return a function for the largest bound over the most promising targets and guesses, given one from a trade-off curve.
+    """Turn a bound from a trade-off curve into the largest bound over the most promising targets and guesses.
 
-    All bounds hold jointly at the level, so the ones to compute may be chosen by their values.
+    All bounds hold jointly at the level, so this choice may depend on their values.
     """
 
     def largest(metrics: pl.DataFrame, delta: float, alpha: float) -> float:
@@ -125,9 +127,9 @@ def _by_curve(bound: Callable[[int, int, int, float, float], float]) -> Callable
 def levels(records: np.ndarray, alpha: float) -> np.ndarray:
     """Return the level of every bound, [K, guesses] like `records`; the levels add up to α.
 
-    All targets get equal shares of α. Of a target's share, the part `MOST` goes to the one of the `GUESSES` that recovers
-    most of a Gaussian mechanism's ε, and the others divide the rest equally. That one is chosen by the number of records,
-    which is known before any score.
+    All targets get equal shares of α. Of a target's share, the part `MOST` goes to the one of the `GUESSES` that
+    recovers most of a Gaussian mechanism's ε, and the others divide the rest equally. The choice depends only on the
+    number of records, which is known before any score.
     """
     first = np.where(records >= MANY, GUESSES.index((0.025, 0.025)), GUESSES.index((0.1, 0.1)))
     chosen = first == np.arange(len(GUESSES))
@@ -136,7 +138,7 @@ def levels(records: np.ndarray, alpha: float) -> np.ndarray:
 
 
 def _guessed(metrics: pl.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the numbers of records, guesses and right guesses of every target, for all `GUESSES`, [K, guesses] each."""
+    """Return every target's numbers of records, guesses and right guesses, for all `GUESSES`, [K, guesses] each."""
     members, non_members, unscored = (
         metrics[name].to_numpy().astype(np.int64) for name in ("members", "non_members", "unscored")
     )
@@ -156,7 +158,7 @@ def _guessed(metrics: pl.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 GUESSED = {share for high, low in GUESSES for share in (high, 1 - low) if 0 < share < 1}
-"""The members of `SHARES` at which guesses are counted."""
+"""Those of `SHARES` for which guesses are counted."""
 
 METHODS: dict[str, Callable[[pl.DataFrame, float, float], float]] = {
     "one-run": _one_run,
@@ -165,7 +167,7 @@ METHODS: dict[str, Callable[[pl.DataFrame, float, float], float]] = {
     "clopper-pearson": _by_errors(clopper_pearson_epsilon),
     "gaussian": _by_errors(gaussian_epsilon),
 }
-"""By method, the function from a metrics table, δ and α to the largest bound; methods whose bounds are proofs come first."""
+"""The function from a metrics table, δ and α to the largest bound, by method. Methods whose bounds are proofs come first."""
 
 ONE_RUN = ("one-run", "one-run-f-dp", "one-run-gaussian")
 """Methods that need membership by fair coins."""

@@ -1,4 +1,4 @@
-"""Paired tests of whether one attack is better than another: of their differences on the targets that both attacked."""
+"""Paired tests of whether one attack is better than another, by their differences on the targets that both attacked."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ def compare(
 ) -> pl.DataFrame:
     """Compare two attacks, each (attack, signal, likelihood), by a paired test over the targets that both have.
 
-    `aggregate` names how persons' scores are aggregated from records'; `none` compares attacks on records. `against` are
-    the metrics of another setting, from which the second attack's are then taken. Return a row per metric with the number
-    of `targets`, the mean `difference` first − second, its standard deviation, the interval `low`, `high` of
-    `OverTargets`, `t` and the two-sided `p`; with a `margin` also `p_equivalence` of `OverTargets.equivalence` within it.
-    A target for which a metric is null is left out of that metric; UserError for fewer than two targets.
+    `aggregate` says how records' scores are aggregated to persons'; `none` compares attacks on records. If `against` is
+    given, it is the metrics table of another setting, from which the second attack is taken. Return a row per metric
+    with the number of `targets`, the mean `difference` first − second, its standard deviation, the interval `low`,
+    `high` of `OverTargets`, `t` and the two-sided `p`; with a `margin` also `p_equivalence` of
+    `OverTargets.equivalence` within it. A target for which a metric is null is left out of that metric; UserError for
+    fewer than two targets.
     """
     metrics = of_aggregate(metrics, aggregate)
     others = metrics if against is None else of_aggregate(against, aggregate)
@@ -60,7 +61,7 @@ def compare(
 
 
 def paired(first: pl.DataFrame, second: pl.DataFrame, name: str) -> OverTargets:
-    """Return the difference of a metric over the targets that the rows of two attacks, or of two settings, both have."""
+    """Return the difference of a metric over the targets that two attacks, or two settings, share."""
     known = [rows.filter(rows[name].is_not_null()).sort("target") for rows in (first, second)]
     targets = [rows["target"].to_numpy() for rows in known]
     _, left, right = np.intersect1d(targets[0], targets[1], return_indices=True)

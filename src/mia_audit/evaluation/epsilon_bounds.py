@@ -1,4 +1,4 @@
-"""Empirical ε: lower bounds on what a training leaks, proved by an attack at a stated confidence.
+"""Empirical ε: lower bounds on the leak of a training run, proved by an attack at a stated confidence.
 
 All bounds are one-sided at level 1 − α, and 0 where the attack proves nothing. Adjacency is add/remove of one record.
 """
@@ -29,8 +29,9 @@ def clopper_pearson_epsilon(
 ) -> float:
     """Bound ε from the errors at one threshold fixed beforehand (Nasr et al. 2021; Zanella-Béguelin et al. 2023).
 
-    Both error rates are bounded above at 1 − α/2 each (Clopper and Pearson): any (ε, δ)-DP training has
-    1 − FNR ≤ e^ε FPR + δ, and likewise with the errors exchanged. For arrays of counts, return the largest bound; each is at α.
+    Both error rates are bounded above at 1 − α/2 each (Clopper and Pearson): any (ε, δ)-DP training run has 1 − FNR ≤
+    e^ε FPR + δ, and likewise with the errors exchanged. For arrays of counts, return the largest bound; each bound has
+    level 1 − α.
     """
     fnr, fpr = _error_bounds(true_positives, false_positives, members, non_members, alpha)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -43,8 +44,9 @@ def gaussian_epsilon(
 ) -> float:
     """Bound ε at δ from the errors at one threshold fixed beforehand, if the mechanism is Gaussian (Nasr et al. 2023).
 
-    The errors bound μ of Gaussian DP, μ ≥ Φ⁻¹(1 − FPR) − Φ⁻¹(FNR); ε is the one that μ-GDP has at δ. Not valid for
-    training without noise, or with other noise. For arrays of counts, return the largest bound; each is at α.
+    The errors bound μ of Gaussian DP, μ ≥ Φ⁻¹(1 − FPR) − Φ⁻¹(FNR); ε is that of μ-GDP at δ. The bound is not valid for
+    training without noise, or with other noise. For arrays of counts, return the largest bound; each bound has level 1
+    − α.
     """
     from scipy.special import ndtri
 
@@ -55,8 +57,8 @@ def gaussian_epsilon(
 def one_run_epsilon(records: int, guesses: int, correct: int, alpha: float, delta: float) -> float:
     """Bound ε from one training run on fair coins, for `bernoulli` membership only (Steinke et al. 2023, theorem 5.2).
 
-    The membership of each of `records` was decided by a fair coin; `guesses` of them were guessed, `correct` of those
-    correctly. How many are guessed, and on which side, must have been fixed before the scores were seen.
+    A fair coin decided the membership of each of the `records`. For `guesses` of them the membership was guessed, and
+    `correct` guesses were right. The number of guesses on either side must have been fixed before the scores were seen.
     """
     if correct == 0 or _one_run_p_value(records, guesses, correct, 0.0, delta) > alpha:
         return 0.0
@@ -66,7 +68,8 @@ def one_run_epsilon(records: int, guesses: int, correct: int, alpha: float, delt
 def one_run_f_dp_epsilon(records: int, guesses: int, correct: int, alpha: float, delta: float) -> float:
     """Bound ε from one training run on fair coins by the trade-off curve of (ε, δ)-DP itself (Mahloujifar et al. 2024, algorithm 3).
 
-    It has the same assumptions as `one_run_epsilon` but allows a larger δ, which that bound multiplies by the number of records.
+    It has the same assumptions as `one_run_epsilon` but allows a larger δ; `one_run_epsilon` multiplies δ by the number
+    of records.
     """
 
     def curve(shown: np.ndarray, epsilon: np.ndarray) -> np.ndarray:
@@ -80,7 +83,7 @@ def one_run_f_dp_epsilon(records: int, guesses: int, correct: int, alpha: float,
 def one_run_gaussian_epsilon(records: int, guesses: int, correct: int, alpha: float, delta: float) -> float:
     """Bound ε at δ from one training run on fair coins, if the mechanism is Gaussian (Mahloujifar et al. 2024, algorithm 3).
 
-    The guesses refute μ-Gaussian DP up to some μ; the bound is the ε of this μ at δ.
+    The guesses refute μ-Gaussian DP up to some μ. The bound is the ε of that μ at δ.
     """
     from scipy.special import ndtr, ndtri
 
@@ -102,8 +105,8 @@ def _largest_refuted(
     """Return the largest parameter at which a claimed curve is refuted by `correct` right guesses, at level α.
 
     `curve(x, parameter)` is the claim's inverse blow-up: the smallest probability that an event can have without the
-    record if it has probability x with it. The parameter is searched on grids of `GRID` values, each of which refines the
-    interval in which the previous one's refuted values end.
+    record if it has probability x with it. The parameter is searched on successive grids of `GRID` values. Each grid
+    refines the interval between the largest refuted value of the previous grid and the next value.
     """
     low, high = 0.0, largest
     while high - low > 1e-9 * max(1.0, low):
@@ -128,7 +131,8 @@ def _refuted(
 ) -> np.ndarray:
     """Return which claims are refuted: those that imply a larger expected number of guesses than were made.
 
-    R and H bound, per record, the expected right and wrong guesses of runs with at least i right ones, from i = `correct` down.
+    R and H bound the expected right and wrong guesses per record in runs with at least i right guesses, for i from
+    `correct` down.
     """
     right = np.full(len(parameters), alpha * correct / records)
     wrong = np.full(len(parameters), alpha * (guesses - correct) / records)
@@ -177,7 +181,7 @@ def _one_run_p_value(records: int, guesses: int, correct: int, epsilon: float, d
 
 
 def _largest(holds: Callable[[float], bool]) -> float:
-    """Return the largest ε, to nine decimals, up to which a property holds; it has to hold at 0."""
+    """Return the largest ε, to nine decimals, up to which a property holds. The property must hold at 0."""
     low, high = 0.0, RANGE
     if holds(high):
         return high

@@ -14,10 +14,10 @@ def exposure(scores: Float[np.ndarray, "N K"], member: Bool[np.ndarray, "N K"]) 
     """Return per-record columns from one attack's scores on all K targets; NaN scores are left out of every mean.
 
     `member_score`, `non_member_score`: mean score over the targets that trained on the record, and over the others.
-    `gap`: their difference. `percentile`: mean, over the targets that trained on the record, of the share of that target's
-    scored records that score lower, ties at ½. `rank`: 1 is the most exposed, with the largest gap; equal gaps keep the
-    records' order, and records without a gap (NaN) come last. With a single target no record has a gap; its members are
-    ranked by their percentiles.
+    `gap`: their difference. `percentile`: mean, over the targets that trained on the record, of the share of that
+    target's scored records with a lower score; ties count ½. `rank`: 1 is the most exposed, with the largest gap; equal
+    gaps keep the records' order, and records without a gap (NaN) come last. With a single target no record has a gap;
+    its members are ranked by their percentiles.
     """
     scored = ~np.isnan(scores)
     inside, outside = scored & member, scored & ~member
@@ -43,8 +43,10 @@ def exposure(scores: Float[np.ndarray, "N K"], member: Bool[np.ndarray, "N K"]) 
 
 
 def _percentile(scores: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
-    """Return for each record the share of scored records that score lower, ties (with itself too) at ½; NaN where unscored."""
-    order = np.argsort(scores)  # NaN last
+    """Return for each record the share of scored records with a lower score, where ties, including that with itself,
+    count ½; NaN for unscored records.
+    """
+    order = np.argsort(scores)  # NaN comes last
     known = int(np.count_nonzero(~np.isnan(scores)))
     ranked = scores[order[:known]]
     first = np.flatnonzero(np.append(True, ranked[1:] != ranked[:-1])[:known])

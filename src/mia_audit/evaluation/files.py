@@ -1,4 +1,4 @@
-"""Reading scores.parquet one run (one attack on all targets) at a time, and the rows of metrics.parquet."""
+"""Read scores.parquet one run (one attack on all targets) at a time, and build the rows of metrics.parquet."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ UNIT = ("unit", "aggregate")
 class Scored:
     """The scores of one attack: `key` is (attack, signal, likelihood, null_control); matrices are [N records, K targets].
 
-    If `aggregate` is not `none`, the scores are those of persons: `record` then numbers the persons.
+    If `aggregate` is not `none`, the scores are those of persons, and `record` numbers the persons.
     """
 
     key: tuple[str, str, str, bool]
@@ -146,7 +146,7 @@ def _foreign_scores(path: Path, *wanted: str) -> Iterator[Scored]:
             or _repeats(record[: shape[1]])
         ):
             raise UserError(
-                f"{path}: {' '.join(map(str, key[:3]))}: expected the same records for every target, once each"
+                f"{path}: {' '.join(map(str, key[:3]))}: expected each record once, and the same records for every target"
             )
         yield Scored(
             key,
@@ -164,7 +164,7 @@ def _repeats(record: np.ndarray) -> bool:
 
 
 def _aggregate(file: Any, index: int, row_groups: list[list[Any]] | None) -> str:
-    """Return how a row group's scores were aggregated from those of records; `none` for records, also in tables without persons."""
+    """Return how a row group's scores were aggregated from those of records; `none` for scores of records."""
     if row_groups and len(row_groups[index]) > len(KEYS):
         return str(row_groups[index][-1])
     if "aggregate" not in file.schema_arrow.names:

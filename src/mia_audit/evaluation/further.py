@@ -1,4 +1,4 @@
-"""Attacks on a setting scored again from its signals, each time without one model, from which intervals are computed."""
+"""Repeat a setting's attacks from its signals, each time without one model, to compute intervals."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class FurtherScorings:
-    """Repeats attacks without single models; keeps the last attack's signals and scores, for the scores of persons."""
+    """Repeats attacks, each time without one model. The last attack's signals and scores are kept for the scores of persons."""
 
     def __init__(self, path: Path, given: dict[str, Any] | None) -> None:
-        """Open a signals.parquet; `given` are the options of attacks that the config sets."""
+        """Open a signals.parquet; `given` are the attack options that the config sets."""
         self.file = SignalsFile(path)
         self._path = path
         self._options = with_population(given, self.file.models)
@@ -33,7 +33,9 @@ class FurtherScorings:
         return None if scored.aggregate == NONE else self.file.persons
 
     def of(self, scored: Scored) -> Rescored | None:
-        """Return an attack's scores of records without single models; None if it has none, or does not read this file's signals."""
+        """Return the scores of records by an attack that is repeated without single models; None if there are none, or
+        the attack reads other signals.
+        """
         attack, names, likelihood, null_control = scored.key
         persons = self.persons(scored)
         unit = self.file.member if persons is None else persons.gathered(self.file.member, str(self._path))

@@ -1,7 +1,8 @@
 """Metrics of every group of records or persons, at the group's own thresholds and at the common ones.
 
-A common threshold has a given FPR over all records of a target: an attacker who does not distinguish groups uses it. A
-group's own threshold has that FPR over the group's records. A group is compared with all other records of the target.
+A common threshold has a given FPR over all records of a target. An attacker who does not distinguish groups uses such a
+threshold. A group's own threshold has that FPR over the group's records. A group is compared with all other records of
+the target.
 """
 
 from __future__ import annotations
@@ -29,19 +30,17 @@ if TYPE_CHECKING:
     Member = Bool[np.ndarray, "N C"]
 
 LEAST = 30
-"""Smallest size, in records or persons, of a group whose results are computed: results of smaller groups are noise, and
-reveal more about individuals.
-"""
+"""Smallest group, in records or persons, whose results are computed: smaller groups give noise, and reveal more about individuals."""
 
 COUNTS = ("units", "target", "members", "non_members")
 ACCURACIES = ("train_accuracy", "test_accuracy")
 
 
 def called_above(scores: Scores, member: Member, fpr: float) -> Bool[np.ndarray, "N C"]:
-    """Return which rows are called members at the common threshold of every column: the lowest with at most this FPR over all rows.
+    """Return the mask of rows called members at the common threshold of every column: the lowest with at most this FPR over all rows.
 
-    The threshold is exact: false positives are at most `fpr` of the scored non-members, and tied scores are called members
-    together or not at all. NaN scores are never called members.
+    The threshold is exact: false positives are at most `fpr` of the scored non-members, and tied scores are called
+    members together or not at all. NaN scores are never called members.
     """
     outside = np.where(member | np.isnan(scores), -np.inf, scores)
     counts = (~member & ~np.isnan(scores)).sum(axis=0)
@@ -59,7 +58,7 @@ def called_above(scores: Scores, member: Member, fpr: float) -> Bool[np.ndarray,
 
 
 class Slices:
-    """The groups, of at least `LEAST` rows each, into which the rows of an attack's scores are divided."""
+    """Groups of rows in an attack's scores, each with at least `LEAST` rows."""
 
     def __init__(self, groupings: Sequence[Grouping]) -> None:
         self.groups: list[tuple[str, str, Bool[np.ndarray, " N"]]] = [
@@ -70,7 +69,7 @@ class Slices:
         ]
         """For every group, its column, its label and the mask of its rows."""
         self.small = {one.name: small for one in groupings if (small := _small(one))}
-        """By column, the number of groups that are left out as too small."""
+        """Number of groups per column that are left out as too small."""
 
 
 def _small(grouping: Grouping) -> int:
@@ -88,10 +87,11 @@ def group_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield one attack's rows of a setting's groups.parquet, one per group and target.
 
-    `further` are the scores without single models, in the same unit, and their pairs (target, model left out). `accuracy`
-    are, by unit and target, the share of the unit's records that are classified correctly, and the number of these
-    records. `auc` is the group's own and `rest_auc` that of all others; `tpr_at_fpr_x` is at the group's own threshold,
-    `common_tpr_at_fpr_x` and `common_fpr_at_fpr_x` are at the common one. A single target has intervals over its records.
+    `further` has the scores without single models, in the same unit, and their pairs (target, model left out).
+    `accuracy` has, by unit and target, the share of the unit's records that are classified correctly, and their number.
+    `auc` is that of the group, `rest_auc` that of all others; `tpr_at_fpr_x` is at the group's own threshold,
+    `common_tpr_at_fpr_x` and `common_fpr_at_fpr_x` are at the common one. A single target has intervals over its
+    records.
     """
     score, member = scored.score, scored.member
     key: dict[str, Any] = dict(zip(KEYS, scored.key, strict=True))
@@ -125,7 +125,7 @@ def group_rows(
 def _metrics(
     score: Scores, member: Member, called: Sequence[Bool[np.ndarray, "N C"]], inside: np.ndarray, fprs: Sequence[float]
 ) -> dict[str, np.ndarray]:
-    """Return the metrics of a group, one value per column of scores; NaN where it cannot be resolved."""
+    """Return the metrics of a group, one value per column of scores; NaN for a metric that cannot be resolved."""
     own = metrics_of_columns(score[inside], member[inside], fprs)
     metrics = {"auc": own["auc"], "rest_auc": np.full(score.shape[1], np.nan)}
     if (~inside).sum() >= LEAST:
@@ -173,7 +173,7 @@ def _over_records(
 
 
 def _square(values: np.ndarray, pairs: Pairs, models: int) -> list[list[float | None] | None]:
-    """Return a metric of pairs as one list per target that was also left out, None for all other targets."""
+    """Return a metric of pairs as one list per target. The list is None for a target that is not among the models left out."""
     places = chosen(models)
     square = np.full((len(places), len(places)), np.nan)
     square[pairs.target, pairs.left] = values
@@ -210,7 +210,7 @@ def groups_table(rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
 
 
 def holm(p_values: Sequence[float]) -> Float[np.ndarray, " n"]:
-    """Return p-values corrected for their number by Holm's step-down method (Holm 1979); NaN stays NaN and does not count."""
+    """Return p-values corrected for their number by Holm's step-down method (Holm 1979); NaN stays NaN and is not counted."""
     p = np.asarray(p_values, dtype=np.float64)
     adjusted = np.full(len(p), np.nan)
     known = np.flatnonzero(~np.isnan(p))

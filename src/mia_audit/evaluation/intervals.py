@@ -1,13 +1,15 @@
-"""Intervals for a mean over targets that are one another's shadow models and for a future target, and a test against guessing.
+"""Intervals for a future target and for the mean over targets that are one another's shadow models, and a test against guessing.
 
 With h[t] the metric of target t and K targets, the variance of the mean is E[s²]/K + c: s² is the targets' variance,
-and c the covariance of two targets' metrics through the models that they share, which Student's t over targets ignores.
-No function of h estimates c without bias (Bengio and Grandvalet 2004, for cross-validation). The changes of targets'
-metrics when one of their shadow models is left out do, because leaving it out removes errors that two targets share. With
-d[t, s] = h[t] − (h[t] without model s), less its mean over s, the effects of two targets on each other contribute
-x = (K − 1)/(K − 2) times the mean of d[t, s] d[s, t] over pairs of the few models that are left out in turn. A model that is
-an easy target may also make others easier: this contributes twice the covariance, over models s, of h[s] with the mean
-over t of d[t, s], from which 2x is subtracted, because the effects within pairs are in it twice.
+and c the covariance of two targets' metrics that is due to shared models. Student's t over targets ignores c. No
+function of h estimates c without bias (Bengio and Grandvalet 2004, for cross-validation). But c can be estimated from
+the changes of targets' metrics when one of their shadow models is left out, because this removes errors that two
+targets share. Let d[t, s] be h[t] − (h[t] without model s), minus its mean over s. Two terms are estimated:
+
+- The effects of two targets on each other contribute x, (K − 1)/(K − 2) times the mean of d[t, s] d[s, t] over pairs of
+  the few models that are left out in turn.
+- A model that is an easy target may also make all others easier. This contributes twice the covariance, over models s,
+  of h[s] with the mean over t of d[t, s], minus 2x, because that covariance includes the effects within pairs.
 """
 
 from __future__ import annotations
@@ -28,13 +30,13 @@ if TYPE_CHECKING:
     Without = Float[np.ndarray, "K K"]
 
 FEWEST = 4
-"""Smallest number of models, and of models left out in turn, from which c is estimated."""
+"""The covariance c is estimated from at least this many models, and from at least this many models left out in turn."""
 
 ENOUGH = 8
-"""Largest number of models that are left out in turn: more do not improve intervals (simulated up to 33 models)."""
+"""Largest number of models that are left out in turn. More do not improve intervals (simulated up to 33 models)."""
 
 SILENT = 0.05
-"""The p-value from which an AUC is indistinguishable from guessing."""
+"""Smallest p-value of an AUC that is called indistinguishable from guessing."""
 
 WITHOUT = "_without"
 """Suffix of the columns of metrics.parquet that hold a metric without each of the models left out."""
@@ -42,7 +44,7 @@ WITHOUT = "_without"
 
 @dataclass(frozen=True)
 class Within:
-    """The interval of a metric of one target over its records, given the models that its scores come from."""
+    """The interval of one target's metric over its records, given the models."""
 
     low: float
     high: float
@@ -65,23 +67,23 @@ class OverTargets:
 
     values: Values
     without: Without | None = None
-    """In row t and column s: the metric of target t without s among its shadow models; NaN where unknown."""
+    """The metric of target t without shadow model s, in row t and column s; NaN if unknown."""
     members: float = math.nan
     non_members: float = math.nan
     """Numbers of scored members and non-members, means over targets."""
     silence: float = 0.0
-    """0 if the attack's AUC is above guessing; otherwise c, as a share of what it is for an attack that compares in and out models."""
+    """0 if the attack's AUC is above guessing. Otherwise c as a share of sd²/(K − 2), which it is for likelihood ratios."""
     is_auc: bool = False
-    """Whether the metric is the AUC: the changes of others are too coarse to estimate effects on models outside a pair."""
+    """Whether the metric is the AUC. Only its changes are fine enough to estimate the effects of a model on all others."""
     within: Within | None = None
-    """For a single target: the interval over its records, which replaces the one over targets."""
+    """The interval over a single target's records, which replaces that over targets."""
 
     @classmethod
     def of(cls, metrics: pl.DataFrame, name: str, confidence: float = 0.95) -> OverTargets:
         """Return a metric of the rows of one attack in a metrics table; rows where it is null are left out.
 
-        Rows whose column `{name}_without` is not null are the models that were left out, in the order of that column's items.
-        `confidence` is the level of the table's own intervals, which are those within a target.
+        Rows whose column `{name}_without` is not null are the models that were left out, in the order of that column's
+        items. The intervals in the table are over the records of a single target; `confidence` is their level.
         """
         known = metrics.filter(metrics[name].is_not_null()) if metrics[name].null_count() else metrics
         known = known if known["target"].is_sorted() else known.sort("target", maintain_order=True)
@@ -131,10 +133,10 @@ class OverTargets:
     def shared(self) -> float:
         """The covariance c of two targets' metrics, at least 0.
 
-        If no models were left out, or the attack is indistinguishable from guessing, it is what it is without a leak, unless
-        leaving models out changed no metric: what all targets learn in common (such as the sign of a shift) hardly changes
-        without one model. The effects of a model on all others are estimated only if there are more than `ENOUGH` models,
-        because they would widen the intervals of few models by their noise.
+        If no models were left out, or if the attack is indistinguishable from guessing, c is what it is without a leak:
+        what all targets learn in common (such as the sign of a shift) hardly changes without one model. This does not
+        apply if leaving models out changed no metric. The effects of a model on all others are estimated only if there
+        are more than `ENOUGH` models, because with fewer the noise of this estimate would widen the interval.
         """
         changes = _Changes.of(self.without) if self.without is not None else None
         if changes is None:
@@ -155,7 +157,10 @@ class OverTargets:
         return math.sqrt(self.sd**2 / self.count + self.shared)
 
     def interval(self, confidence: float, comparisons: int = 1) -> tuple[float, float]:
-        """Return the interval of the mean over targets, with Bonferroni's level for `comparisons`; for a single target, the one over its records."""
+        """Return the interval of the mean over targets, with Bonferroni's level for `comparisons`.
+
+        For a single target, return the interval over its records.
+        """
         if self.count == 1 and self.within:
             return self.within.at(confidence, comparisons)
         return self._around(self.error, confidence, comparisons)
@@ -167,9 +172,10 @@ class OverTargets:
     def above_guessing(self) -> float:
         """Return the one-sided p of an AUC above ½ under the null hypothesis of no leak, under which the variance is known.
 
-        With n members and m non-members, the variance of an AUC given the scores is (n + m + 1)/(12 n m) (Mann and Whitney
-        1947; less with ties). With several targets the variance of their mean is twice that of independent ones, because
-        they share shadow models. If n and m are not known, Student's t over targets is used; NaN for a single target then.
+        With n members and m non-members, the variance of an AUC given the scores is (n + m + 1)/(12 n m) (Mann and
+        Whitney 1947; less with ties). With several targets the variance of their mean is twice that of independent
+        ones, because they share shadow models. If n and m are not known, Student's t over targets is used, and the
+        result is NaN for a single target.
         """
         from scipy.special import ndtr, stdtr
 
@@ -232,7 +238,8 @@ def chosen(models: int) -> range:
 def two_one_sided(mean: float, error: float, freedom: int, margin: float) -> float:
     """Return the p of equivalence within ± margin: the larger of the p of mean ≤ −margin and of mean ≥ margin (Schuirmann 1987).
 
-    It is below α if and only if the 1 − 2α interval lies within the margin, which has to be stated before the values are seen.
+    It is below α if and only if the 1 − 2α interval lies within the margin, which must be stated before the values are
+    seen.
     """
     from scipy.special import stdtr
 
@@ -246,7 +253,7 @@ def _values(metrics: pl.DataFrame, name: str) -> Values:
 
 
 def _square(metrics: pl.DataFrame, name: str) -> Without | None:
-    """Return the metric without each left-out model as a matrix over all targets; None if no model was left out."""
+    """Return the metric without each left-out model, as a matrix over all targets. Return None if no model was left out."""
     if name not in metrics.columns:
         return None
     lists = metrics[name].to_list()

@@ -1,4 +1,4 @@
-"""Scores of an attack that is repeated without each of some models, from which intervals over targets are computed."""
+"""Scores of an attack that is repeated, each time without one model, for intervals over targets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from mia_audit.signals.name import Cells, Member
 
 Columns = dict[str, list[list[float | None] | None]]
-"""Columns of metrics.parquet by name: for every target that was also left out, its values without each of the others, else None."""
+"""Columns of metrics.parquet by name.
+
+For a target that was also left out, they hold its values without each of the others; for all other targets they hold
+None.
+"""
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ def without_each(
     fprs: Sequence[float],
     options: Mapping[str, Any] | None = None,
 ) -> Columns:
-    """Return the metrics of some models as targets, each without each other one of them (`intervals.chosen`).
+    """Return the metrics of some targets (`intervals.chosen`), each without every other of these models.
 
     The value of a target without itself is None. The result is empty if the attack has no scores from so few models, or
     declares that repeating it takes too long. With a `pairwise` likelihood all pairs are scored at once, unless the
@@ -56,7 +60,7 @@ def without_each(
 def scored_without(
     run: Run, readings: Sequence[Reading], member: Member, options: Mapping[str, Any] | None = None
 ) -> Rescored | None:
-    """Return the scores from which `without_each` computes metrics, or None if there are none."""
+    """Return the scores for the metrics of `without_each`, or None if there are none."""
     models = member.shape[1]
     attack, given = attacks[run.attack], options_of(run.attack, options)
     at_once = run.likelihood in attack.pairwise and recognise(member).independent

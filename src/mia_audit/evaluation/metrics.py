@@ -55,7 +55,7 @@ def target_metrics(scores: Scores, member: Member, fprs: Sequence[float], confid
 def metrics_of_columns(
     scores: Float[np.ndarray, "N C"], member: Bool[np.ndarray, "N C"], fprs: Sequence[float]
 ) -> dict[str, Float[np.ndarray, " C"]]:
-    """Return the metrics of several targets, without intervals, from float32 scores; NaN where one cannot be resolved."""
+    """Return the metrics of several targets, without intervals, from float32 scores; NaN for a metric that cannot be resolved."""
     names = ("auc", "balanced_accuracy", *(f"tpr_at_fpr_{fpr:g}" for fpr in fprs))
     metrics = {name: np.full(scores.shape[1], np.nan) for name in names}
     known = ~np.isnan(scores).any(axis=0)
@@ -113,8 +113,8 @@ def auc_interval(
 ) -> tuple[float, float]:
     """Return the interval of an AUC: DeLong's variance (DeLong et al. 1988) on the logit scale.
 
-    At an AUC of 0 or 1 that variance is 0 and useless: the bound is then that of Clopper and Pearson for
-    min(members, non_members) independent pairs, all ordered in the same way.
+    At an AUC of 0 or 1 that variance is 0. The bound is then that of Clopper and Pearson for min(members, non_members)
+    independent pairs that are all ordered in the same way.
     """
     from scipy.special import ndtri
 

@@ -31,9 +31,9 @@ ROC_POINTS = 61
 
 
 def examined(metrics: pl.DataFrame) -> list[tuple[str, str, str]]:
-    """Return attack, signal and likelihood of the runs to examine: those of the attack and signal with the largest mean AUC.
+    """Return attack, signal and likelihood of the runs to examine: all likelihoods of the attack and signal with the largest mean AUC.
 
-    Only attacks with likelihoods are considered; empty if there are none.
+    Only attacks with likelihoods are considered. The result is empty if there are none.
     """
     import polars as pl
 
@@ -55,10 +55,11 @@ def by_count(
 ) -> list[dict[str, Any]]:
     """Return the mean metrics over all targets for each number of other models: 4, 8, 16 … and all.
 
-    A row has `attack`, `signal`, `likelihood`, `others` and, for every metric m that all targets have, `m_mean`, and
-    the mean and standard error over targets of the gain from using all models: `m_more` and `m_more_error`. `roc` has the
-    mean TPR over targets at `ROC_POINTS` FPRs from 1/`non_members` to 1 (`roc.log_grid`), if every target has a member and
-    a non-member. No rows under designs whose correction needs all of the models, or with at most four others.
+    A row has `attack`, `signal`, `likelihood` and `others`. For every metric m that all targets have, it also has
+    `m_mean`, and the gain from using all models, as mean and standard error over targets: `m_more` and `m_more_error`.
+    `roc` has the mean TPR over targets at `ROC_POINTS` FPRs from 1/`non_members` to 1 (`roc.log_grid`), if every target
+    has a member and a non-member. There are no rows under designs whose correction needs all models, or with at most
+    four others.
     """
     numbers = counts(member.shape[1])
     by_number: dict[int, dict[str, np.ndarray]] = {}
@@ -72,7 +73,7 @@ def by_count(
         if outside.all() and member.any(axis=0).all() and not np.isnan(scores).any():
             mean, _ = mean_log_roc(zip(scores.T, member.T, strict=True), grid)
             curves[others] = {"non_members": int(outside.max()), "roc": [round(float(rate), 5) for rate in mean]}
-        del scores  # before the next ones are computed
+        del scores  # free these scores before the next ones are computed
     key = {"attack": run.attack, "signal": run.signal, "likelihood": run.likelihood}
     last = by_number[max(by_number)] if by_number else {}
     return [key | {"others": others} | _parts(by_number[others], last) | curves[others] for others in by_number]

@@ -1,4 +1,4 @@
-"""Records ranked by score with a single sort per target, from which all metrics of a ROC curve follow."""
+"""Rank records by score with a single sort per target. All metrics of a ROC curve follow from the ranking."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COUNT = np.int32
 
 
 class Ranking:
-    """The numbers of members and non-members that score at most as high as each distinct score, in ascending order."""
+    """The numbers of members and non-members at or below each distinct score, in ascending order."""
 
     def __init__(self, scores: Scores, member: Member) -> None:
         """Rank the records; NaN scores are left out, and equal scores (0 and −0 among them) are one vertex."""
@@ -32,20 +32,20 @@ class Ranking:
         missed = np.append(COUNT(0), np.cumsum(inside, dtype=COUNT)[last])
         self._from_none = missed
         self.missed: Int[np.ndarray, " v"] = missed[1:]
-        """By vertex, the number of members that are missed if only higher scores are called members."""
+        """The number of members that are missed if only higher scores are called members, by vertex."""
         self.spared: Int[np.ndarray, " v"] = ends - self.missed
-        """By vertex, the number of non-members that are then correctly rejected."""
+        """The number of non-members that are then correctly rejected, by vertex."""
         self._ends = ends
         self.members = int(missed[-1])
         self.non_members = len(values) - self.members
 
     def auc(self) -> tuple[float, float]:
         """Return the area under the curve with ties at ½, and its DeLong variance (0 where a side has one record)."""
-        missed = self._from_none.astype(np.float64)  # counts, exact as floats
+        missed = self._from_none.astype(np.float64)  # counts are exact as floats
         spared = np.zeros(len(missed))
         spared[1:] = self.spared
         here_in, here_out = missed[1:] - missed[:-1], spared[1:] - spared[:-1]
-        # In halves: a member beats the non-members below it and half of those at its score; a non-member likewise.
+        # Counted in halves: a member beats the non-members below it, and half of those with the same score. The same holds for non-members.
         won, beaten = spared[1:] + spared[:-1], missed[1:] + missed[:-1]
         area = float(here_in @ won) / (2 * self.members * self.non_members)
         variance = 0.0
@@ -65,18 +65,18 @@ class Ranking:
         return (1 + max(0, int(gain.max())) / (self.members * self.non_members)) / 2
 
     def called(self, share: float) -> tuple[int, int]:
-        """Count members and non-members among the highest-scoring records, as many as this share of all records allows."""
+        """Count members and non-members among the highest-scoring records, up to this share of all records."""
         records = self.members + self.non_members
         vertex = int(np.searchsorted(self._ends, COUNT(records - math.floor(share * records))))
         return self.members - int(self.missed[vertex]), self.non_members - int(self.spared[vertex])
 
     def true_positives(self, fprs: Float[np.ndarray, " x"]) -> Int[np.ndarray, " x"]:
-        """Return, per FPR x, the largest number of true positives with false positives of at most x of the non-members."""
+        """Return, per FPR x, the largest number of true positives while false positives are at most a share x of the non-members."""
         return _true_positives(self.missed, self.spared, self.members, self.non_members, fprs)
 
 
 class Rankings:
-    """Rankings of several targets at once, [N records, C columns] of float32 scores without NaN: many short sorts in one call."""
+    """Rankings of several targets at once, from float32 scores [N records, C columns] without NaN. One call sorts many short columns."""
 
     def __init__(self, scores: Float[np.ndarray, "N C"], member: Bool[np.ndarray, "N C"]) -> None:
         """Rank every column's records."""
@@ -97,7 +97,7 @@ class Rankings:
 
     def auc(self) -> Float[np.ndarray, " C"]:
         """Return every column's area under the curve, ties at ½."""
-        if not self._tied:  # it follows from the sum of the members' ranks (Mann and Whitney 1947)
+        if not self._tied:  # the area follows from the sum of the members' ranks (Mann and Whitney 1947)
             ranks = self._inside.astype(np.float64) @ self._ends.astype(np.float64)
             return (ranks - self.members * (self.members + 1) / 2) / (self.members * self.non_members)  # type: ignore[no-any-return]
         vertices = self._last.sum(axis=1)
@@ -139,7 +139,7 @@ class Rankings:
 def _true_positives(
     missed: np.ndarray, spared: np.ndarray, members: int, non_members: int, fprs: Float[np.ndarray, " x"]
 ) -> Int[np.ndarray, " x"]:
-    """Return, per FPR, the number of members above the lowest vertex that it allows; vertices are in ascending order of score."""
+    """Return, per FPR, the number of members above the lowest vertex allowed. Vertices are in ascending order of score."""
     allowed = np.floor(fprs * non_members)
     allowed += (allowed + 1) / non_members <= fprs  # x · n may round to either side of an integer
     allowed -= allowed / non_members > fprs
@@ -149,14 +149,14 @@ def _true_positives(
 
 
 def _sorted(scores: Scores, member: Member) -> tuple[np.ndarray, np.ndarray]:
-    """Return the scores in ascending order, or integers with the same ranks and ties, and 1 for every member among them."""
+    """Return the scores in ascending order, or integers with the same ranks and ties, and 1 for each score of a member."""
     if scores.dtype != np.float32:
         order = np.argsort(scores)
         return scores[order], member[order]
     keys = _integers(scores)
     keys <<= 1
     keys |= member
-    keys.sort()  # faster than finding an order, and three times as fast in 32 bits as in 64
+    keys.sort()  # sorting values is faster than finding an order, and three times as fast in 32 bits as in 64
     return keys >> 1, keys & 1
 
 
@@ -164,7 +164,7 @@ def _integers(scores: Scores) -> Int[np.ndarray, " n"]:
     """Return integers with the same ranks and ties as float32 scores, and one unused bit.
 
     A float's bits without the sign are ordered like the integer that they represent. No score lies between 0 and the
-    smallest absolute score: closing that gap frees a bit, unless scores differ by a factor of 2¹²⁸.
+    smallest absolute score: closing this gap frees a bit, unless scores differ by a factor of 2¹²⁸.
     """
     bits = scores.view(np.int32) if scores.flags.c_contiguous else scores.copy().view(np.int32)
     sizes = bits & 0x7FFFFFFF

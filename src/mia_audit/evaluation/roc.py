@@ -18,7 +18,7 @@ def roc_curve(
 ) -> tuple[Float[np.ndarray, " v"], Float[np.ndarray, " v"], Float[np.ndarray, " v"]]:
     """Return FPR, TPR and threshold of every vertex, from (0, 0) at +inf to (1, 1); a record is called a member if score ≥ threshold.
 
-    NaN scores are left out. Needs a member and a non-member, else ValueError.
+    NaN scores are left out. Raises ValueError without a member or a non-member.
     """
     scored = ~np.isnan(scores)
     scores, member = scores[scored], member[scored]

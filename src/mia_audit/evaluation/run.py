@@ -1,4 +1,4 @@
-"""Scores and metrics of all runs of an audit, a few signals at a time."""
+"""Scores and metrics of all runs of an audit, computed for a few signals at a time."""
 
 from __future__ import annotations
 

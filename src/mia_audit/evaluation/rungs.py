@@ -26,15 +26,15 @@ COLUMNS: dict[str, Any] = {
 }
 """Columns and their types.
 
-`models` is the setting's number of models at that rung, `scored` the share of records that the attack scores, `requested`
-the half width of the interval at which the ladder stops. `more` is the number of models that the next rung adds to the
-setting, null at the last rung, and `seconds` the time that they take, null if unknown. `recipe` is the digest of everything
-on which the setting's results depend, except the number of models.
+`models` is the setting's number of models at that rung, `scored` the share of records that the attack scores,
+`requested` the half width of the interval at which the ladder stops. `more` is the number of models that the next rung
+adds to the setting (null at the last rung). `seconds` is the time that these models take (null if unknown). `recipe` is
+the digest of everything on which the setting's results depend, except the number of models.
 """
 
 
 def write_rungs(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write the rows of all rungs so far; numbers have six significant digits, cells of unknown ones are empty."""
+    """Write the rows of all rungs so far; numbers have six significant digits, and unknown ones are empty cells."""
     import polars as pl
 
     from mia_audit.sanitise import csv
@@ -59,5 +59,5 @@ def read_rungs(path: Path) -> pl.DataFrame:
     except (OSError, pl.exceptions.PolarsError) as error:
         raise UserError(f"{path}: not a table written by mia-audit ladder: {str(error).splitlines()[0]}") from None
     if missing := [name for name in COLUMNS if name not in frame.columns]:
-        raise UserError(f"{path}: no column '{missing[0]}'; run mia-audit ladder again, which writes it")
+        raise UserError(f"{path}: no column '{missing[0]}'; mia-audit ladder writes it when run again")
     return frame.select(list(COLUMNS))

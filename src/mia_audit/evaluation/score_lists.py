@@ -1,4 +1,4 @@
-"""Lists of the scores of members and of non-members, of one model or of canaries, that do not come from an audit."""
+"""Lists of scores of members and non-members that do not come from an audit: those of one model, or of canaries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mia_audit.evaluation.files import Scored
 from mia_audit.storage.contracts import CONTRACTS
 
 KEY = ("given", "scores", "none", False)
-"""The attack, signal, likelihood and null_control that are given to lists, which do not state them."""
+"""The attack, signal, likelihood and null_control of lists, which do not state any."""
 
 LONG, WIDE = {"member", "score"}, {"in", "out"}
 
@@ -20,18 +20,18 @@ EXPECTED = "expected the columns `member` (0 or 1) and `score`, or `in` and `out
 
 
 def is_score_list(path: Path) -> bool:
-    """Return whether a file is a list of scores rather than an audit's scores table, by its ending and its columns."""
+    """Return whether a file is a list of scores, and not an audit's scores table, according to its ending and columns."""
     if path.suffix.lower() == ".csv":
         return True
     try:
         names = set(pl.read_parquet_schema(path))
     except (OSError, pl.exceptions.PolarsError):
-        return False  # the reader of scores tables reports what is wrong
+        return False  # the reader of scores tables will report what is wrong
     return not set(CONTRACTS["scores"]) <= names and (names >= LONG or names >= WIDE)
 
 
 def read_score_list(path: Path) -> Scored:
-    """Return the scores of one target from a CSV or Parquet file: `member` and `score`, or `in` and `out` of any two lengths."""
+    """Return the scores of one target from a CSV or Parquet file: columns `member` and `score`, or `in` and `out`, which may differ in length."""
     if not path.is_file():
         raise UserError(f"{path}: no such file; {EXPECTED}")
     try:

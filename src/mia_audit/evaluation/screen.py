@@ -1,8 +1,8 @@
 """A screen of one model, with up to two references: thresholds whose false-positive rates are measured on non-members.
 
 A positive result is a leak; a negative one is no evidence of safety, because attacks with shadow models are several
-times stronger. The TPR at a false-positive rate has two unknowns, the threshold that has this rate and the share of
-members beyond it: the interval's lower end is for a threshold whose rate is surely not higher, its upper end for one
+times stronger. The TPR at a false-positive rate has two unknowns: the threshold with this rate, and the share of
+members beyond it. The interval's lower end is for a threshold whose rate is surely not higher, its upper end for one
 whose rate is surely not lower.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Scores = Float[np.ndarray, " n"]
 
 REFERENCED = (("base", "loss", "none"), ("rmia-offline", "loss", "none"), ("loss-lira-offline", "confidence", "pooled"))
-"""Attack, signal and likelihood of screens with references: attacks for which one other model suffices."""
+"""Attack, signal and likelihood of screens with references: attacks that need only one other model."""
 
 FOLDS = 2
 """Number of folds of the non-members: the quantiles of each fold are learned on the others."""
@@ -34,7 +34,7 @@ FOLDS = 2
 
 @dataclass(frozen=True)
 class Screened:
-    """The TPR at an FPR of one model, with its interval; `resolved` is False if there are too few non-members for a lower end."""
+    """The TPR at an FPR of one model, with its interval; `resolved` is False if there are too few non-members for a lower limit."""
 
     fpr: float
     tpr: float
@@ -47,16 +47,16 @@ class Screened:
         if not self.resolved:
             return "cannot tell: too few non-members for this false-positive rate"
         if self.low > self.fpr:
-            return "leaks: members are found more often than non-members"
+            return "leaks: members are recognised more often than non-members"
         return "no better than guessing, which is no evidence of safety"
 
 
 def screen(inside: Scores, outside: Scores, fpr: float, confidence: float) -> Screened:
     """Return the TPR at an FPR from the scores of members and of non-members, higher meaning more likely a member.
 
-    The false-positive rate of a threshold at the j-th largest of n non-members' scores is below a Beta(j, n − j + 1) quantile
-    (Wilks 1941), and the number of members beyond a threshold is binomial (Clopper and Pearson 1934): half of 1 − confidence
-    is spent on each, for both ends.
+    The false-positive rate of a threshold at the j-th largest of n non-members' scores is below a Beta(j, n − j + 1)
+    quantile (Wilks 1941), and the number of members beyond a threshold is binomial (Clopper and Pearson 1934). Each of
+    these two steps uses half of 1 − confidence, at both ends.
     """
     from scipy.stats import beta
 
@@ -78,7 +78,7 @@ def against_references(
 ) -> Iterator[tuple[tuple[str, str, str], Scores]]:
     """Yield the scores of the first of m models by every attack of `REFERENCED`, with the other models as references.
 
-    Scores are NaN for records that an attack cannot score: the offline ones need a reference that was not trained on the
+    Scores are NaN for records that an attack cannot score: offline attacks need a reference that was not trained on the
     record. The references' memberships must be independent of the target's.
     """
     for attack, signal, likelihood in REFERENCED:
@@ -89,10 +89,10 @@ def against_references(
 def beyond_quantile(
     features: Float[np.ndarray, "n d"], values: Scores, member: np.ndarray, fpr: float, seed: int
 ) -> tuple[Scores, Scores]:
-    """Return by how much members' and non-members' values exceed a quantile of similar non-members (Bertran et al. 2023).
+    """Return the amount by which members' and non-members' values exceed a quantile of similar non-members (Bertran et al. 2023).
 
     The 1 − FPR quantile of a value, given a record's features, is learned by boosting on non-members. A non-member is
-    compared with the quantile that was learned without it, a member with the mean of the folds' quantiles.
+    compared with the quantile that was learned without that record, a member with the mean of the folds' quantiles.
     """
     from sklearn.ensemble import HistGradientBoostingRegressor
 

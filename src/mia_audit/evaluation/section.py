@@ -6,10 +6,10 @@ from mia_audit.sections import Probability, Section
 
 
 class Evaluation(Section):
-    """Which metrics are computed from the scores."""
+    """The metrics that are computed from the scores."""
 
     fprs: tuple[float, ...] = (0.001, 0.01, 0.1)
-    """False-positive rates, as fractions, at which TPR is reported; the tables mark those for which the pool is too small."""
+    """False-positive rates, as fractions, at which TPR is reported. Tables mark the rates for which the pool is too small."""
     confidence: Probability = 0.95
     """Level of all intervals."""
 
@@ -18,5 +18,5 @@ class Evaluation(Section):
     def _fprs(cls, value: tuple[float, ...]) -> tuple[float, ...]:
         for fpr in value:
             if not 0 < fpr < 1:
-                raise ValueError(f"{fpr:g} is not a fraction between 0 and 1: FPRs are fractions, 1 % is written 0.01")
+                raise ValueError(f"{fpr:g} is not between 0 and 1: FPRs are fractions, so 1 % is written 0.01")
         return value

@@ -1,9 +1,9 @@
 """The stopping rule of an audit that grows rung by rung: intervals that hold at all looks together.
 
 Of R looks planned beforehand, each has an interval of level 1 − α/R (Bonferroni: alpha spending in equal shares, Lan
-and DeMets 1983). All of them hold together with probability 1 − α, and so does the one at which the audit stops, whatever
-the reason to stop: the looks may end early, but none may be added. Each interval is for the attack with the models of its
-rung.
+and DeMets 1983). All of them hold together with probability 1 − α, so the interval at which the audit stops holds too,
+whatever the reason to stop. The audit may stop before the last look, but no look may be added. Each interval is for the
+attack with the models of its rung.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ AUTO = (2, 4, 8, 16, 32)
 """The numbers of other models at the rungs of `ladder: auto`."""
 
 FEWEST_OTHERS = 3
-"""Smallest number of other models with which every model is a target; if there are fewer, they are references of one target."""
+"""With this many other models or more, every model is a target. Fewer models are only references of a single target."""
 
 
 @dataclass(frozen=True)
@@ -40,16 +40,16 @@ class Look:
 
     @property
     def half(self) -> float:
-        """Half the interval's width; NaN if the targets do not resolve the metric."""
+        """Half the interval's width; NaN if the metric cannot be resolved."""
         return (self.high - self.low) / 2
 
     def narrow(self, half: float) -> bool:
         """Return whether half the interval's width is at most `half`."""
-        return self.half <= half  # never for NaN
+        return self.half <= half  # false for NaN
 
 
 def rungs(ladder: str | Sequence[int], models: int) -> list[int]:
-    """Return the number of shadow models of every rung that is a complete audit; the last has all of them."""
+    """Return the number of shadow models of every rung that is a complete audit. The last rung has all models."""
     counts = sorted({one + 1 for one in _others(ladder) if one >= FEWEST_OTHERS and one + 1 < models})
     return [*counts, models]
 
@@ -71,7 +71,7 @@ def column(metric: str) -> str:
 def look(metrics: pl.DataFrame, names: Sequence[str], confidence: float, looks: int) -> list[Look]:
     """Return the metrics of the strongest attack, which has the largest mean AUC, at one of `looks` planned looks.
 
-    Intervals are clipped to [0, 1]. Mean and interval are NaN for a metric that some target cannot resolve.
+    Intervals are clipped to [0, 1]. Mean and interval are NaN if the metric cannot be resolved for some target.
     """
     import polars as pl
 

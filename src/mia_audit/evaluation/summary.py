@@ -29,7 +29,8 @@ def of_aggregate(metrics: pl.DataFrame, aggregate: str) -> pl.DataFrame:
 def of_drawn_unit(metrics: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of persons if there are any, else those of records: the unit for which membership was drawn.
 
-    These units are independent of each other. Records of one person are not, and no bound may count them as trials.
+    These units are independent of each other. Records of one person are not independent, so no bound may count them as
+    trials.
     """
     metrics = with_units(metrics)
     persons = metrics.filter(pl.col("unit") == PERSON)
@@ -45,12 +46,12 @@ def summarised(metrics: pl.DataFrame) -> list[str]:
 def summarise(metrics: pl.DataFrame, confidence: float = 0.95) -> pl.DataFrame:
     """Summarise `metrics` (one row per attack × signal × likelihood × null_control × target) over targets.
 
-    Return a row per attack × signal × likelihood × null_control, in the order of their first appearance, with the number of
-    `targets`, the means of `members`, `non_members` and `unscored`, and for every metric m of `summarised` the columns
-    m_mean, m_sd (n − 1), the interval of the mean, m_low and m_high, and the prediction interval of a further target,
-    m_future_low and m_future_high, all clipped to [0, 1] (`OverTargets`); `p_above_guessing` is the one-sided p of an
-    AUC above ½. A metric that some target cannot resolve is null. For a single target the sd is null and the interval is
-    the one over its records. p is null for records if membership was drawn by person.
+    Return a row per attack × signal × likelihood × null_control, in the order of their first appearance. It has the
+    number of `targets` and the means of `members`, `non_members` and `unscored`. Every metric m of `summarised` has the
+    columns m_mean and m_sd (n − 1), the interval of the mean, m_low and m_high, and the prediction interval of a
+    further target, m_future_low and m_future_high. All are clipped to [0, 1] (`OverTargets`). `p_above_guessing` is the
+    one-sided p of an AUC above ½. A metric that cannot be resolved for some target is null. For a single target the sd
+    is null and the interval is the one over its records. p is null for records if membership was drawn by person.
     """
     names = summarised(metrics)
     metrics = with_units(metrics)

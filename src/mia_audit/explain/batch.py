@@ -27,8 +27,8 @@ CLASSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 class Batch:
     """Records as inputs of a model, the explained class of each, and the results of one pass over them.
 
-    `records` are the records' numbers in the pool, which key random draws. `gradients` hold the gradient of every
-    quantity at the inputs, if requested; `members` are the model's training records, for explainers that need them.
+    `records` are the records' numbers in the pool, which key random draws. `gradients` has the gradient of every
+    quantity at the inputs, if requested. `members` are the model's training records, for explainers that need these.
     """
 
     model: nn.Module
@@ -44,7 +44,7 @@ class Batch:
     """The model's number, which also keys the draws of stochastic explainers; None if it has none."""
 
     def gradients_at(self, points: Float[Tensor, "B ..."]) -> dict[str, Float[Tensor, "B ..."]]:
-        """Return the gradient of every quantity of the explained class, at the given points instead of the inputs."""
+        """Return the gradient of every quantity of the explained class at the given points."""
         points, logits = _forward(self.model, points)
         return _backward(points, logits, self.classes, self.quantities)
 
@@ -53,7 +53,7 @@ class Batch:
         return {name: QUANTITIES[name].value(logits.double(), self.classes) for name in self.quantities}
 
     def effects(self) -> dict[str, Float[Tensor, " B"]]:
-        """Return f(x) − f(0) of every quantity f, float64, which complete attributions sum to."""
+        """Return f(x) − f(0) of every quantity f, float64. This is the sum of complete attributions."""
         with torch.no_grad():
             baseline = self.model(torch.zeros_like(self.inputs[:1])).expand_as(self.logits)
         before = self.values(baseline)
@@ -73,7 +73,7 @@ def explained_batch(
 ) -> Batch:
     """Run one forward pass and, if gradients are requested, one backward pass per quantity of `options["explain"]`.
 
-    The model's parameters should be frozen: only the inputs' gradient is computed then.
+    The model's parameters should be frozen, so that only the inputs' gradient is computed.
     """
     quantities = tuple(options["explain"])
     if gradients:
@@ -81,7 +81,7 @@ def explained_batch(
         classes = CLASSES[options["explained_class"]](logits.detach(), labels)
         at_inputs = _backward(points, logits, classes, quantities)
     else:
-        # computed as in a pass for gradients, so that the logits are the same bit for bit
+        # compute them as in a pass for gradients, so that the logits are the same bit for bit
         with torch.no_grad(), FastPass():
             logits = model(inputs)
         classes = CLASSES[options["explained_class"]](logits, labels)
@@ -99,7 +99,7 @@ def _forward(model: nn.Module, points: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _backward(points: Tensor, logits: Tensor, classes: Tensor, quantities: Sequence[str]) -> dict[str, Tensor]:
-    """Backpropagate every quantity's derivative by the logits through a single graph."""
+    """Backpropagate every quantity's derivative with respect to the logits through a single graph."""
     outputs = logits.detach().double()
     last = len(quantities) - 1
     gradients = {}

@@ -1,4 +1,4 @@
-"""The registry of explainers, and their interface; neither this file nor the top of a member's file imports torch."""
+"""The registry of explainers, and their interface. Neither this file nor the import of a member's file imports torch."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ GRADIENT = "gradient"
 """The family of explainers that read `Batch.gradients` and share the pass that computes the outputs."""
 
 EXPLANATION_SETS = "-explained"
-"""Suffix of a data set's name if the attack is on membership in explanation sets, not in training sets."""
+"""Suffix of a data set's name if membership in explanation sets is attacked, not in training sets."""
 
 OWN = "own:"
-"""Prefix of the names of explanations that a user's script gives of its own models."""
+"""Prefix of the names of explanations that a user's script computes for its own models."""
 
 WITH_MODULES = ("torch-module", "script")
-"""Learners whose models are torch modules, or may be."""
+"""Learners whose models are, or may be, torch modules."""
 
 
 @dataclass(frozen=True)
 class Explainer:
     """An explainer: a function of a batch and the options, which returns one tensor of attributions per explained quantity.
 
-    `options` declares the keys of the config's `explainers` section that it reads in addition to `explain` and
-    `explained_class`, and `label` is its name in words. Explainers of one `family` are computed by one job, in one
-    pass; without a name of a family, an explainer is a family of its own. The attributions of a `complete` explainer
-    sum to f(x) − f(0), and the error of the sum is kept as a column. `multiplied` attributions are in units of f (like
-    input × gradient), others in units of its gradient. `models` and `quantities`, if given, restrict what it explains.
-    An explainer that `needs_training_records` is fitted to the model's training records, in `Batch.members`; if it is
+    `options` declares the keys of the config's `explainers` section that the explainer reads in addition to `explain`
+    and `explained_class`. `label` is its name in words. One job computes all explainers of one `family` in one pass. An
+    explainer without a family is computed alone. The attributions of a `complete` explainer sum to f(x) − f(0); the
+    error of this sum is stored as a column. `multiplied` attributions are in units of f (like input × gradient), all
+    others in units of the gradient of f. `models` and `quantities`, if given, restrict what the explainer explains. An
+    explainer that `needs_training_records` is fitted to the model's training records, in `Batch.members`; if it is
     private, `epsilon` is the ε of each explanation with respect to them. An explainer without `needs_torch_module`
-    works with models of any kind, or only with those of some `learners`; attributions then come from the model itself,
+    works with models of any kind, or only with those of some `learners`. Its attributions come from the model itself,
     or from `of_box`, which computes them from outputs and records.
     """
 
@@ -63,14 +63,14 @@ class Explainer:
     learners: tuple[str, ...] = ()
     of_box: OfBox | None = None
     reads: Callable[[Kind], bool] | None = None
-    """Whether it can explain built-in models of a kind; None if it can explain all."""
+    """Whether the explainer can explain built-in models of a kind; None if it can explain all kinds."""
     reads_what: str = ""
     """Description of the models that `reads` accepts."""
     check: Callable[[], None] | None = None
     """Raises UserError if the explainer's name matches a registered pattern but is invalid."""
 
     def explains(self, model: str, learner: str = "torch-module") -> bool:
-        """Return whether it can explain models with this name, trained by this learner."""
+        """Return whether the explainer can explain models of this name and this learner."""
         able = WITH_MODULES if self.needs_torch_module else self.learners
         if learner == WITH_MODULES[0] and self.reads and not self.reads(kind_of(model)):
             return False
@@ -78,7 +78,7 @@ class Explainer:
 
     @property
     def alone(self) -> str:
-        """Description of the only models that it explains."""
+        """Description of the only models that the explainer explains."""
         return self.reads_what or " and ".join(self.models or self.learners or ("torch modules",))
 
 
@@ -127,9 +127,9 @@ def explainer_label(name: str) -> str:
 
 
 def needs_module(name: str) -> UserError:
-    """Return the error of an explainer that a model other than a torch module is to be explained with."""
+    """Return the error for an explainer that needs a torch module, if the model is not one."""
     return UserError(
-        f"explainers.methods: '{name}' explains only torch modules, and this model is not one; leave it out for this model"
+        f"explainers.methods: '{name}' explains only torch modules, but this model is not one; leave the explainer out for this model"
     )
 
 

@@ -1,7 +1,7 @@
 """Counter-based random numbers: every record has its own stream, whose numbers are computed from their positions.
 
-SplitMix64 (Steele, Lea and Flood 2014): the word at a position is a fixed mix of key + position · γ, so that a record's
-numbers depend only on its key, not on the batch, the order or the device, and are computed on the device without a
+SplitMix64 (Steele, Lea and Flood 2014): the word at a position is a fixed mix of key + position · γ. So a record's
+numbers depend only on its key, not on the batch, the order or the device. They are computed on the device, without a
 copy.
 """
 
@@ -25,7 +25,7 @@ def _signed(word: int) -> int:
 GAMMA = _signed(0x9E3779B97F4A7C15)
 MIXES = ((30, _signed(0xBF58476D1CE4E5B9)), (27, _signed(0x94D049BB133111EB)))
 BITS = 24
-"""Bits of a uniform number, the most that float32 represents exactly."""
+"""Number of bits of a uniform number, the largest that float32 represents exactly."""
 
 
 def stream_keys(seed: int, purpose: str, records: Iterable[int], device: torch.device | str) -> Int[Tensor, " B"]:

@@ -25,5 +25,5 @@ ANY = Kind(("image", "table"), plain=True)
 
 
 def kind_of(model: str) -> Kind:
-    """Return the kind of the model of that name; an unknown name is treated as timm's."""
+    """Return the kind of the model of that name; an unknown name is treated as that of a timm model."""
     return ANY if IN_FILE.fullmatch(model) else KINDS.get(model, Kind())

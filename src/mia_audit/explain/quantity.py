@@ -1,4 +1,4 @@
-"""The quantity that is explained: its value and its derivative by the logits, both in float64."""
+"""The quantity that is explained: its value and its derivatives with respect to the logits, both in float64."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Function = Callable[[Float[Tensor, "B C"], Int[Tensor, " B"]], Tensor]
 
 @dataclass(frozen=True)
 class Quantity:
-    """A function of the logits [B, C] and one class per record: its `value` [B] and its `gradient` [B, C] by the logits."""
+    """A function of the logits [B, C] and one class per record: its `value` [B], and its `gradient` [B, C] with respect to the logits."""
 
     value: Function
     gradient: Function
@@ -30,7 +30,7 @@ def _logit_gradient(logits: Float[Tensor, "B C"], classes: Int[Tensor, " B"]) ->
 
 
 def _probability_gradient(logits: Float[Tensor, "B C"], classes: Int[Tensor, " B"]) -> Float[Tensor, "B C"]:
-    """Return ∂p_c/∂z_j = −p_c p_j and ∂p_c/∂z_c = p_c Σ_{j≠c} p_j; 1 − p_c would lose all digits for confident predictions."""
+    """Return ∂p_c/∂z_j = −p_c p_j and ∂p_c/∂z_c = p_c Σ_{j≠c} p_j; 1 − p_c in place of the sum would lose all digits for confident predictions."""
     probabilities = logits.softmax(dim=1)
     others = probabilities.scatter(1, classes[:, None], 0.0)
     gradient = (-others).scatter(1, classes[:, None], others.sum(dim=1, keepdim=True))

@@ -27,13 +27,15 @@ class Randomness(Section):
     """The key of explainers that draw random numbers."""
 
     randomness: str = Field("own", pattern=f"^({PATTERN})$")
-    """Random draws for a record: `own`: separate for every model; `shared` by all, as if the adversary knew them;
+    """Random draws for a record.
+
+    `own`: separate draws per model. `shared`: the same draws for all models, as if the adversary knew them.
     `averaged:r`: the mean of r requests.
     """
 
 
 def draw_seeds(seed: int, model: int | None, randomness: str) -> list[int]:
-    """Return the seeds of the requests whose attributions are averaged; the audit's seed alone for a model without a number."""
+    """Return the seeds of the requests whose attributions are averaged. For a model without a number it is only the audit's seed."""
     if randomness == "shared" or model is None:
         return [seed]
     averaged = re.fullmatch(r"averaged:(\d+)", randomness)
@@ -43,7 +45,7 @@ def draw_seeds(seed: int, model: int | None, randomness: str) -> list[int]:
 
 
 def with_draws(attribute: Attribute) -> Attribute:
-    """Wrap an explainer whose draws are keyed by `Batch.seed` and the record, so that it draws according to `randomness`."""
+    """Wrap an explainer whose draws are keyed by `Batch.seed` and the record, so that its draws follow `randomness`."""
 
     @wraps(attribute)
     def drawn(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:

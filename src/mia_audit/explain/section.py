@@ -10,7 +10,7 @@ from mia_audit.sections import OpenSection, Options, Precision, known
 
 
 class Explainers(OpenSection):
-    """Explainers and the explained quantities; the other keys are those that the explainers declare."""
+    """Explainers and the explained quantities. The explainers declare further keys."""
 
     methods: tuple[str, ...] = ("ixg", "saliency", "ig", "gradient_shap")
     """Registered explainers, `captum:CLASS`, `private_local:EPSILON`, or `file.py:function`."""
@@ -19,7 +19,7 @@ class Explainers(OpenSection):
     explained_class: Literal["predicted", "true"] = "predicted"
     """The class whose quantity is explained."""
     precision: Precision | None = None
-    """float32 when left out; `tf32` and `bf16` are faster on GPUs, bf16 with the classifier in float32."""
+    """float32 when left out; `tf32` and `bf16` are faster on GPUs; under bf16 the classifier stays in float32."""
 
     loss_temperatures: tuple[Annotated[float, Field(gt=0, le=1000)], ...] = ()
     """Temperatures T of the softmax, for which the signal `loss_tT` is computed from the logits in addition to `loss`; RMIA's paper uses 2."""
@@ -43,7 +43,9 @@ class Explainers(OpenSection):
     @model_validator(mode="after")
     def _options(self) -> Self:
         chosen = tuple(model for name in self.methods for model in explainers[name].options)
-        self._resolve("no explainer", chosen, tuple(model for models in self.members().values() for model in models))
+        self._resolve(
+            "no explainer reads", chosen, tuple(model for models in self.members().values() for model in models)
+        )
         return self
 
     @model_validator(mode="after")
@@ -51,5 +53,7 @@ class Explainers(OpenSection):
         for name in self.methods:
             explained = explainers[name].quantities
             if explained and not set(explained) & set(self.explain):
-                raise ValueError(f"explain: {name} explains only the {explained[0]}; add it, or leave {name} out")
+                raise ValueError(
+                    f"explain: {name} explains only the {explained[0]}; add this quantity, or leave {name} out"
+                )
         return self

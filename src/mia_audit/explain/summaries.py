@@ -11,7 +11,7 @@ def summarise(attributions: Float[Tensor, "B ..."]) -> dict[str, Float[Tensor, "
     """Reduce every record's attributions to variance, L1, L2 and L∞, in float64.
 
     The variance is (1/d) Σ (a − mean a)² over all d coordinates (Huang et al. 2024, Algorithm 1). Norms are reduced in
-    float64 and maxima in float32, which is fastest in torch; torch's own variance takes several times as long.
+    float64 and maxima in float32, which is fastest in torch; `torch.var` takes several times as long.
     """
     flat = attributions.flatten(start_dim=1)
     exact = flat.double()

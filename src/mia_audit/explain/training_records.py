@@ -26,9 +26,9 @@ ROWS = 256
 
 @dataclass
 class Members:
-    """A model's training records as inputs of the model, with the model's own values for them: 2p − 1 of every class.
+    """A model's training records as inputs, with the model's own values for these records: 2p − 1 of every class.
 
-    `inputs` are the pool's, and `member` marks the records that shadow model number `shadow` was trained on.
+    `inputs` are those of the pool. `member` marks the records on which shadow model number `shadow` was trained.
     """
 
     model: nn.Module

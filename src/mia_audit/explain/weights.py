@@ -1,7 +1,7 @@
 """The weight of a record for a query: a kernel of their distance, capped so that no record changes the gradient by more than c/m.
 
 A record's share of ∇L is (2/m) α(d) (φᵀ(x−z) − y)(x−z), whose norm is at most (2/m) α d (d + Y) for ‖φ‖ ≤ 1 and |y| ≤
-Y: it is at most c/m if α ≤ c/(2d(d+Y)) (Patel et al. 2020, lemma 3.1, there for Y = 1).
+Y. This is at most c/m if α ≤ c/(2d(d+Y)) (Patel et al. 2020, lemma 3.1, there for Y = 1).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Kernel = Callable[[Distance], Distance]
 
 kernels: Registry[Kernel] = Registry("kernel", "mia_audit.explain.kernels", "_", eager=True)
-"""Kernels by name: functions from distances to weights between 0 and 1, which are then capped."""
+"""Kernels by name: functions from distances to weights between 0 and 1, before the cap."""
 
 KernelName = Annotated[str, AfterValidator(lambda name: known(kernels, name))]
 """The name of a registered kernel, in a section of a config."""

@@ -1,4 +1,4 @@
-"""Explanation metrics: the similarity of two models' explanations, and the faithfulness, stability and sparsity of each model's."""
+"""Explanation metrics: the similarity of two models' explanations, and the faithfulness, stability and sparsity of one model's."""
 
 from mia_audit.explanation_metrics.catalogue import OTHER, REFERENCE, measures
 

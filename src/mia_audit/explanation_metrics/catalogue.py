@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     Values = Callable[..., Float[np.ndarray, "n ..."]]
 
 REFERENCE, OTHER = "reference", "other model"
-"""What a model's explanations are compared with: those of the reference setting's model with the same training set, or,
-as a baseline, those of another model of its own setting, which was trained on other records.
+"""The explanations with which a model's explanations are compared: `REFERENCE` is the reference setting's model with the same training set.
+
+`OTHER`, a baseline, is another model of the same setting, which was trained on other records.
 """
 
 
@@ -25,13 +26,11 @@ as a baseline, those of another model of its own setting, which was trained on o
 class Measure:
     """A measure of the explanations of n records by one model, or by two: `function` returns [n] numbers, NaN where undefined.
 
-    If the measure is a `curve`, the function returns its heights at equal steps, [n, steps + 1], and the measure is the area
-    below it (`below`).
-
-    `reads` are the names of the function's parameters, which determine its arguments: `maps` and `other`, the maps of
-    the model and of the one that it is compared with ([n, H, W] for images, [n, d] for tables, float64); `labels` [n];
-    `probe`, the model itself; and the keys of the config's `explanation_metrics` section that it depends on. `images`
-    marks measures that are not defined for tables.
+    If the measure is a `curve`, the function returns heights at equal steps, [n, steps + 1], and the measure is the
+    area below the curve (`below`). `reads` has the names of the function's parameters, which determine its arguments:
+    `maps` and `other`, the maps of the model and of the one with which it is compared ([n, H, W] for images, [n, d] for
+    tables, float64); `labels` [n]; `probe`, the model itself; and the keys of the config's `explanation_metrics`
+    section on which the measure depends. `images` marks measures that are not defined for tables.
     """
 
     function: Values
@@ -55,7 +54,7 @@ class Measure:
         return tuple(name for name in self.reads if name not in GIVEN)
 
     def of(self, given: dict[str, Any]) -> Float[np.ndarray, "n ..."]:
-        """Return the measure's values, or the heights of its curve, given at least the arguments that it reads."""
+        """Return the measure's values, or the heights of its curve. The given arguments must include those that the measure reads."""
         return self.function(**{name: given[name] for name in self.reads})
 
 
@@ -65,7 +64,7 @@ DRAWS = "interpretability"
 GIVEN = ("maps", "other", "labels", "probe")
 
 measures: Registry[Measure] = Registry("measure", "mia_audit.explanation_metrics.methods", "-", eager=True)
-"""Measures by name; their files are cheap to import, so all are imported, and one file may register several measures."""
+"""Measures by name. All files are imported, because that is cheap and one file may register several measures."""
 
 
 def measure(name: str, label: str, images: bool = False, curve: bool = False) -> Callable[[Values], Values]:

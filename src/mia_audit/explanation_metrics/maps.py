@@ -1,4 +1,4 @@
-"""From attributions to maps: one number per pixel or column, at the resolution of the model's input."""
+"""Convert attributions to maps: one number per pixel or column, at the resolution of the model's input."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ def at_inputs(attributions: Float[Tensor, "n ..."], shape: tuple[int, ...]) -> F
     """Convert attributions of another shape to the shape of the inputs.
 
     Attributions of a layer, [n, c, h, w], or of several maps side by side are summed over channels, interpolated
-    bilinearly to the size of the input, like an overlay, and divided equally among the input's channels. If a table's
-    record has several rows of them, [n, t, d], these are summed. Raises ValueError for attributions that do not correspond
-    to positions of the input.
+    bilinearly to the size of the input, and divided equally among its channels. If a table's record has several rows of
+    attributions, [n, t, d], the rows are summed. Raises ValueError for attributions that do not correspond to positions
+    of the input.
     """
     if attributions.shape[1:] == shape:
         return attributions

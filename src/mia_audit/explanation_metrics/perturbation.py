@@ -19,9 +19,9 @@ from mia_audit.seeds import generator
 class Probe:
     """Explanations of n records by one torch module, and functions for measures that test them.
 
-    `attributions` have the shape of `inputs`; they are in units of the quantity explained if they are `multiplied` by the
-    input (as input × gradient is), otherwise in units of its gradient. `explain` returns attributions at other points, for
-    the classes of given rows of the records.
+    `attributions` have the shape of `inputs`; if they are `multiplied` by the input, like input × gradient, they are in
+    units of the explained quantity, otherwise in units of its gradient. `explain` returns attributions at other points,
+    for the classes of given rows of the records.
     """
 
     model: nn.Module
@@ -41,7 +41,7 @@ class Probe:
             return QUANTITIES[self.quantity].value(self.model(points).double(), classes)
 
     def probability(self, points: Float[Tensor, "b ..."], classes: Int[Tensor, " b"]) -> Float[np.ndarray, " b"]:
-        """Return the class's probability at points, float64, a batch at a time."""
+        """Return the class's probability at points, float64, computed batch by batch."""
         parts = []
         with torch.no_grad():
             for start in range(0, len(points), self.batch):
@@ -55,7 +55,7 @@ class Probe:
         return [list(range(start, min(start + size, len(self.inputs)))) for start in range(0, len(self.inputs), size)]
 
     def draws(self, purpose: str, rows: Sequence[int], times: int) -> Float[Tensor, "b ..."]:
-        """Draw `times` points uniformly from [0, 1) for each record in turn, keyed only by the record."""
+        """Draw `times` points uniformly from [0, 1) for each record in turn. The draws depend only on the record."""
         shape = (times, *self.inputs.shape[1:])
         drawn = [
             generator(self.seed, DRAWS, purpose, self.records[row]).random(shape, dtype=np.float32) for row in rows

@@ -13,12 +13,12 @@ Measures = Annotated[tuple[str, ...], known_all(measures)]
 
 
 class ExplanationMetrics(Section):
-    """Measures of explanations: how similar those of private and other models are, and how good each model's are."""
+    """Measures of explanations: the similarity of private and other models' explanations, and the quality of each model's."""
 
     records: int = Field(32, ge=0)
     """Number of records whose explanations are measured, drawn by the seed; 0 measures nothing."""
     models: PositiveInt | None = None
-    """Number of shadow models of every setting whose explanations are measured, the first ones; all when left out."""
+    """Number of first shadow models of every setting whose explanations are measured; all when left out."""
     explainers: Explainers = ()
     """Explainers to measure; those of `explainers.methods` when left out."""
     measures: Measures = (
@@ -26,7 +26,7 @@ class ExplanationMetrics(Section):
     )  # fmt: skip
     """Names of measures; `infidelity`, `sensitivity`, `deletion` and `insertion` query the model again and take longer."""
     shown: int = Field(4, ge=0)
-    """Number of these records of which figures show the explanations, in every setting."""
+    """Number of these records whose explanations figures show, in every setting."""
     top_share: Probability = 0.1
     """Share of a map's pixels or columns that form its top."""
     perturbations: PositiveInt = 10

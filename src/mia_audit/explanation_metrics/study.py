@@ -31,7 +31,7 @@ from mia_audit.seeds import generator
 
 @dataclass(frozen=True)
 class Task:
-    """What to compute: explainers by name with their options (from `signals.families`), and measures by name with their options.
+    """The request: explainers by name with their options (from `signals.families`), and measures by name with their options.
 
     `shape` is that of a model's inputs, [C, H, W] or [d], to which attributions are converted.
     """
@@ -77,7 +77,7 @@ def explained(model: TrainedModel, sample: Records, task: Task) -> dict[Attribut
     """Explain the sample by one model, and compute the measures that query the model.
 
     Raises UserError for a model without attributions, for attributions that do not match the coordinates of a record,
-    and for a measure that needs a torch module where the model is not one.
+    and for a measure that needs a torch module if the model is not one.
     """
     parts: dict[Attribution, list[Explained]] = {}
     at_once = AdaptiveBatchSize(task.batch)
@@ -111,7 +111,7 @@ def _explained_batch(model: TrainedModel, sample: Records, task: Task) -> Iterat
     classes = sample.labels.astype(np.int64) if task.explaining["explained_class"] == "true" else predicted
     probing = [name for name in task.measures if measures[name].probes]
     if probing and not isinstance(model, TorchBackedModel):
-        raise UserError(f"explanation_metrics.measures: '{probing[0]}' needs a torch module, and the model is not one")
+        raise UserError(f"explanation_metrics.measures: '{probing[0]}' needs a torch module, but the model is not one")
     request = ExplanationRequest(task.explainers, task.explaining, task.seed, model=task.model)
     for key, attributions in model.attributions(sample, request).items():
         try:
@@ -165,5 +165,5 @@ def beside(one: Explained, other: Explained, task: Task) -> dict[str, Float[np.n
 
 
 def defined(names: Sequence[str], shape: tuple[int, ...]) -> list[str]:
-    """Return the names, without measures for images if records of this shape are rows of a table."""
+    """Return the names of measures that are defined for records of this shape; some are defined only for images."""
     return [name for name in names if len(shape) == 3 or not measures[name].images]

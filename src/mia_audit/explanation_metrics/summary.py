@@ -1,4 +1,4 @@
-"""From measures per record to one number per shadow model."""
+"""Summarise measures per record to one number per shadow model."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ KEY = ("mechanism", "epsilon", "explainer", "quantity", "measure", "against", "s
 
 
 def per_model(measured: pl.DataFrame) -> pl.DataFrame:
-    """Average explanation_metrics.parquet over the records of every model, keys in the order of their first appearance.
+    """Average explanation_metrics.parquet over the records of every model, with keys in the order of their first appearance.
 
-    `value` is null if no record has one; `records` is the number of records that have one, and `same_class` the share of
-    records for which both models explain the same class.
+    `value` is null if no record has a value, `records` is the number of records that have one, and `same_class` the
+    share of records for which both models explain the same class.
     """
     return measured.group_by(*KEY, maintain_order=True).agg(
         pl.col("value").mean(), pl.col("value").count().cast(pl.Int32).alias("records"), pl.col("same_class").mean()

@@ -33,8 +33,9 @@ COLUMNS = pa.schema(
         pa.field("value", pa.float64()),
     ]
 )
-"""`against` and `same_class` (whether both models explain the same class) are null if no two models are compared,
-`value` is null if a measure is not defined.
+"""`same_class` says whether both models explain the same class.
+
+It is null, like `against`, if no two models are compared. `value` is null if a measure is not defined.
 """
 
 
@@ -56,9 +57,11 @@ def explain_settings(
 def measure_tables(
     explanations: Iterator[tuple[int, Explanations]], reference: Setting | None, sample: Records, task: Task
 ) -> Iterator[pa.Table]:
-    """Yield the measures of every shadow: of the model alone and compared with the reference's, for every second one also with the previous.
+    """Yield the measures of every shadow model: of the model alone, and compared with the reference.
 
-    The pairs of consecutive models are disjoint, so that their values are independent.
+    Every second model is also compared with the previous one.
+
+    The pairs of consecutive models are disjoint, so their values are independent.
     """
     last, before = -1, dict[Setting, Mapping[Attribution, Explained]]()
     for shadow, settings in explanations:
@@ -183,4 +186,4 @@ MAPS = pa.schema(
         ("map", pa.list_(pa.float32())),
     ]
 )
-"""`class` is the explained one; `map` is the sum of the attributions over channels, [height · width]."""
+"""`class` is the explained class; `map` is the sum of the attributions over channels, [height · width]."""

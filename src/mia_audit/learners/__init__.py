@@ -1,4 +1,4 @@
-"""Learners train a model on members and compute its outputs; the built-in torch loop is one of them."""
+"""Learners: each trains a model on members and computes its outputs. The built-in torch loop is one of them."""
 
 from mia_audit.learners.catalogue import estimator, learners, open_learner
 from mia_audit.learners.protocol import (

@@ -1,4 +1,4 @@
-"""Outputs of foreign models: checked, and converted to logits."""
+"""Check the outputs of foreign models, and convert them to logits."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from mia_audit.training.task import Records
 
 UNKNOWN_VOTES = 1e9
-"""Number of votes assumed if probabilities are not means of votes; smoothing then keeps them 5e-10 away from 0 and 1."""
+"""Number of votes assumed if probabilities are not means of votes; smoothing then keeps probabilities 5e-10 away from 0 and 1."""
 
 ASKED_TWICE = 8
 """Number of records that are queried a second time, in another order."""
 
 TOLERANCE = 0.05
-"""Largest difference between two answers that rounding in any precision explains, in standard deviations of all outputs."""
+"""Largest difference between two outputs that rounding in any precision explains, in standard deviations of all outputs."""
 
 
 def smoothed(probabilities: Float[np.ndarray, "n C"], votes: float) -> Float[np.ndarray, "n C"]:
@@ -36,24 +36,24 @@ def smoothed(probabilities: Float[np.ndarray, "n C"], votes: float) -> Float[np.
 
 
 def logits_of(answer: object, outputs: Outputs, records: Records, votes: float, where: str) -> Float[np.ndarray, "n C"]:
-    """Return logits for a model's answers about records: the answers themselves, or logarithms of smoothed probabilities.
+    """Return logits from a model's outputs for records: the outputs themselves, or logarithms of smoothed probabilities.
 
-    Labels count as one vote for their class. Raises UserError, which begins with `where`, for an answer whose shape or
-    kind is not the declared one, and NotFinite for numbers that are not finite.
+    Labels count as one vote for their class. Raises UserError, which begins with `where`, for outputs of another shape
+    or kind than declared, and NotFinite for numbers that are not finite.
     """
     values = _as_array(answer, where)
     count, classes = len(records), records.classes
     if outputs == "labels":
         return np.asarray(np.log(smoothed(np.eye(classes)[_labels(values, records, where)], 1)))
     if values.shape != (count, classes):
-        hint = "; outputs: labels is for models that return classes" if values.shape in ((count,), (count, 1)) else ""
+        hint = "; if the model returns classes, set outputs: labels" if values.shape in ((count,), (count, 1)) else ""
         raise UserError(
-            f"{where}: outputs of shape {list(values.shape)}; expected {[count, classes]}, a row for each of {count} records and"
-            f" a number for each of {classes} classes{hint}"
+            f"{where}: outputs of shape {list(values.shape)}; expected {[count, classes]}, one row for each of {count} records and"
+            f" one number for each of {classes} classes{hint}"
         )
     if not np.issubdtype(values.dtype, np.floating):
         raise UserError(
-            f"{where}: outputs of type {values.dtype}, but {outputs} must be floating-point numbers; for classes set outputs: labels"
+            f"{where}: outputs of type {values.dtype}, but {outputs} must be floating-point numbers; for classes, set outputs: labels"
         )
     finite = np.isfinite(values).all(axis=1)
     if not finite.all():
@@ -61,13 +61,13 @@ def logits_of(answer: object, outputs: Outputs, records: Records, votes: float, 
         raise NotFinite(
             f"{where}: the output for record {records.numbers[row]} is not finite, {_shown(values[row])}:"
             " the training diverged, or the input has missing values",
-            "gave outputs that are not finite",
+            "returned outputs that are not finite",
         )
     return values if outputs == "logits" else np.asarray(np.log(smoothed(_checked(values, records, where), votes)))
 
 
 def _as_array(answer: object, where: str) -> np.ndarray:
-    detached = getattr(answer, "detach", None)  # a tensor, perhaps on a GPU
+    detached = getattr(answer, "detach", None)  # the output is a tensor, perhaps on a GPU
     try:
         values = np.asarray(detached().cpu() if detached else answer)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -84,7 +84,7 @@ def _labels(values: np.ndarray, records: Records, where: str) -> np.ndarray:
     labels = values[:, 0] if values.shape == (count, 1) else values
     if labels.shape != (count,):
         raise UserError(
-            f"{where}: labels of shape {list(values.shape)}, but [{count}] was expected: a class for each record"
+            f"{where}: labels of shape {list(values.shape)}, but [{count}] was expected: one class per record"
         )
     wrong = np.flatnonzero(~((labels >= 0) & (labels < classes) & (labels == np.floor(labels))))
     if len(wrong):
@@ -96,14 +96,14 @@ def _labels(values: np.ndarray, records: Records, where: str) -> np.ndarray:
 
 
 def _checked(values: np.ndarray, records: Records, where: str) -> np.ndarray:
-    """Return non-negative probabilities divided by their sums, which are 1 up to rounding."""
+    """Return non-negative probabilities divided by their sums, which must be 1 up to rounding."""
     sums = values.astype(np.float64).sum(axis=1)
     wrong = (values < 0).any(axis=1) | (np.abs(sums - 1) > 1e-2)
     if wrong.any():
         row = int(wrong.argmax())
         raise UserError(
-            f"{where}: the output for record {records.numbers[row]}, {_shown(values[row])}, is not a probability for each class;"
-            " for scores before the softmax set outputs: logits"
+            f"{where}: the output for record {records.numbers[row]}, {_shown(values[row])}, is not one probability per class; for"
+            " scores before the softmax, set outputs: logits"
         )
     return np.asarray(values / sums[:, None])
 
@@ -111,9 +111,9 @@ def _checked(values: np.ndarray, records: Records, where: str) -> np.ndarray:
 def check_order(
     ask: Callable[[Records], Float[np.ndarray, "m C"]], records: Records, logits: Float[np.ndarray, "n C"], where: str
 ) -> None:
-    """Query a few of the records again, in another order; UserError if an answer differs by more than rounding explains.
+    """Query a few of the records again, in another order; UserError if an output differs by more than rounding explains.
 
-    This detects models whose answers come in another order, depend on the other records of a batch, or are random.
+    This detects models whose outputs come in another order, depend on the other records of a batch, or are random.
     """
     rows = generator("asked twice", len(records)).permutation(len(records))[:ASKED_TWICE]
     again = ask(records[rows])
@@ -123,8 +123,8 @@ def check_order(
         row = rows[worst]
         raise UserError(
             f"{where}: the output for record {records.numbers[row]} is {_shown(logits[row])} in a query of {len(records)} records and"
-            f" {_shown(again[worst])} in a query of {len(rows)} of them in another order: return outputs in the order of the records,"
-            " and compute each from its record alone, without dropout or statistics of the batch"
+            f" {_shown(again[worst])} in a query of {len(rows)} of them in another order: return outputs in the order of the"
+            " records, and compute each from its own record only, without dropout or statistics of the batch"
         )
 
 

@@ -1,4 +1,4 @@
-"""Attributions for models without gradients, computed from their outputs for records as rows."""
+"""Compute attributions for models without gradients from their outputs for rows of records."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def boxed_attributions(
 ) -> dict[Attribution, Float[np.ndarray, "n d"]]:
     """Return the attributions of explainers that need only a model's outputs, or its fitted estimator.
 
-    `prepare` turns rows as the pool stores them into an estimator's rows. Raises UserError if an explainer supports none of the requested quantities.
+    `prepare` converts rows in the pool's form to rows for an estimator. Raises UserError if an explainer supports none
+    of the requested quantities.
     """
     shape = records.values.shape[1:]
 
@@ -59,7 +60,7 @@ def boxed_attributions(
         wanted = {quantity: values for quantity, values in answers.items() if quantity in request.options["explain"]}
         if not wanted:
             raise UserError(
-                f"explainers.explain: {name} explains only the {' and the '.join(answers)} of this model; add it, or leave {name} out"
+                f"explainers.explain: {name} explains only the {' and the '.join(answers)} of this model; add this quantity, or leave {name} out"
             )
         attributions |= {Attribution(name, quantity): values for quantity, values in wanted.items()}
     return attributions

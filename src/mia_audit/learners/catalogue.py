@@ -1,4 +1,4 @@
-"""The registry of learners, and how an architecture.json names one; nothing here imports torch."""
+"""The registry of learners, and their look-up by architecture.json. Nothing here imports torch."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,22 +13,22 @@ learners: Registry[LearnerFactory] = Registry("learner", "mia_audit.learners.kin
 
 
 def open_learner(path: Path, compute: Compute) -> tuple[dict[str, Any], Learner]:
-    """Read an architecture.json; return it and the learner that it names, set up with `compute`.
+    """Read an architecture.json, and return it and the learner that it names, set up with `compute`.
 
-    Raises UserError, which names the file, if the file is missing or damaged, the learner is unknown, or the learner
-    refuses the architecture.
+    Raises UserError, which names the file, if the file is missing or damaged, the learner is unknown, or the
+    architecture does not suit the learner.
     """
     try:
         architecture = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UserError(f"{path}: no such file; expected what `mia-audit architecture` writes") from None
+        raise UserError(f"{path}: no such file; expected a file that `mia-audit architecture` wrote") from None
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not JSON ({error}); expected what `mia-audit architecture` writes") from None
+        raise UserError(f"{path}: not JSON ({error}); expected a file that `mia-audit architecture` wrote") from None
     if not isinstance(architecture, dict) or not isinstance(architecture.get("learner"), str):
-        raise UserError(f"{path}: the key 'learner' is missing; expected what `mia-audit architecture` writes")
+        raise UserError(f"{path}: the key 'learner' is missing; expected a file that `mia-audit architecture` wrote")
     code = architecture.get("code", {})
     if not isinstance(code, dict):
-        raise UserError(f"{path}: code: expected files of code and their digests")
+        raise UserError(f"{path}: code: expected code files and their digests")
     for file, digest in code.items():
         if digest != file_digest(file):
             raise UserError(f"{file}: changed after {path} was written; start the workflow again")
@@ -39,7 +39,7 @@ def open_learner(path: Path, compute: Compute) -> tuple[dict[str, Any], Learner]
 
 
 def described(learner: str, section: ModelSection, pool: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the common keys of a foreign learner's architecture.json, to which the learner adds its own."""
+    """Return the keys that architecture.json has for every learner except the built-in one. The learner adds its own keys."""
     return {
         "name": section.name,
         "learner": learner,
@@ -59,10 +59,10 @@ MakesEstimator = TypeVar("MakesEstimator", bound=Callable[..., Any])
 
 
 def estimator() -> Callable[[MakesEstimator], MakesEstimator]:
-    """Declare the decorated function `make(**parameters)`, which returns an unfitted estimator, as a model.
+    """Declare as a model the decorated function `make(**parameters)`, which returns an unfitted estimator.
 
     A config names it as `file.py:function`. `learners.naming` looks for the decorator in the file's text, to
-    distinguish the function from one that trains.
+    distinguish the function from a training function.
     """
 
     return lambda make: make

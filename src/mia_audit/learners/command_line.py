@@ -1,4 +1,4 @@
-"""Command lines with placeholders: checked when a config is read, filled in and run without a shell."""
+"""Command lines with placeholders. They are checked when a config is read, and filled in and run without a shell."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ TRAIN = (
     "records", "labels", "members", "persons", "public", "public_labels", "progress", "epsilon", "delta", "seed", "device", "threads", "checkpoints",
     "classes", "model", "out",
 )  # fmt: skip
-"""Placeholders of the command that trains; `model` and `out` are the file or folder that it writes."""
+"""Placeholders of the train command; `model` and `out` are the file or folder that the command writes."""
 
 PREDICT = ("records", "model", "device", "threads", "classes", "out")
-"""Placeholders of the command that predicts; `model` is what training wrote, `out` the .npy file for the outputs."""
+"""Placeholders of the predict command; `model` is the file or folder that training wrote, `out` the .npy file for the outputs."""
 
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
@@ -34,7 +34,7 @@ def check_commands(train: str, predict: str, outputs: str) -> None:
     _check("train", train, TRAIN, [("records",), ("members",), ("model", "out")])
     _check("predict", predict, PREDICT, [("records",), ("model",), ("out",)])
     if not outputs:
-        raise UserError("outputs: missing; say what predict writes: logits, probabilities or labels")
+        raise UserError("outputs: missing; state what predict writes: logits, probabilities or labels")
 
 
 def _check(key: str, command: str, known: Collection[str], needed: list[tuple[str, ...]]) -> None:
@@ -51,7 +51,7 @@ def _check(key: str, command: str, known: Collection[str], needed: list[tuple[st
         if not set(choice) & set(named):
             raise UserError(f"{key}: the command does not mention {' or '.join(f'{{{name}}}' for name in choice)}")
     if not words or PLACEHOLDER.search(words[0]):
-        raise UserError(f"{key}: the command has to begin with a program")
+        raise UserError(f"{key}: the command must begin with a program")
 
 
 def _unescaped(text: str) -> str:
@@ -60,7 +60,7 @@ def _unescaped(text: str) -> str:
 
 
 def filled(command: str, values: Mapping[str, object]) -> list[str]:
-    """Split a command into words as a shell would, and fill placeholders in afterwards, so that no value is ever split or run."""
+    """Split a command into words as a shell would, and fill in placeholders afterwards, so that no value is split or run."""
     return [_fill(word, values) for word in shlex.split(command)]
 
 
@@ -82,8 +82,8 @@ def check_program(key: str, command: str) -> None:
 def run_command(words: list[str], where: str, minutes: float, environment: Mapping[str, str]) -> None:
     """Run a command for at most `minutes` (0: no limit) and pass its output on to stderr.
 
-    Raises UserError, which begins with `where`, if the command cannot start, fails or takes longer; it quotes the last
-    line that a failed command printed.
+    Raises UserError, which begins with `where`, if the command cannot start, fails or takes longer. The error quotes
+    the last line that a failed command printed.
     """
     try:
         process = subprocess.Popen(
@@ -121,7 +121,7 @@ def run_command(words: list[str], where: str, minutes: float, environment: Mappi
 
 
 def _kill(number: int) -> None:
-    """End a process and all that it started; they share this process's group, so that they also end with the job."""
+    """End a process and all that it started. They are in this process's group, so that they also end with the job."""
     import psutil
 
     with suppress(psutil.NoSuchProcess):

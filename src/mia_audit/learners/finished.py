@@ -1,4 +1,4 @@
-"""Import of finished models, stored by other software, into the folder that a learner opens."""
+"""Import finished models, stored by other software, into the folder that a learner opens."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ WEIGHTS_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
 
 
 def adopt(learner: Learner, path: Path, folder: Path) -> None:
-    """Import a finished model into an existing, empty folder: through the learner's `adopt`, or else as a copy.
+    """Import a finished model into an existing, empty folder, by the learner's `adopt` if it has one, or else as a copy.
 
-    Raises UserError, which names the path, if it does not exist or is not a model of that learner.
+    Raises UserError, which names the path, if the path does not exist or is not a model of that learner.
     """
     if not path.exists():
         raise UserError(f"{path}: no such file or folder; expected a finished model")

@@ -1,4 +1,4 @@
-"""The learner for a model in a config, determined from the model's name and the text of the user's file, which is not run."""
+"""Determine the learner for a model in a config from the model's name and the text of the user's file, which is not run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mia_audit.errors import UserError, suggest
 from mia_audit.registry import FILE, IN_FILE
 
 BUILT_IN = "torch-module"
-"""The learner of the built-in models, the only one that uses the built-in loop."""
+"""The learner of the built-in models; only this one uses the built-in loop."""
 
 Outputs = Literal["logits", "probabilities", "labels"]
 """Kinds of a model's outputs."""
@@ -22,7 +22,7 @@ TRAINED_BY = {
     "script": "your script",
     "command": "your command",
 }
-"""Descriptions of what trains each learner's models."""
+"""Descriptions of how each learner's models are trained."""
 
 CLASS = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_]\w*)")
 """A class of an installed package: `package.module:Class`."""
@@ -35,8 +35,8 @@ def learner_of(model: str, train: str) -> str:
     """Return the learner of an architecture, given its model and the command that trains it, if any.
 
     `file.py` is a script, and so is `file.py:function` if the function has no decorator. A function decorated by
-    `@estimator` returns an estimator; with another decorator, or if the name is not a function, it is an architecture.
-    Raises UserError if the file cannot be read.
+    `@estimator` returns an estimator. A function with another decorator, or a name that is not a function, is an
+    architecture. Raises UserError if the file cannot be read.
     """
     if train:
         return "command"
@@ -52,7 +52,7 @@ def learner_of(model: str, train: str) -> str:
 
 
 def described_as(learner: str) -> str:
-    """Return a description of what trains a learner's models."""
+    """Return a description of how a learner's models are trained."""
     return TRAINED_BY.get(learner, f"the learner '{learner}'")
 
 
@@ -75,20 +75,20 @@ def functions_of(path: Path) -> dict[str, list[str]]:
 
 
 def check_script(path: Path, function: str, outputs: str) -> None:
-    """Raise UserError unless a script has its training function and, if it has `predict`, the section states `outputs`."""
+    """Raise UserError unless a script has its training function. If it has `predict`, the section must state `outputs`."""
     functions = functions_of(path)
     if function not in functions:
         raise UserError(
             f"{path} has no function '{function}(task)': {suggest(function, functions) if functions else 'it has none'}"
         )
     if "predict" in functions and not outputs:
-        raise UserError(f"outputs: missing; say what predict of {path} returns: logits, probabilities or labels")
+        raise UserError(f"outputs: missing; state what predict of {path} returns: logits, probabilities or labels")
     if "explain" in functions and "predict" not in functions:
         raise UserError(f"{path} defines explain, but no predict(model, records): define both")
 
 
 def packages_of(path: Path) -> set[str]:
-    """Return the packages that a Python file imports, by their first name."""
+    """Return the top-level names of the packages that a Python file imports."""
     named: list[str] = []
     for node in ast.walk(_parsed(path)):
         if isinstance(node, ast.Import):
@@ -103,7 +103,7 @@ def _parsed(path: Path) -> ast.Module:
         return ast.parse(path.read_bytes())
     except FileNotFoundError:
         raise UserError(
-            f"no such file: {path}, looked for in {Path.cwd()}; paths are relative to the folder in which the audit is started"
+            f"no such file: {path} in {Path.cwd()}; paths are relative to the folder in which the audit is started"
         ) from None
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read as Python: {error}") from None

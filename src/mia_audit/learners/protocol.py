@@ -1,7 +1,7 @@
 """The interface to models: what learners and trained models provide, and the requests that they receive. Nothing here imports torch.
 
-Later stages see logits, attributions and a folder. What only some models can do is a separate protocol, which a stage
-checks with `isinstance`: attributions (`ExplainedModel`), summaries of them in the pass that computes them
+Later stages use only logits, attributions and a folder. Abilities that only some models have are separate protocols,
+which a stage checks with `isinstance`: attributions (`ExplainedModel`), their summaries from a single pass
 (`SummarisingModel`), and a torch module (`TorchBackedModel`).
 """
 
@@ -34,7 +34,9 @@ class Compute:
 
 @dataclass(frozen=True)
 class ModelSection:
-    """An architecture's section of a config: its name, its model, and how it is trained and queried; see the key table of configs."""
+    """An architecture's section of a config: its name, its model, and how the model is trained and queried (see the key
+    tables in config/README.md).
+    """
 
     name: str
     model: str
@@ -52,7 +54,7 @@ class ModelSection:
 class TrainedOn:
     """The pool's records, a mask of a shadow model's training records, and the number of that model.
 
-    `persons` are the ids of the records' persons [N], if the unit is the person.
+    `persons` has the ids of the records' persons [N], if the unit is the person.
     """
 
     records: Records
@@ -65,9 +67,9 @@ class TrainedOn:
 class ExplanationRequest:
     """A request for attributions.
 
-    `options` are the config's `explainers` section or a family's part of it: `explain` (quantities), `explained_class`
-    (`predicted` or `true`) and the options that the explainers declare. Random draws are keyed by `seed`, the number of
-    the `model` if given (`explain.randomness`), and the record's number. `trained_on` is required by explainers that
+    `options` is the config's `explainers` section, or a family's part of it: `explain` (quantities), `explained_class`
+    (`predicted` or `true`) and the options that the explainers declare. Random draws are keyed by `seed`, the record's
+    number and, if given, the number of the `model` (`explain.randomness`). `trained_on` is required by explainers that
     are fitted to a model's training records.
     """
 
@@ -87,9 +89,9 @@ class Attribution(NamedTuple):
 
 @dataclass(frozen=True)
 class Summaries:
-    """Scalars per record: `predicted` int32, `loss` and `confidence` float32, if requested; and summaries of attributions.
+    """Scalars per record: summaries of attributions and, if requested, `predicted` (int32), `loss` and `confidence` (float32).
 
-    `explanations` hold float32 [n] by attribution and name of the summary.
+    `explanations` has float32 [n] by attribution and name of the summary.
     """
 
     outputs: Mapping[str, np.ndarray]
@@ -152,9 +154,9 @@ class AdoptingLearner(Protocol):
     """A learner that imports finished models stored by others."""
 
     def adopt(self, path: Path, folder: Path) -> None:
-        """Write the finished model in a file or folder into an existing, empty folder, in the form for `load`.
+        """Write the finished model in a file or folder into an existing, empty folder, in the form that `load` reads.
 
-        Raises UserError, which names the path, if it is not a model of this learner.
+        Raises UserError, which names the path, if the model is not one of this learner.
         """
 
 
@@ -162,25 +164,25 @@ class LearnerFactory(Protocol):
     """A kind of learner, from which learners are created."""
 
     def __call__(self, architecture: Mapping[str, Any], compute: Compute) -> Learner:
-        """Create a learner from an architecture.json; UserError, which names a missing key, if it is for another kind of learner."""
+        """Create a learner from an architecture.json. Raises UserError, which names a missing key, if the file is for another kind of learner."""
 
     def describe(self, section: ModelSection, pool: Mapping[str, Any]) -> dict[str, Any]:
         """Check that a model fits a pool with these metadata, and return its architecture.json.
 
-        Its keys are name, learner, model, classes and input_shape, and those from which the learner is created. Raises
+        The keys are name, learner, model, classes and input_shape, and those from which the learner is created. Raises
         UserError, which names the config's key, if the model cannot be built or queried.
         """
 
 
 class Learner(Protocol):
-    """A learner: trains models of one architecture and opens them again."""
+    """A learner, which trains models of one architecture and opens them again."""
 
     @property
     def environment(self) -> Mapping[str, Any]:
-        """What a model's bytes depend on in addition to its task (versions of libraries, device, threads), as JSON values."""
+        """Return everything, except the task, on which a model's bytes depend (versions of libraries, device, threads), as JSON values."""
 
     def train(self, task: TrainingTask) -> TrainedModel:
-        """Train a model on the task's members; raises Diverged if its numbers are not finite."""
+        """Train a model on the task's members. Raises Diverged if the model has numbers that are not finite."""
 
     def load(self, folder: Path) -> TrainedModel:
-        """Open a saved model; UserError that names the file if it is missing, damaged or foreign."""
+        """Open a saved model. Raises UserError, which names the file, if it is missing, damaged or of another learner."""

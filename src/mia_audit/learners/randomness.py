@@ -1,4 +1,4 @@
-"""Seeding of the global generators of Python, NumPy and torch while the user's own code trains a model."""
+"""Seed the global generators of Python, NumPy and torch while the user's own code trains a model."""
 
 import random
 import secrets
@@ -13,7 +13,7 @@ WORDS = 624
 def seed_everything(seed: int | None) -> None:
     """Seed the global generators of all packages that are imported.
 
-    Without a seed, which means a released model, their whole state comes from the operating system's entropy.
+    Without a seed, as for a released model, their whole state comes from the operating system's entropy.
     """
     if seed is None:
         random.seed(secrets.token_bytes(4 * WORDS))

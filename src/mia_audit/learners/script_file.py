@@ -13,7 +13,7 @@ from mia_audit.runtime.torchvision_guard import guard_imports
 
 
 class Script:
-    """The functions of a user's file; exceptions in them are reported as the user's errors, not as ours."""
+    """The functions of a user's file; their exceptions are reported as the user's errors, not as errors of mia-audit."""
 
     def __init__(self, model: str, where: str, minutes: float) -> None:
         self.path, self.training = script_and_function(model)
@@ -21,7 +21,7 @@ class Script:
         self.minutes = minutes
         folder = str(self.path.resolve().parent)
         if folder not in sys.path:
-            sys.path.append(folder)  # so that the file can import modules next to it
+            sys.path.append(folder)  # the file can then import modules beside it
         guard_imports()
         self.module: ModuleType = load_file(self.path, where)
 

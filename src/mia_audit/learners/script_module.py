@@ -1,4 +1,4 @@
-"""Torch modules that a user's script trains, stored by their weights and queried like the built-in ones."""
+"""Torch modules that a user's script trains. They are stored as weights and queried like the built-in ones."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ScriptModule(TorchModel):
         self._checked = False
 
     def logits(self, records: Records) -> Float[np.ndarray, "n C"]:
-        """Return the logits, a batch at a time."""
+        """Return the logits, computed batch by batch."""
         logits = logits_of(super().logits(records), "logits", records, 0, self._where)
         if not self._checked:
             check_order(super().logits, records, logits, self._where)

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Task:
-    """What a script receives to train one model; `members` are row numbers of the records.
+    """The task of training one model, in the form that a script receives.
 
-    Records are as the pool stores them: rows of float32, or images of uint8 [n, C, H, W]; they may be memory-mapped.
+    `members` are row numbers of the records. Records have the pool's form: rows of float32, or images of uint8 [n, C,
+    H, W]. They may be memory-mapped.
     """
 
     records: Num[np.ndarray, "n ..."]
@@ -33,7 +34,7 @@ class Task:
     persons: Shaped[np.ndarray, " n"] | None
     """The ids of the records' persons; None if the pool has none."""
     public_records: Num[np.ndarray, "p ..."] | None
-    """The pool's public records, which no guarantee covers; None if it has none."""
+    """The pool's public records, which no guarantee covers; None if the pool has none."""
     public_labels: Int[np.ndarray, " p"] | None
     classes: Sequence[str]
     epsilon: float
@@ -41,13 +42,15 @@ class Task:
     delta: float | None
     """The δ of the guarantee; None without privacy."""
     seed: int | None
-    """63 bits, different for every model; None for a released model (docs/release.md), whose randomness must be fresh.
-    The global generators of random, numpy and torch are seeded with it, or by the operating system's entropy if None.
+    """A seed of 63 bits, different for every model.
+
+    It is None for a released model (docs/release.md), whose randomness must be fresh. The global generators of random,
+    numpy and torch are seeded with it or, if None, by the operating system's entropy.
     """
     shadow: int
     """The number of the model."""
     key: tuple[int | str, ...] | None
-    """The key from which, with the number of the model, the seed is derived; None without a seed."""
+    """The key from which the seed is derived, together with the model's number; None without a seed."""
     parameters: Mapping[str, Any]
     """The architecture's `parameters` in the config."""
     training: Training
@@ -56,9 +59,9 @@ class Task:
     """`cpu` or `cuda`; at most one GPU is visible."""
     threads: int
     checkpoints: Path
-    """A folder for checkpoints from which a killed training resumes; kept until the model is finished, and empty for a new one."""
+    """A folder for checkpoints from which a killed training run resumes. It is kept until the model is finished, and empty for a new model."""
     progress: Progress
-    """A function to call with the number of a step's records and the number of its epoch, from 1."""
+    """A function to call in every step with the step's number of records and the epoch's number, from 1."""
 
 
 def script_task(task: TrainingTask, architecture: Mapping[str, Any], compute: Compute, checkpoints: Path) -> Task:
@@ -87,7 +90,7 @@ def script_task(task: TrainingTask, architecture: Mapping[str, Any], compute: Co
 
 
 def device_name(wanted: str) -> str:
-    """Return `cuda` if a GPU is visible and wanted, otherwise `cpu`, without importing torch."""
+    """Return `cuda` if a GPU is visible and requested, otherwise `cpu`, without importing torch."""
     import os
 
     if wanted == "cpu":
@@ -97,7 +100,7 @@ def device_name(wanted: str) -> str:
 
 
 def own_checkpoints(task: TrainingTask, elsewhere: Path) -> Path:
-    """Create and return a folder for a learner's own checkpoints, which only a training with the same key receives again."""
+    """Create and return a folder for a learner's own checkpoints, which only a training run with the same key uses again."""
     kept = task.checkpoint.folder
     folder = kept / f"own-{task.checkpoint.key[:16]}" if kept else elsewhere / "checkpoints"
     folder.mkdir(parents=True, exist_ok=True)

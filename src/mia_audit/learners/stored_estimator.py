@@ -1,4 +1,4 @@
-"""Estimators on disk, in skops' format: data with the names of types, never a pickle; the same model gives the same bytes."""
+"""Estimators on disk, in skops' format: data with the names of types, and no pickle. The same model gives the same bytes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def save_estimator(estimator: Any, folder: Path) -> None:
 def load_estimator(folder: Path, packages: Iterable[str]) -> Any:
     """Open an estimator that contains only types of `packages`, scikit-learn, NumPy, SciPy and the standard library's containers.
 
-    Raises UserError that names the file if it is missing, damaged, or names any other type.
+    Raises UserError, which names the file, if the file is missing, damaged, or contains any other type.
     """
     skops, path = _skops(), folder / FILE
     if not path.exists():
@@ -52,7 +52,7 @@ def load_estimator(folder: Path, packages: Iterable[str]) -> Any:
     if foreign := [name for name in types if not _is_type_of(name, allowed)]:
         raise UserError(
             f"{path}: contains a {foreign[0]}, which is not a type of {', '.join(sorted(allowed))}; for models of other packages,"
-            " write a script that imports them"
+            " write a script that imports these packages"
         )
     try:
         return skops.load(path, trusted=types)
@@ -69,7 +69,7 @@ def _skops() -> Any:
 
 
 def _is_type_of(name: str, packages: set[str]) -> bool:
-    """Return whether a dotted name is a type of one of the packages, or is defined in a file of the user."""
+    """Return whether a dotted name is a type of one of the packages, or of the user's own file."""
     module, _, last = name.rpartition(".")
     if module.startswith(MODULE):
         return True

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 def loss(logits: Float[Tensor, "B C"], labels: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
     """Return the cross-entropy, logsumexp(z) − z_y, in float64.
 
-    It is computed as log(1 + exp(−confidence)), which is equal: the difference of the two terms would round losses
-    below 1e-15 to the same value.
+    It is computed as log(1 + exp(−confidence)), which is equal, because the difference of the two terms would round all
+    losses below 1e-15 to the same value.
     """
     negative = -confidence(logits, labels)
     return negative.logaddexp(torch.zeros_like(negative))
@@ -38,8 +38,8 @@ def loss(logits: Float[Tensor, "B C"], labels: Int[Tensor, " B"]) -> Float[Tenso
 def confidence(logits: Float[Tensor, "B C"], labels: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
     """Return the logit-scaled confidence, z_y − logsumexp of the other logits (Carlini et al. 2022), in float64.
 
-    It is computed from the logits: computed from softmax probabilities, the logits (120, 0, 0) would give 103.6, not
-    119.3.
+    It is computed from the logits, because softmax probabilities lose digits: for the logits (120, 0, 0) they give
+    103.6, not 119.3.
     """
     logits = logits.double()
     others = logits.scatter(1, labels[:, None], -torch.inf).logsumexp(dim=1)
@@ -58,7 +58,7 @@ def module_summaries(
 ) -> Summaries:
     """Return the summaries of a module's attributions and, if requested, of its outputs.
 
-    `module` is in eval mode with frozen parameters and on the device of `inputs`, which are read a batch at a time; the
+    `module` is in eval mode with frozen parameters and on the device of `inputs`, which are read batch by batch. The
     batch is halved if memory runs out. Explainers that are fitted to training records need the module's `members`.
     Raises UserError if an output is not finite.
     """
@@ -98,19 +98,18 @@ def _part(
     finite = batch.logits.isfinite().all(dim=1)
     if not finite.all():
         raise UserError(
-            f"the model's output for record {records[int(finite.long().argmin())]} is not finite: training diverged;"
-            " lower its learning rate"
+            f"the model's output for record {records[int(finite.long().argmin())]} is not finite: the training diverged; lower the learning rate"
         )
     scalars = _outputs(batch, truth, request.options) if outputs else {}
     explanations = {key: values.float() for key, values in _explanations(batch, request)}
-    return len(records), Summaries(  # copied to the host at the end, so that the process waits for the GPU only once
+    return len(records), Summaries(  # copy to the host only at the end, so that the process waits for the GPU only once
         {name: values.cpu().numpy() for name, values in scalars.items()},
         {key: values.cpu().numpy() for key, values in explanations.items()},
     )
 
 
 def shares_pass(request: ExplanationRequest) -> bool:
-    """Whether explanations need the gradients of the pass that computes the logits."""
+    """Return whether explanations need the gradients of the pass that computes the logits."""
     return any(explainers[name].family == GRADIENT for name in request.explainers)
 
 
@@ -134,6 +133,6 @@ def _explanations(batch: Batch, request: ExplanationRequest) -> Iterator[tuple[t
 
 
 def completeness_error(batch: Batch, quantity: str, attributions: Float[Tensor, "B ..."]) -> Float[Tensor, " B"]:
-    """Return |Σ a − (f(x) − f(0))|, by which the attributions' sum misses the difference that it should equal."""
+    """Return |Σ a − (f(x) − f(0))|, the difference between the sum of attributions and the change that it should equal."""
     change = batch.effects()[quantity]
     return (attributions.flatten(start_dim=1).sum(dim=1, dtype=torch.float64) - change).abs()

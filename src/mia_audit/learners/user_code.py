@@ -24,7 +24,7 @@ def user_code(where: str, path: Path | None = None, minutes: float = 0.0) -> Ite
     """Run the user's code within this context, for at most `minutes` (0: no limit).
 
     An exception is printed with its traceback and becomes a UserError that begins with `where` and, if the file at
-    `path` raised it, names the line. The time limit takes effect when compiled code returns to Python.
+    `path` raised the exception, names the line. The time limit takes effect when compiled code returns to Python.
     """
     try:
         with _limited(minutes):
@@ -43,7 +43,7 @@ def user_code(where: str, path: Path | None = None, minutes: float = 0.0) -> Ite
 
 def overrun(where: str, minutes: float) -> str:
     """Return the error for exceeding the time limit of a model."""
-    return f"{where}: still running after {minutes:g} minutes, the limit of compute.minutes_per_model; raise it, or look for an endless loop"
+    return f"{where}: still running after {minutes:g} minutes, the limit of compute.minutes_per_model; raise the limit, or look for an endless loop"
 
 
 @contextmanager

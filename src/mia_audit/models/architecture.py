@@ -32,18 +32,18 @@ NEEDED = (
 """The required keys of an architecture.json."""
 
 MEASURED = ("stored_bytes", "activation_bytes")
-"""Keys on a model's memory, not on the model itself: no random generator is keyed by them."""
+"""Keys that describe a model's memory, not the model itself. No random generator is keyed by them."""
 
 
 def describe(name: str, model: str, parameters: Parameters, shape: tuple[int, ...], classes: int) -> dict[str, Any]:
     """Build the model once, on the pool's shape, and return the metadata that rebuild it.
 
     Keys: name, learner, model, arguments (resolved), shape (of a record in the pool), input_shape (as the model takes
-    it), classes, parameters (number of trainable parameters), stored_bytes (with buffers), activation_bytes (kept from a
-    record's forward pass for its backward pass), batch_norm, batch_norm_layers, normalisation (the model's own mean and
-    standard deviation of pixels, used if the data set states none; empty for 0.5). Raises UserError, which names the
-    config's key, for an unknown model, for parameters or an image size that it refuses, and for a table given to an image
-    model or an image given to a table model.
+    it), classes, parameters (number of trainable parameters), stored_bytes (with buffers), activation_bytes (kept from
+    a record's forward pass for its backward pass), batch_norm, batch_norm_layers, normalisation (the model's own mean
+    and standard deviation of pixels, used if the data set states none; empty for 0.5). Raises UserError, which names
+    the config's key, for an unknown model, for parameters or an image size that the model does not accept, for a table
+    given to an image model, and for images given to a table model.
     """
     try:
         return _described(name, model, parameters, shape, classes)
@@ -61,12 +61,12 @@ def _described(name: str, model: str, parameters: Parameters, shape: tuple[int, 
         logits, kept = pass_of_one_record(built.eval(), tuple(input_shape))
     except UserError:
         raise
-    except Exception as error:  # libraries raise various errors for arguments that a model refuses
+    except Exception as error:  # libraries raise various errors for arguments that a model does not accept
         given = ", ".join(f"{key}={value}" for key, value in arguments.items())
-        raise UserError(f"model '{model}' refuses {given}: {first_line(error)}") from None
+        raise UserError(f"model '{model}' does not accept {given}: {first_line(error)}") from None
     if logits.shape != (1, classes):
         raise UserError(
-            f"model '{model}' returns {list(logits.shape)} where [1, {classes}] was expected: it is not a classifier"
+            f"model '{model}' returns {list(logits.shape)} where [1, {classes}] was expected, so it is not a classifier"
         )
     layers = batch_norm_layers(built)
     return {
@@ -89,7 +89,7 @@ def _described(name: str, model: str, parameters: Parameters, shape: tuple[int, 
 def own_normalisation(model: str, channels: int) -> dict[str, list[float]]:
     """Return the mean and standard deviation of pixels in [0, 1], per channel, with which a timm model's published weights were trained.
 
-    Models with fewer channels than the published one get the mean over channels.
+    A model with fewer channels than the published one gets the mean over channels.
     """
     from mia_audit.models.timm_models import published_traits
 
@@ -103,7 +103,7 @@ def own_normalisation(model: str, channels: int) -> dict[str, list[float]]:
 
 
 def build(model: str, parameters: Parameters, shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
-    """Build a model for records of `shape` and initialise it from the seed; global random state is unchanged."""
+    """Build a model for records of `shape`, and initialise it from the seed without changing global random state."""
     family = family_of(model)
     return _seeded(family, model, family.arguments(model, parameters, shape, classes), seed)
 
@@ -114,13 +114,13 @@ def construct(architecture: Mapping[str, Any], seed: int) -> nn.Module:
 
 
 def read_architecture(path: Path) -> dict[str, Any]:
-    """Read the architecture.json of a torch module; UserError that names the file if it is missing, damaged or foreign."""
+    """Read the architecture.json of a torch module. Raises UserError, which names the file, if it is missing, damaged or of another learner."""
     try:
         architecture = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UserError(f"{path}: no such file; expected what `mia-audit architecture` writes") from None
+        raise UserError(f"{path}: no such file; expected a file that `mia-audit architecture` wrote") from None
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not JSON ({error}); expected what `mia-audit architecture` writes") from None
+        raise UserError(f"{path}: not JSON ({error}); expected a file that `mia-audit architecture` wrote") from None
     try:
         check_architecture(architecture)
     except UserError as error:
@@ -133,11 +133,11 @@ def check_architecture(architecture: Any) -> None:
     missing = [key for key in NEEDED if not isinstance(architecture, dict) or key not in architecture]
     if missing:
         raise UserError(
-            f"the key '{missing[0]}' is missing; expected the architecture of a torch module, as `mia-audit architecture` writes it"
+            f"the key '{missing[0]}' is missing; expected the architecture of a torch module, written by `mia-audit architecture`"
         )
     model, arguments = architecture["model"], architecture["arguments"]
     if not isinstance(model, str) or not isinstance(arguments, dict):
-        raise UserError("model and arguments: expected a name and a mapping, as `mia-audit architecture` writes them")
+        raise UserError("model and arguments: expected a name and a mapping, written by `mia-audit architecture`")
     if model not in architectures and not code_files(model):
         from mia_audit.models.timm_models import check_arguments
 
@@ -172,7 +172,7 @@ def _seeded(family: Family, model: str, arguments: Mapping[str, Any], seed: int)
 
 
 def _check_patches(model: str, built: nn.Module, input_shape: tuple[int, ...]) -> None:
-    """Raise UserError for an image size that is not a multiple of the patch: timm would silently crop the image."""
+    """Raise UserError for an image size that is not a multiple of the patch size, because timm would silently crop the image."""
     patch = getattr(getattr(built, "patch_embed", None), "patch_size", None)
     if patch is None:
         return

@@ -1,4 +1,4 @@
-"""The registry of architectures, and what a family of models provides."""
+"""The registry of architectures, and the interface of a family of models."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Family(Protocol):
     """Models that are built the same way: one registered name, or all of timm's models."""
 
     def arguments(self, model: str, parameters: Parameters, shape: tuple[int, ...], classes: int) -> dict[str, Any]:
-        """Resolve the user's parameters for records of `shape` ([C, H, W] or [d]); UserError if they do not fit."""
+        """Resolve the user's parameters for records of `shape` ([C, H, W] or [d]); UserError if they are invalid for these."""
 
     def construct(self, model: str, arguments: Mapping[str, Any]) -> nn.Module:
-        """Build the model from resolved arguments; exceptions of the library say what it refuses."""
+        """Build the model from resolved arguments. The library's exceptions say which arguments it does not accept."""
 
     def input_shape(self, arguments: Mapping[str, Any]) -> tuple[int, ...]:
-        """Return the shape of one record as the model takes it."""
+        """Return the shape of one record at the model's input."""
 
 
 architectures: Registry[Family] = Registry("architecture", "mia_audit.models.architectures", "_", eager=True)

@@ -12,17 +12,18 @@ from torch.nn.modules.conv import _ConvNd
 from mia_audit.errors import UserError
 
 WRITERS = ("attn.proj", "mlp.fc2")
-"""The layers of a transformer's block that write its channels."""
+"""The layers of a transformer's block that write the block's channels."""
 
 
 @dataclass(frozen=True)
 class Channels:
     """The location of a model's channels: the layer whose output has them, and the layers whose parameters write them.
 
-    Heat maps are computed from the output of the layer `maps`. In a transformer this is the last block's first norm: after
-    it, a model that classifies by its class token no longer depends on the tokens of the image. `writers` are named as the
-    model names them; the first dimension of their parameters is the channel. `grid` is the height and width of the grid of
-    the image's tokens, `prefix` the number of tokens before them; they are None and 0 if the output is [B, C, h, w] already.
+    Heat maps are computed from the output of the layer `maps`. In a transformer this is the last block's first norm.
+    After that block, a model that classifies by its class token no longer depends on the tokens of the image. `writers`
+    are the names of modules of the model; the first dimension of their parameters is the channel. `grid` is the height
+    and width of the grid of the image's tokens, `prefix` the number of tokens before these. If the output is already
+    [B, C, h, w], `grid` is None and `prefix` is 0.
     """
 
     layer: nn.Module
@@ -64,12 +65,12 @@ def find_channels(model: nn.Module) -> Channels | None:
 
 
 def channels_of(model: nn.Module, who: str) -> Channels:
-    """Find a model's channels; UserError for a model without channels, which names `who`, the explainer that reads them."""
+    """Find a model's channels. Raises UserError for a model without channels; the error names the explainer `who`, which reads them."""
     channels = find_channels(model)
     if channels is None:
         raise UserError(
-            f"{who} reads the channels of a model's last convolution or transformer block, and this model has neither:"
-            " choose a CNN such as 'mobilenet_groupnorm', or a vision transformer"
+            f"{who} reads the channels of a model's last convolution or transformer block, but this model has neither: choose a CNN"
+            " such as 'mobilenet_groupnorm', or a vision transformer"
         )
     return channels
 
@@ -77,15 +78,15 @@ def channels_of(model: nn.Module, who: str) -> Channels:
 def forward_from(
     model: nn.Module, layer: nn.Module, inputs: Float[Tensor, "B ..."]
 ) -> tuple[Float[Tensor, "B ..."], Float[Tensor, "B C"]]:
-    """Run the model; return a layer's output as a leaf of the graph, and the logits computed from it.
+    """Run the model, and return a layer's output as a leaf of the graph, and the logits computed from it.
 
-    Parameters, and the layers before this one, are not differentiated.
+    No gradients flow to parameters, or to the layers before this one.
     """
     seen: list[Tensor] = []
 
     def keep(module: nn.Module, arguments: object, output: Tensor) -> Tensor:
         seen.append(output.detach().requires_grad_())
-        return seen[-1].clone()  # a later activation may work in place, which is not allowed on a leaf
+        return seen[-1].clone()  # a later activation may work in place, which autograd does not allow on a leaf
 
     handle = layer.register_forward_hook(keep)
     try:

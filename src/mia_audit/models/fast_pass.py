@@ -21,8 +21,8 @@ class FastPass(TorchFunctionMode):
     """A context in which a model's results are equal up to rounding and its gradients by the inputs take less time on a CPU.
 
     The convolution that cuts an image into patches becomes a matrix product, and so does attention over few tokens.
-    GELU's derivative is computed once for all backward passes through the same graph. Convolutions of single pixels stay
-    as they are: as products they would need a transposed copy of the images.
+    GELU's derivative is computed once for all backward passes through the same graph. Convolutions of single pixels are
+    not changed, because as products they would need a transposed copy of the images.
     """
 
     def __torch_function__(

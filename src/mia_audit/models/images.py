@@ -1,4 +1,4 @@
-"""What all image models share: channels and sizes of their input."""
+"""Functions for all image models: channels and sizes of the input."""
 
 from collections.abc import Mapping
 from typing import Any

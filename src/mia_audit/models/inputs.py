@@ -1,4 +1,4 @@
-"""Convert stored records to a model's input tensors, a batch at a time."""
+"""Convert stored records to a model's input tensors, batch by batch."""
 
 import ctypes
 import mmap
@@ -16,19 +16,19 @@ from torch import Tensor
 from mia_audit.models.prefetch import ReadAhead
 
 READY = 2**28
-"""A pool of at most this many bytes in float32 is converted once and kept; a larger one is converted batch by batch."""
+"""Largest size in float32, in bytes, of a pool that is converted once and kept. A larger pool is converted batch by batch."""
 
 SHARE = 0.25
-"""Share of a GPU's free memory that a pool, in its stored type, may take."""
+"""Largest share of a GPU's free memory for a pool in its stored type."""
 
 
 class Inputs:
     """A pool as inputs of a model: `inputs[rows]` is float32 [B, …] on the device, for a slice or a tensor of rows.
 
     Memory is bounded by a batch plus a constant. A small pool is converted once. A larger one is kept on a GPU in its
-    stored type, if it fits. Otherwise every batch is read from the memory map, after which the map's pages and the
-    heap's free pages are returned to the system, and a GPU computes while the next slice is read. Images are resized
-    and standardised on the device.
+    stored type, if it fits. Otherwise every batch is read from the memory map, and the map's pages and the heap's free
+    pages are then returned to the system. A GPU computes while the next slice is read. Images are resized and
+    standardised on the device.
     """
 
     def __init__(
@@ -105,10 +105,11 @@ def to_input(
 ) -> Float[Tensor, "B ..."]:
     """Return float32 [B, …] on the device: images (uint8 [B, C, H, W]) standardised, and resized to `input_shape` if it differs.
 
-    `metadata` are those of records.parquet: kind (image | table), and for images mean and sd of pixels in [0, 1] (a number,
-    or one per channel; 0.5 if neither the data set nor the model states any). Tables (float32 [B, d]) pass through.
+    `metadata` is that of records.parquet: kind (image | table) and, for images, mean and sd of pixels in [0, 1]. Each
+    is one number, or one per channel; it is 0.5 if neither the data set nor the model states any. Tables (float32 [B,
+    d]) pass through.
     """
-    values = torch.from_numpy(np.array(records)).to(device)  # copied, since a memory map is read-only
+    values = torch.from_numpy(np.array(records)).to(device)  # copy, because a memory map is read-only
     return _converted(values, metadata, input_shape)
 
 
@@ -138,14 +139,14 @@ def _resident(records: np.ndarray, device: torch.device) -> Tensor:
 
 
 def _give_back(records: np.ndarray) -> None:
-    """Release a memory map's pages from this process; they stay in the system's cache, shared with all readers."""
+    """Release a memory map's pages from this process. They stay in the system's cache, which all readers share."""
     mapping = getattr(records, "_mmap", None)
     if isinstance(mapping, mmap.mmap):
         mapping.madvise(mmap.MADV_DONTNEED)
 
 
 def _trim_heap() -> None:
-    """Return the heap's free pages to the system: glibc keeps them, and small objects between them prevent their reuse."""
+    """Return the heap's free pages to the system. Otherwise glibc keeps them, and small objects between them prevent their reuse."""
     trim = _malloc_trim()
     if trim is not None:
         trim(0)

@@ -1,4 +1,4 @@
-"""The memory that a record takes in a pass through a model, and how many records fit on a GPU at once."""
+"""The memory that a pass through a model takes per record, and the number of records that fit on a GPU at once."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from mia_audit.runtime.memory import fitting
 
 
 def batch_for(architecture: Mapping[str, Any], most: int, device: str) -> int:
-    """Return how many records to process at once: `most`, or on a GPU as many as fit, given what one record's pass keeps."""
+    """Return how many records to process at once: `most`, or on a GPU as many as fit, given the memory that one record's pass keeps."""
     if device == "cpu":
         return most
     free, _ = torch.cuda.mem_get_info()
@@ -21,7 +21,7 @@ def batch_for(architecture: Mapping[str, Any], most: int, device: str) -> int:
 def pass_of_one_record(model: nn.Module, input_shape: tuple[int, ...]) -> tuple[Tensor, int]:
     """Return a model's logits for a record of zeros, and the bytes that the forward pass keeps for the backward pass.
 
-    Tensors that the model holds anyway, such as its parameters, are not counted.
+    Tensors of the model itself, such as its parameters, are not counted.
     """
     saved: list[int] = []
     own = (*model.parameters(), *model.buffers())

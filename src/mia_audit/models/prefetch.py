@@ -1,4 +1,4 @@
-"""Prefetching: the next batch is read while the GPU computes with the current one."""
+"""Read the next batch while the GPU computes with the current one."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -7,9 +7,9 @@ from torch import Tensor
 
 
 class ReadAhead:
-    """Reads slices of `count` records by `read`, and the next slice of the same length in a thread.
+    """Reads slices of `count` records by calling `read`, and the next slice of the same length in a thread.
 
-    Consecutive slices are thus ready when they are requested; any other slice is read on request.
+    So consecutive slices are ready when they are requested; any other slice is read on request.
     """
 
     def __init__(self, read: Callable[[slice], Tensor], count: int) -> None:

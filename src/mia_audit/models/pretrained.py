@@ -21,14 +21,14 @@ NESTED = ("state_dict_ema", "model_ema", "state_dict", "model")
 
 @runtime_checkable
 class Published(Protocol):
-    """A family whose models have published weights, which can be adapted to an image size and to channels."""
+    """A family of models whose published weights can be adapted to an image size and to channels."""
 
     def fitted(self, model: str, arguments: Mapping[str, Any], tensors: Mapping[str, Tensor] | None) -> nn.Module:
-        """Build the model with its published weights, or with those given, including the classifier; any failure raises."""
+        """Build the model with its published or the given weights, including the classifier. Raises if this fails."""
 
 
 def classifier(model: nn.Module) -> nn.Module | None:
-    """Return the layer that outputs the logits: what timm calls the classifier, else the last linear layer; None without one."""
+    """Return the layer that outputs the logits: timm's classifier, else the last linear layer, else None."""
     named = getattr(model, "get_classifier", None)
     layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
     layer = named() if named is not None else layers[-1] if layers else None
@@ -45,8 +45,8 @@ def classifier_names(model: nn.Module) -> set[str]:
 def fetch(architecture: Mapping[str, Any], source: str, where: str) -> dict[str, Tensor]:
     """Return all weights except the classifier's, from the `hub` or from a .safetensors or .pth file.
 
-    Raises UserError, in which `where` names the config's key, for weights that cannot be loaded or belong to another
-    architecture.
+    Raises UserError for weights that cannot be loaded or belong to another architecture; `where` names the config's
+    key.
     """
     model, arguments = architecture["model"], architecture["arguments"]
     family = family_of(model)
@@ -75,7 +75,7 @@ def fetch(architecture: Mapping[str, Any], source: str, where: str) -> dict[str,
 
 
 def read_start(architecture: Mapping[str, Any], path: Path) -> dict[str, Tensor]:
-    """Read initial weights, with or without the classifier's; UserError that names the file if it is missing or foreign."""
+    """Read initial weights, with or without the classifier's. Raises UserError, which names the file, if it is missing or has other weights."""
     tensors = read_weights(path)
     own = construct(architecture, seed=0)
     if odd := misfit(tensors, own, classifier_names(own)):
@@ -84,7 +84,7 @@ def read_start(architecture: Mapping[str, Any], path: Path) -> dict[str, Tensor]
 
 
 def read_tensors(path: Path, where: str) -> dict[str, Tensor]:
-    """Read a .safetensors or .pth file of weights; a pickle with anything else is refused, and none of its code is run."""
+    """Read a .safetensors or .pth file of weights. A pickle that contains anything else is refused, and none of its code is run."""
     if not path.is_file():
         raise UserError(f"{where}: {path}: no such file; expected weights as .safetensors or .pth")
     try:
@@ -93,11 +93,11 @@ def read_tensors(path: Path, where: str) -> dict[str, Tensor]:
         with warnings.catch_warnings(action="ignore"):  # torch warns of pickles that are refused below
             content = torch.load(path, map_location="cpu", weights_only=True)
     except UserError:
-        raise UserError(f"{where}: {path}: truncated, or not safetensors; fetch it again") from None
+        raise UserError(f"{where}: {path}: truncated, or not safetensors; download it again") from None
     except pickle.UnpicklingError:
         raise UserError(
-            f"{where}: {path}: a pickle that holds more than weights, or no weights at all; nothing of it was run. Save the"
-            " state_dict only, best as .safetensors"
+            f"{where}: {path}: a pickle that holds more than weights, or no weights; none of its code was run. Save only the"
+            " state_dict, preferably as .safetensors"
         ) from None
     except Exception as error:  # reading an arbitrary file may raise anything
         raise UserError(f"{where}: {path}: truncated or not weights ({first_line(error)})") from None
@@ -110,11 +110,11 @@ def read_tensors(path: Path, where: str) -> dict[str, Tensor]:
 
 
 def _unfetched(model: str) -> str:
-    return f"the published weights of '{model}' cannot be fetched; fetch them on a machine with a network and give the file"
+    return f"the published weights of '{model}' cannot be downloaded; download them on a machine with a network, and name the file here"
 
 
 def _mismatch(error: Exception) -> str:
-    """Return the first mismatch of torch's list, or the first line of any other error."""
+    """Return the first mismatch in torch's message, or the first line of any other error."""
     listed = [line.strip() for line in str(error).splitlines()[1:] if "state_dict" in str(error)]
     if not listed:
         return first_line(error)

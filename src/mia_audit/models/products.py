@@ -41,7 +41,7 @@ def patches(
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Return a convolution; if its strides equal the sides of its kernel, it is computed as a linear map of patches."""
+    """Compute a convolution. If its strides equal the sides of its kernel, it is computed as a linear map of patches."""
     pieces = cut(images, weight, stride, padding, dilation, groups)
     if pieces is None:
         return F.conv2d(images, weight, bias, stride, padding, dilation, groups)
@@ -56,7 +56,7 @@ def cut(
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
 ) -> Tensor | None:
-    """Return the disjoint patches [n, rows, columns, C · h · w] that a convolution reads; None if it reads overlapping ones."""
+    """Return the disjoint patches [n, rows, columns, C · h · w] that a convolution reads; None if the patches overlap."""
     high, wide = weight.shape[2:]
     whole = images.ndim == 4 and images.shape[2] % high == 0 and images.shape[3] % wide == 0
     apart = pair(stride) == (high, wide) and pair(dilation) == (1, 1) and groups == 1

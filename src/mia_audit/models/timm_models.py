@@ -13,34 +13,36 @@ from mia_audit.models.images import channels_and_size, image_size, input_shape
 from mia_audit.runtime.torchvision_guard import guard
 
 PLAIN = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
-"""Pattern of the names in timm's own list, with or without a tag; timm would also load from `hf-hub:…`, `local-dir:…` and paths."""
+"""Pattern of the names in timm's own list, with or without a tag.
+
+Without this check, timm would also load from `hf-hub:…`, `local-dir:…` and paths.
+"""
 
 
 LOADERS = (
     *("checkpoint_path", "cache_dir", "features_only", "exportable", "scriptable"),
     *("state_dict", "file", "url", "hf_hub_id", "hf_hub_filename", "source", "custom_load"),
 )
-"""Arguments of timm that load weights from elsewhere or return something other than the model; configs may not set them."""
+"""Arguments of timm that load other weights, or return something other than the model. Configs may not set them."""
 
 
 def check_arguments(model: str, arguments: Mapping[str, Any]) -> None:
-    """Raise UserError for a name that is not a timm model's, and for arguments that load weights without the audit's knowledge."""
+    """Raise UserError for a name that is not a timm model's, and for arguments that load weights which the audit would not know about."""
     timm = _timm()
     if not PLAIN.fullmatch(model) or not timm.is_model(model):
         raise UserError(f"unknown model '{model}': {_nearest(model, timm.list_models())}")
     for name in arguments:
         if name in LOADERS or name.startswith("pretrained"):
             raise UserError(
-                f"model '{model}': parameter '{name}' loads weights or changes what is built; set initial weights by the"
-                " architecture's key pretrained"
+                f"model '{model}': parameter '{name}' loads weights, or builds another model; for initial weights, set pretrained"
             )
 
 
 class TimmFamily:
     """A timm model by name; parameters go to its constructor.
 
-    Records are resized to `img_size` if it is given, else to the size that a model of fixed input size requires
-    (224 for `vit_small_patch16_224`); models that take any size get that of the pool's images.
+    Records are resized to `img_size` if it is given, else to the size that a model of fixed input size requires (224
+    for `vit_small_patch16_224`); for models that accept any size it is that of the pool's images.
     """
 
     def arguments(self, model: str, parameters: Parameters, shape: tuple[int, ...], classes: int) -> dict[str, Any]:
@@ -55,7 +57,7 @@ class TimmFamily:
         return _create(model, arguments, pretrained=False)
 
     def fitted(self, model: str, arguments: Mapping[str, Any], tensors: Mapping[str, Tensor] | None) -> nn.Module:
-        """Build the model with its published weights, or with those given, adapted by timm itself.
+        """Build the model with its published or the given weights, which timm adapts.
 
         The model has as many classes as the weights, so that timm loads all of them or raises.
         """

@@ -21,7 +21,10 @@ WEIGHTS = "weights.safetensors"
 """The file of a model's weights in the folder of a shadow model."""
 
 WRITTEN = "mia-audit"
-"""The only key of a file's metadata (safetensors orders several keys at random): JSON with the weights' digest and a notice."""
+"""The key of a file's metadata, whose value is JSON with the weights' digest and a notice.
+
+There is no other key, because safetensors orders several keys at random.
+"""
 
 
 def round_weights(model: nn.Module) -> None:
@@ -34,7 +37,7 @@ def round_weights(model: nn.Module) -> None:
 def save_weights(model: nn.Module, path: Path, rounded: bool = False) -> None:
     """Write the parameters and buffers of an audit's model with their digest; the same weights give the same bytes.
 
-    With `rounded` they are stored in bfloat16, which is exact after `round_weights`.
+    With `rounded`, weights are stored in bfloat16, which is exact after `round_weights`.
     """
     weights = model.state_dict()
     if rounded:
@@ -51,7 +54,7 @@ def write_weights(weights: Mapping[str, Tensor], path: Path, notice: str = "") -
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Load weights into a model of the same architecture; UserError that names the file if it is missing, damaged or foreign."""
+    """Load weights into a model of the same architecture. Raises UserError, which names the file, if it is missing, damaged or for another model."""
     tensors = read_weights(path)
     if odd := misfit(tensors, model):
         raise UserError(f"{path}: weights of another architecture: {odd}. {remedy(path)}")
@@ -59,7 +62,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
 
 def misfit(tensors: Mapping[str, Tensor], model: nn.Module, optional: Collection[str] = ()) -> str:
-    """Describe how tensors differ from a model's weights in name or shape; empty if they do not. Optional tensors may be missing."""
+    """Describe how tensors differ from a model's weights in name or shape; the text is empty if they do not. Optional tensors may be missing."""
     given = {name: tuple(value.shape) for name, value in tensors.items()}
     expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     needed = {name: shape for name, shape in expected.items() if name not in optional or name in given}
@@ -68,7 +71,7 @@ def misfit(tensors: Mapping[str, Tensor], model: nn.Module, optional: Collection
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read weights, and check their digest if they carry one; UserError that names the file if it is missing or damaged."""
+    """Read weights, and check their digest if the file has one. Raises UserError, which names the file, if it is missing or damaged."""
     if not path.exists():
         raise UserError(f"{path}: no such file; expected weights in safetensors")
     try:
@@ -78,9 +81,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     except (SafetensorError, OSError, ValueError) as error:
         raise UserError(f"{path}: truncated or not safetensors ({error}). {remedy(path)}") from None
     if digest is not None and digest != digest_of(tensors):
-        raise UserError(
-            f"{path}: damaged (the digest of its weights differs from the one it was written with). {remedy(path)}"
-        )
+        raise UserError(f"{path}: damaged (the digest of its weights is not the stored one). {remedy(path)}")
     return tensors
 
 
@@ -95,7 +96,7 @@ def digest_of(tensors: Mapping[str, Tensor]) -> str:
 
 
 def remedy(path: Path) -> str:
-    """Say what to do about a bad file of weights; an audit retrains a model whose weights differ from its table."""
+    """Return what to do about an invalid file of weights. An audit retrains a model whose weights differ from its table."""
     if path.parent.with_suffix(".parquet").exists():
         return f"Delete {path.parent.parent / STAMPS} and run again, with --forcerun train if the audit had finished"
     return "Delete it and run again" if path.with_suffix(".json").exists() else "Expected weights as safetensors"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mia_audit.attacks.run import Run
 
 LEAST = 128
-"""Number of records in the smallest timed run; all larger ones have a multiple of it."""
+"""Number of records in the smallest timed run; larger runs have a multiple of this number."""
 
 
 class AttackTimes:
@@ -37,8 +37,8 @@ class AttackTimes:
     def __call__(self, runs: Sequence[Run], records: int, models: int, fprs: Sequence[float]) -> float:
         """Return the seconds to run these attacks on a setting, and to evaluate their scores as `mia-audit evaluate` does.
 
-        The strongest attack, which is repeated for several numbers of models, is assumed to take as long as the first one that
-        has a likelihood.
+        The strongest attack is repeated for several numbers of models. It is assumed to take as long as the first
+        attack that has a likelihood.
         """
 
         def timed(stage: Stage, run: Run) -> float:

@@ -1,4 +1,4 @@
-"""The costs that a plan needs (of training steps, passes and explanations), and how they follow from one given rate."""
+"""The costs of training steps, passes and explanations for a plan, and their derivation from one given rate."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -19,7 +19,7 @@ from mia_audit.training.section import Training
 PLAIN_STEP, PRIVATE_STEP, FORWARD = 1.4, 1.8, 0.35
 """Cost of a record in a plain step, in a private step and in a forward pass, in units of the gradient family's pass.
 
-A ViT-S/16 at 224 pixels took 1.35 and 1.69 (benchmarks/paper_scale.py).
+A ViT-S/16 at 224 pixels took 1.35 units in a plain and 1.69 in a private step (benchmarks/paper_scale.py).
 """
 
 
@@ -59,7 +59,7 @@ class Costs(Protocol):
 
 
 class RateCosts:
-    """Costs derived from one rate: records per second in the gradient family's pass, one forward and one backward."""
+    """Costs derived from one rate: the records per second of the gradient family's pass, that is, of one forward and one backward pass."""
 
     def __init__(self, records_per_second: float) -> None:
         self.each = 1 / records_per_second
@@ -80,7 +80,7 @@ class RateCosts:
 
     def signals(self, architecture: Mapping[str, Any], family: str, options: Mapping[str, Any], members: int) -> float:
         through = self.rates.of(self.counted.signals(architecture, family, options))
-        if needs_training_records(options["explainers"]):  # the time goes to NumPy, not to the model
+        if needs_training_records(options["explainers"]):  # NumPy takes the time, not the model
             return through + Measured(BATCH, "cpu").beside_passes(architecture, family, options, members)
         return through
 
@@ -94,7 +94,7 @@ class RateCosts:
 
 
 class Free:
-    """Costs of zero: for plans that count jobs, memory and disk but not time."""
+    """Costs of zero, for plans without times."""
 
     def pace(self) -> float:
         return 0.0

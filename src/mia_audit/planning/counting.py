@@ -1,4 +1,4 @@
-"""Count the passes through a model that an explanation takes, using a cheap stand-in; `timing` measures the time of a pass."""
+"""Count the passes through a model that an explanation takes, by means of a cheap stand-in. `timing` measures the time of a pass."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -58,7 +58,7 @@ class Rates:
 
 
 class Counted:
-    """The passes of signals and measures, counted only once because they do not depend on the model."""
+    """The numbers of passes of signals and measures. They are counted once, because they do not depend on the model."""
 
     def __init__(self) -> None:
         self._known: dict[str, Passes] = {}
@@ -80,7 +80,7 @@ class Counted:
 
 
 def count(model: nn.Module, architecture: Mapping[str, Any], run: Explaining) -> Passes:
-    """Count the passes through a model when `run` is called with it, one record and its label."""
+    """Count the passes through a model when `run` is called with this model, one record and its label."""
     forward, graph, backward = 0, 0, 0
 
     def passed(module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
@@ -106,14 +106,14 @@ def count(model: nn.Module, architecture: Mapping[str, Any], run: Explaining) ->
 
 
 def stand_in_for(architecture: Mapping[str, Any], run: Explaining) -> nn.Module:
-    """Return a cheap model with the architecture's inputs and classes, or the real model if `run` refuses the cheap one."""
+    """Return a cheap model with the architecture's inputs and classes, or the real model if `run` does not accept the cheap one."""
     shape, classes = architecture["input_shape"], architecture["classes"]
     torch.manual_seed(0)
     small = (_small_network(shape, classes) if len(shape) == 3 else nn.Linear(prod(shape), classes)).eval()
     small.requires_grad_(False)
     try:
         run(small, *one_record(architecture))
-    except UserError:  # an explainer only for certain models
+    except UserError:  # the explainer supports only certain models
         return construct(architecture, seed=0).eval().requires_grad_(False)
     return small
 
@@ -132,7 +132,7 @@ def _small_network(shape: tuple[int, ...], classes: int) -> nn.Module:
 def explaining(
     architecture: Mapping[str, Any], family: str, options: Mapping[str, Any], members: int, batch: int
 ) -> Explaining:
-    """Return a function that computes a family of signals; `members` are a model's training records, for explainers fitted to them."""
+    """Return a function that computes a family of signals. `members` has a model's training records, for explainers that are fitted to them."""
     request = ExplanationRequest(options["explainers"], options, 0, model=0)
     explained_set = _explanation_set(architecture, members) if needs_training_records(options["explainers"]) else None
 
@@ -161,7 +161,7 @@ def measuring(asked: Mapping[str, Any], batch: int) -> Explaining:
 
 
 def _explanation_set(architecture: Mapping[str, Any], count: int) -> ExplanationSet:
-    """Draw random training records with random values; labelling by the model happens once and is not part of an explanation's cost."""
+    """Draw random training records with random values; the model labels them once, which is not part of an explanation's cost."""
     random = np.random.default_rng(0)
     records = random.standard_normal((count, prod(architecture["input_shape"])), np.float32)
     return ExplanationSet.of(records, random.uniform(-1, 1, (count, architecture["classes"])))

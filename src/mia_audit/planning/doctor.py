@@ -1,4 +1,4 @@
-"""Check a machine before an audit runs on it: every finding is ok, or says what to do."""
+"""Check a machine before an audit runs on it. Every finding is ok, or says what to do."""
 
 import fcntl
 import platform
@@ -18,10 +18,13 @@ from mia_audit.planning.sizes import human
 
 LEAST_PYTHON = (3, 11)
 SKEW = 2.0
-"""Largest difference in seconds between a file server's clock and this machine's at which Snakemake still knows which file is newer."""
+"""Largest accepted difference between the clocks of a file server and this machine, in seconds.
+
+If it is larger, Snakemake cannot tell which file is newer.
+"""
 
 EARLIEST_DATE = 1.75e9
-"""June 2025: an earlier date of this machine is wrong."""
+"""June 2025; if this machine's date is earlier, it is wrong."""
 
 TIMEOUT = 10.0
 """Time limit of a system command, in seconds."""
@@ -37,11 +40,11 @@ class Finding:
 
 
 Ask = Callable[[Sequence[str]], "str | None"]
-"""Runs a command; returns its output, or None if it is missing, fails or does not answer."""
+"""Runs a command and returns its output; None if the command is missing, fails or does not answer."""
 
 
 def ask(words: Sequence[str]) -> str | None:
-    """Run a command, for at most TIMEOUT seconds."""
+    """Run a command for at most TIMEOUT seconds."""
     try:
         result = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -50,11 +53,13 @@ def ask(words: Sequence[str]) -> str | None:
 
 
 def versions(lock: Path, installed: Callable[[str], str] = version) -> Iterator[Finding]:
-    """Compare Python and every locked package with what is installed."""
+    """Compare Python and every locked package with the installed versions."""
     python = platform.python_version()
     if sys.version_info < LEAST_PYTHON:
         yield Finding(
-            "fail", "python", f"{python} is too old: install Python 3.11 or newer, then make PYTHON=python3.11 audit"
+            "fail",
+            "python",
+            f"{python} is too old: install Python 3.11 or newer, then run make PYTHON=python3.11 audit",
         )
     else:
         yield Finding("ok", "python", python)
@@ -77,7 +82,7 @@ def versions(lock: Path, installed: Callable[[str], str] = version) -> Iterator[
         yield Finding(
             "warn",
             "packages",
-            f"not as locked: {', '.join(other)}: pip install --requirement {lock} for the tested ones",
+            f"not the locked versions: {', '.join(other)}: pip install --requirement {lock} installs the tested ones",
         )
     else:
         yield Finding("ok", "packages", f"all {len(pinned)} as locked")
@@ -86,14 +91,15 @@ def versions(lock: Path, installed: Callable[[str], str] = version) -> Iterator[
 def gpus(
     ask: Ask, torch_cuda: str | None, problem: Callable[[], str | None], wanted: str = "auto"
 ) -> Iterator[Finding]:
-    """List the driver's GPUs, and check that torch (built for CUDA `torch_cuda`, None without) can use them.
+    """List the driver's GPUs, and check that torch can use them.
 
-    `problem` returns the error that torch raises on a GPU, if any; `wanted` is the config's compute.device.
+    `torch_cuda` is the version of CUDA for which torch was built, or None. `problem` returns the error that torch
+    raises on a GPU, if any. `wanted` is the config's compute.device.
     """
     needed: Literal["warn", "fail"] = "fail" if wanted.startswith("cuda") else "warn"
     listed = ask(["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"])
     if not listed:
-        says = "no NVIDIA driver answers (nvidia-smi): everything runs on the CPU"
+        says = "the NVIDIA driver does not respond to nvidia-smi: everything runs on the CPU"
         yield Finding(
             "fail" if needed == "fail" else "ok",
             "gpus",
@@ -105,14 +111,14 @@ def gpus(
         yield Finding(
             needed,
             "gpus",
-            f"{names}; but this torch is built without CUDA: pip install a torch with CUDA (pytorch.org)",
+            f"{names}; but this torch is built without CUDA: install a torch with CUDA (pytorch.org)",
         )
     elif trouble := problem():
         yield Finding(
             needed,
             "gpus",
-            f"{names}; but torch, built for CUDA {torch_cuda}, cannot use them ({trouble}): update the driver"
-            " or install a torch for an older CUDA",
+            f"{names}; but torch, built for CUDA {torch_cuda}, cannot use them ({trouble}): update the driver, or install a torch"
+            " built for an older CUDA",
         )
     else:
         yield Finding("ok", "gpus", f"{names}; torch is built for CUDA {torch_cuda}")
@@ -121,7 +127,7 @@ def gpus(
 def slurm(ask: Ask, which: Callable[[str], str | None], wrapper: Path) -> Iterator[Finding]:
     """Check that SLURM answers, that its job accounting works, and that the workflow's wrapper of `sacct` exists."""
     if which("sbatch") is None:
-        yield Finding("ok", "slurm", "not installed here: jobs run on this machine")
+        yield Finding("ok", "slurm", "SLURM is not installed here: jobs run on this machine")
         return
     partitions = ask(["sinfo", "--noheader", "--format=%P %a"])
     if partitions is None:
@@ -133,14 +139,14 @@ def slurm(ask: Ask, which: Callable[[str], str | None], wrapper: Path) -> Iterat
         return
     up = [line.split()[0] for line in partitions.splitlines() if line.endswith(" up")]
     if not up:
-        yield Finding("warn", "slurm", "no partition is up: an audit runs on this machine, not on the cluster")
+        yield Finding("warn", "slurm", "no partition is available: an audit runs on this machine, not on the cluster")
     else:
         yield Finding("ok", "slurm", f"partitions {', '.join(up)}")
     if ask(["sacct", "--noheader", "--parsable2", "--starttime=now-1minute", "--format=JobID"]) is None:
         yield Finding(
             "warn",
             "slurm accounts",
-            "sacct does not answer: jobs are lost when the controller cannot be reached; ask for slurmdbd",
+            "sacct does not answer: jobs are lost when the controller cannot be reached; ask the cluster's administrators for slurmdbd",
         )
     elif not wrapper.exists():
         yield Finding(
@@ -155,7 +161,7 @@ def slurm(ask: Ask, which: Callable[[str], str | None], wrapper: Path) -> Iterat
 def disk(
     results: Path, needed: int | None, usage: Callable[[Path], "tuple[int, int, int]"] = shutil.disk_usage
 ) -> Finding:
-    """Compare the free bytes at the results with those that the plan needs (None without a config)."""
+    """Compare the free bytes at the results with those that the plan needs; these are None without a config."""
     free = usage(_existing(results))[2]
     if needed is None:
         return Finding("ok", "disk", f"{human(free)} free at {results}; name a config to compare with its plan")
@@ -165,21 +171,21 @@ def disk(
         )
     verdict: Literal["ok", "warn"] = "ok" if free > 2 * needed else "warn"
     tight = "" if verdict == "ok" else ": tight"
-    return Finding(verdict, "disk", f"{human(free)} free at {results}, the audit writes about {human(needed)}{tight}")
+    return Finding(verdict, "disk", f"{human(free)} free at {results}; the audit writes about {human(needed)}{tight}")
 
 
 def memory(job: int | None, available: int) -> Finding:
     """Compare the available bytes with those that the largest job needs."""
     if job is None:
         return Finding("ok", "memory", f"{human(available)} available")
-    says = f"{human(available)} available, the largest job takes about {human(job)}"
+    says = f"{human(available)} available; the largest job takes about {human(job)}"
     if available < job:
         return Finding("fail", "memory", f"{says}: lower compute.micro_batch")
     return Finding("ok", "memory", f"{says}: {available // job} at a time")
 
 
 def file_system(results: Path) -> Iterator[Finding]:
-    """Write, rename, lock and date a file in the folder of results, and remove it."""
+    """Check that files in the folder of results can be written, renamed, locked and removed, and compare their dates with the clock."""
     folder = _existing(results)
     try:
         with tempfile.TemporaryDirectory(dir=folder, prefix=".doctor.") as name:
@@ -193,9 +199,9 @@ def file_system(results: Path) -> Iterator[Finding]:
             new.touch()
             after = time.time()
             dated = new.stat().st_mtime
-            skew = dated - min(max(dated, before), after)  # independent of how long this process waited in between
+            skew = dated - min(max(dated, before), after)  # the time spent waiting in between does not matter
     except OSError as error:
-        yield Finding("fail", "file system", f"{folder}: {error.strerror}: choose a folder that you may write to")
+        yield Finding("fail", "file system", f"{folder}: {error.strerror}: choose a folder in which you may write")
         return
     if not renamed:
         yield Finding(
@@ -205,7 +211,8 @@ def file_system(results: Path) -> Iterator[Finding]:
         yield Finding(
             "fail",
             "file system",
-            f"{folder}: locks (flock) do not work: jobs would share GPUs and results; mount it with locks, or use another folder",
+            f"{folder}: locks (flock) do not work: jobs would use the same GPUs and files at once; mount the file system with"
+            " locks, or use another folder",
         )
     else:
         yield Finding("ok", "file system", f"{folder}: written, renamed and locked")
@@ -213,10 +220,12 @@ def file_system(results: Path) -> Iterator[Finding]:
 
 
 def clock(skew: float, now: float) -> Finding:
-    """Check that the file system's clock is at most `SKEW` seconds off this machine's, and that the date is plausible."""
+    """Check that the clocks of the file system and of this machine differ by at most `SKEW` seconds, and that the date is plausible."""
     if abs(skew) > SKEW:
         return Finding(
-            "fail", "clock", f"files are dated {skew:+.0f} s off this machine's clock: synchronise both (ntp)"
+            "fail",
+            "clock",
+            f"the dates of files differ by {skew:+.0f} s from this machine's clock: synchronise both clocks (ntp)",
         )
     if now < EARLIEST_DATE:
         return Finding(
@@ -245,7 +254,7 @@ def _existing(path: Path) -> Path:
 
 
 def cannot_use_cuda() -> str | None:
-    """Return torch's error when it uses a GPU; None if it works."""
+    """Return the error that torch raises when it uses a GPU, or None."""
     import torch
 
     try:

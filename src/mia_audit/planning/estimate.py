@@ -1,4 +1,4 @@
-"""Estimate hours, disk and memory from a config, the sizes of its pools and `Costs`; nothing is timed here."""
+"""Estimate hours, disk and memory from a config, the sizes of its pools and `Costs`. Nothing is timed here."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,7 +45,7 @@ START_UP = {
     "architecture": 4.0,
     "explanation_metrics": 3.0,
 }
-"""By rule, seconds of processor time for imports in a job that starts its own process; `LIGHT` for all other rules."""
+"""Seconds of processor time for imports in a job that starts its own process, by rule; `LIGHT` for all other rules."""
 
 LIGHT = 1.2
 
@@ -53,7 +53,7 @@ WARM_UP = 12.0
 """Seconds of processor time for Snakemake and the imports of the warm worker."""
 
 FORKED = {"train": 2.0, "signals": 1.1, "private_report": 7.0}
-"""By rule, seconds of processor time of a job's overhead if the warm worker forks it; `FORK` for all other rules."""
+"""Seconds of processor time of overhead in a job that the warm worker forks, by rule; `FORK` for all other rules."""
 
 FORK = 0.5
 
@@ -73,7 +73,7 @@ class Plan:
     disk: dict[str, int] = field(default_factory=dict)
     memory: dict[str, int] = field(default_factory=dict)
     untimed: list[str] = field(default_factory=list)
-    """Architectures whose training and signals are left out, because the user's own code computes them."""
+    """Architectures whose training and signals are not timed, because the user's own code computes them."""
 
     @property
     def total(self) -> float:
@@ -114,7 +114,7 @@ def estimate(
     costs: Costs,
     jobs: Mapping[str, int],
 ) -> Plan:
-    """Plan an audit on pools of these sizes; `jobs` are the numbers of the workflow's jobs, by rule."""
+    """Plan an audit on pools of these sizes; `jobs` has the number of the workflow's jobs by rule."""
     plan = Plan()
     for size in sizes.values():
         plan.store("pools", size.bytes)
@@ -176,14 +176,14 @@ def _setting(plan: Plan, audit: Audit, setting: Setting, size: Size, metadata: M
     plan.add(f"train {setting.mechanism}", count * each + len(blocks(audit, setting.mechanism)) * once)
     batch = audit.compute.micro_batch
     kept = kept_models(audit) if audit.compute.weights == "temporary" else count
-    plan.store("weights", kept * weights_bytes(audit, metadata))  # buffers too, such as random projections
+    plan.store("weights", kept * weights_bytes(audit, metadata))  # includes buffers such as random projections
     plan.need("train", training_bytes(metadata, training, batch, private))
     plan.need("signals", explaining_bytes(metadata, batch))
     of_model = families_of(audit)[setting.architecture]
     for family, options in of_model.items():
         each = costs.signals(metadata, family, options, round(inside))
         plan.add(f"signals {family}", count * size.records * each)
-        if needs_training_records(options["explainers"]):  # the model itself labels its training records
+        if needs_training_records(options["explainers"]):  # the model labels its own training records
             plan.add(f"signals {family}", count * inside * costs.forward(metadata))
     if measured := min(audit.explanation_metrics.records, size.records):
         spec = ExplanationMetricsSpec.of(audit, setting.dataset, setting.architecture).model_dump()

@@ -21,7 +21,7 @@ COMPARED = 2048
 
 
 class MadeUp:
-    """A pool of random records with labels that a classifier can learn, for the study of one data set."""
+    """A pool of random records with learnable labels, for the study of one data set."""
 
     def __init__(self, study: PrivateExplanations, size: Size) -> None:
         self.study, self.size = study, size
@@ -39,14 +39,14 @@ class MadeUp:
 
     @cached_property
     def explained(self) -> ExplanationSet:
-        """The whole pool as explanation set, with a single class, because past explanations are used only for their own class."""
+        """The whole pool as explanation set. It has a single class, because past explanations are used only for their own class."""
         return ExplanationSet.of(self.records, of_labels(np.zeros(len(self.records), dtype=int), self.size.classes))
 
     def black_box(self, name: str) -> float:
         """Return the seconds to fit a black box and record its outputs."""
 
         def run(count: int) -> None:
-            # every class must be among the first records: the black box has a column of values per class
+            # every class must occur in the first records, because the black box has a column of values per class
             labels = np.concatenate([np.arange(self.size.classes), self.labels[self.size.classes :]])[:count]
             black_boxes[name](self.records[:count], labels, self.size.classes, 0)
 

@@ -1,4 +1,4 @@
-"""Write a first config from an inspection of the data and of a script: commented YAML that runs."""
+"""Write a first config from an inspection of the data and of a script. The config is commented YAML that runs without changes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def architecture_of(looked: Looked, model: str, outputs: str) -> dict[str, Any]:
             )
         if "predict" in functions and not outputs:
             raise UserError(
-                f"--outputs: say what predict of {path} returns: logits, probabilities or labels (--outputs logits)"
+                f"--outputs: missing; state what predict of {path} returns: logits, probabilities or labels (--outputs logits)"
             )
         return {"model": model} | ({"outputs": outputs} if outputs else {})
     if model:
@@ -51,20 +51,20 @@ def architecture_of(looked: Looked, model: str, outputs: str) -> dict[str, Any]:
 
 
 def first_config(name: str, looked: Looked, architecture: Mapping[str, Any], estimate: str = "") -> str:
-    """Return the text of a config, with comments on the keys to change first."""
+    """Return the text of a config, with comments on the keys that should be changed first."""
     built_in = architecture["model"] in ("mlp", "vision_transformer")
     dataset = dict(looked.section)
     public = max(10, round(PUBLIC * (looked.units or looked.records))) if built_in and len(looked.shape) == 1 else 0
     if public:
         dataset |= {"public": public, "standardise": "public"}
-    batch = max(1, min(BATCH, (looked.records - public) // 4))  # at most half of a training set
+    batch = max(1, min(BATCH, (looked.records - public) // 4))  # a batch has at most half of a training set
     lines = [
         f"# An audit of {architecture['model']} on {looked.section['path']}: {looked.records} records of {_shape(looked)},"
         f" {looked.classes} classes.",
         "#",
         f"#   mia-audit run {name}.yaml       (-n only prints what would run)",
         "#",
-        f"# {estimate or f'What it takes: mia-audit plan {name}.yaml'}",
+        f"# {estimate or f'The cost of the audit: mia-audit plan {name}.yaml'}",
         "# All keys: config/README.md.",
         f"audit: {folder_name(name)}",
         "seed: 0",
@@ -81,19 +81,22 @@ def first_config(name: str, looked: Looked, architecture: Mapping[str, Any], est
         *(f"    {key}: {_yaml(value)}" for key, value in architecture.items()),
         "",
         *(
-            [f"training: {{epochs: 30, batch: {batch}, learning_rate: 1.0e-3}}   # as your own model is trained", ""]
+            [
+                f"training: {{epochs: 30, batch: {batch}, learning_rate: 1.0e-3}}   # use the values of your own model",
+                "",
+            ]
             if built_in
             else []
         ),
         "mechanisms:",
         "  none: {}",
-        "  # what differential privacy would buy:",
+        "  # the effect of differential privacy:",
         f"  # {'dp-sgd' if built_in else 'own'}: {{epsilon: [8], delta: 1.0e-5}}"
         + ("" if built_in else "   # ε is passed to your code, as task.epsilon or {epsilon}"),
         *(
             []
             if built_in
-            else ["", "explainers:", "  methods: []   # outputs alone; docs/explainers.md lists the others"]
+            else ["", "explainers:", "  methods: []   # only outputs; docs/explainers.md lists explainers"]
         ),
         "",
         "compute:",
@@ -109,15 +112,15 @@ def _shape(looked: Looked) -> str:
 
 
 def _yaml(value: Any) -> str:
-    """Write a value as YAML in one line: as JSON, which is valid YAML."""
+    """Write a value as YAML in one line. JSON is used, which is valid YAML."""
     return json.dumps(value, ensure_ascii=False)
 
 
 def _remark(key: str) -> str:
     remarks = {
-        "columns": "   # drop: no model sees it; docs/pools.md",
+        "columns": "   # drop: no model gets the column; docs/pools.md",
         "public": "   # set aside, for scaling the columns",
-        "size": "   # pixels that all images are resized to",
+        "size": "   # side in pixels to which all images are resized",
     }
     return remarks.get(key, "")
 
@@ -126,5 +129,5 @@ def config_path(name: str, folder: Path) -> Path:
     """Return the path for a config; UserError if it exists."""
     path = folder / f"{name}.yaml"
     if path.exists():
-        raise UserError(f"{path}: it exists already; give another --name")
+        raise UserError(f"{path}: the file exists already; give another --name")
     return path

@@ -13,17 +13,17 @@ from mia_audit.training.stored import files_read, known_key, training_keys
 
 @dataclass(frozen=True)
 class Growth:
-    """A setting, with the numbers of the models to keep and of those to train, for the first time or again."""
+    """A setting, with the numbers of the models to keep, and of the models to train for the first time or again."""
 
     setting: Setting
     kept: tuple[int, ...]
     trained: tuple[int, ...]
     again: tuple[int, ...]
-    """Those of `trained` that exist already, but do not match the config."""
+    """The models among `trained` that exist already but do not match the config."""
 
 
 def growth(audit: Audit, results: Path) -> Iterator[Growth]:
-    """Yield the kept and trained models of every trained setting, given the pools and weights in the results."""
+    """Yield the kept and trained models of every trained setting, according to the pools and weights in the results."""
     for setting in settings(audit):
         if setting.trained:
             yield _growth(audit, setting, results)

@@ -1,4 +1,4 @@
-"""The number of an audit's jobs, from a dry run of the workflow, and advice for jobs that are too short."""
+"""The number of an audit's jobs, from a dry run of the workflow, and advice on jobs that are too short."""
 
 import json
 import subprocess
@@ -13,10 +13,10 @@ from mia_audit.errors import UserError
 from mia_audit.planning.estimate import LIGHT, START_UP, Plan
 
 MOST = 0.1
-"""Largest acceptable share of a job's time that is start-up."""
+"""Largest acceptable share of start-up in a job's time."""
 
 SIZED_BY = {"train": "shadows_per_job", "signals": "blocks_explained_per_job"}
-"""Rules whose jobs have a configurable size, with the key of `compute` that sets it."""
+"""Rules whose jobs have a configurable size, with the key of `compute` for that size."""
 
 
 def count_jobs(
@@ -24,17 +24,17 @@ def count_jobs(
 ) -> dict[str, int]:
     """Return the number of an audit's jobs by rule, counted by a dry run from the checkout, which changes no results.
 
-    With `whole`, count all jobs of a new audit, not only the remaining ones. `changes` are values that replace keys of the
-    config. Raises UserError if the folder has no workflow, or the workflow refuses the config.
+    With `whole`, count all jobs of a new audit, not only the remaining ones. `changes` are values that replace keys of
+    the config. Raises UserError if the folder has no workflow, or the workflow does not accept the config.
     """
     snakefile = checkout / "Snakefile"
     if not snakefile.exists():
         raise UserError(
-            f"{snakefile}: no workflow there, so jobs cannot be counted: run in the checkout, or give --checkout"
+            f"{snakefile}: no such workflow, so jobs cannot be counted: run in the checkout, or give --checkout"
         )
     words = ["--dryrun", "--quiet", "rules", "--cores", "1", "--nolock", "--scheduler", "greedy"]
     words += ["--forceall"] if whole else []
-    words += ["--profile", "none"]  # a profile of the user's, named in the environment, may set anything
+    words += ["--profile", "none"]  # a profile that the user's environment names may set anything
     words += ["--snakefile", str(snakefile), "--configfile", str(config)]
     words += ["--config", *(f"{key}={json.dumps(value)}" for key, value in changes.items())] if changes else []
     result = subprocess.run(
@@ -46,7 +46,7 @@ def count_jobs(
     )
     if result.returncode:
         message = " ".join((result.stderr or result.stdout).split())[-400:]
-        raise UserError(f"{config}: the workflow refuses it: {message}")
+        raise UserError(f"{config}: the workflow does not accept this config: {message}")
     return read_counts(result.stdout + result.stderr)
 
 
@@ -64,7 +64,7 @@ def read_counts(output: str) -> dict[str, int]:
 
 
 def advice(plan: Plan, audit: Audit, jobs: Mapping[str, int]) -> Iterator[str]:
-    """Yield a sentence for every rule whose jobs spend more than `MOST` of their time on start-up, with a larger size."""
+    """Yield a sentence for every rule whose jobs spend more than `MOST` of their time on start-up. It recommends a larger size."""
     for rule, key in SIZED_BY.items():
         work = sum(seconds for stage, seconds in plan.seconds.items() if stage.startswith(rule))
         start = START_UP.get(rule, LIGHT) * jobs.get(rule, 0)
@@ -76,8 +76,8 @@ def advice(plan: Plan, audit: Audit, jobs: Mapping[str, int]) -> Iterator[str]:
         largest = ceil(audit.membership.models / per_block)
         if size >= largest:
             continue
-        effect = "makes it a tenth" if wanted <= largest else "is the largest possible"
+        effect = "makes start-up a tenth" if wanted <= largest else "is the largest possible size"
         yield (
-            f"On a cluster, {start / (start + work):.0%} of a {rule} job is start-up: compute.{key}: {min(wanted, largest)} {effect},"
-            " if so few jobs keep the machines busy"
+            f"On a cluster, {start / (start + work):.0%} of a {rule} job is start-up; compute.{key}: {min(wanted, largest)}"
+            f" {effect}, if fewer jobs still keep the machines busy"
         )

@@ -1,7 +1,7 @@
-"""Refuse jobs that can never fit in memory, and models and signals that cannot fit on disk, before any model is trained.
+"""Reject jobs that can never fit in memory, and models and signals that cannot fit on disk, before any model is trained.
 
-When it starts, the workflow writes the machines' limits to a file. Models that are already described are checked at once,
-all others by the job that describes them (`mia-audit architecture`).
+When the workflow starts, it writes the machines' limits to a file. Models with an architecture.json are checked at
+once, all others by the job that writes this file (`mia-audit architecture`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Usage = Callable[[Path], "tuple[int, int, int]"]
 
 
 def write(path: Path, config: Mapping[str, Any], megabytes: int | None) -> None:
-    """Write the audit's config, and the largest memory that a job may have, if it is known."""
+    """Write the audit's config and, if it is known, the largest memory that a job may have."""
     from mia_audit.storage.atomic import write_text  # planning imports no pyarrow
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,8 +42,8 @@ def refuse(path: Path, results: Path) -> None:
 
 
 def refuse_model(path: Path, group: Path, metadata: Mapping[str, Any], records: int) -> None:
-    """Do what `refuse` does, for one architecture; `group` is its folder, and `records` the number of records in its pool."""
-    if path.exists():  # missing if a command is called by hand
+    """Do what `refuse` does for one architecture. `group` is its folder, and `records` the number of records in its pool."""
+    if path.exists():  # the file is missing if a command is called by hand
         _read(path).check(group, metadata, records)
 
 
@@ -78,7 +78,7 @@ def refuse_full_disk(
     records: int,
     usage: Usage = shutil.disk_usage,
 ) -> None:
-    """Raise UserError if the models still to be trained, with their signals, need more bytes than are free."""
+    """Raise UserError if the models that are still to be trained, with their signals, need more bytes than are free."""
     counts = [audit.number_of_models(setting.mechanism) for setting in group_of(audit, dataset, architecture)]
     models = sum(counts)
     there = sum(1 for path in group.glob("*/models/shadow-*") if path.is_dir())
@@ -89,15 +89,16 @@ def refuse_full_disk(
     needed, free = weights + signals_bytes(stored, records) * left, usage(_existing(group))[2]
     if needed > free:
         raise UserError(
-            f"architectures.{architecture} on {dataset}: {models:,} models, {there:,} of them there, take {needed / 1e9:,.1f} GB more with"
-            f" their signals, but {free / 1e9:,.1f} GB are free at {group}: make room, or lower membership.models"
+            f"architectures.{architecture} on {dataset}: {models:,} models, of which {there:,} exist, need another"
+            f" {needed / 1e9:,.1f} GB with their signals, but {free / 1e9:,.1f} GB are free at {group}: make room, or lower"
+            " membership.models"
         )
 
 
 def most_weights(audit: Audit, counts: Sequence[int]) -> int:
     """Return how many models have weights on disk at once, from the settings' numbers of models.
 
-    If weights are temporary, these are the models of the largest setting, and the kept ones of the others.
+    If weights are temporary, these are all models of the largest setting, and the kept models of the others.
     """
     temporary = audit.compute.weights == "temporary"
     return max(counts) + kept_models(audit) * (len(counts) - 1) if temporary else sum(counts)
@@ -111,7 +112,7 @@ def weights_bytes(audit: Audit, metadata: Mapping[str, Any]) -> int:
 
 def signals_bytes(signals: int, cells: int) -> int:
     """Return the bytes of signals for this many records × models, in the tables of models and in that of the setting."""
-    return 2 * 4 * (signals + 3) * cells  # in addition to shadow, record and member
+    return 2 * 4 * (signals + 3) * cells  # the columns in addition to shadow, record and member
 
 
 def _existing(path: Path) -> Path:

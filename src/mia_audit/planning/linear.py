@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 LONG = 0.1
-"""A timed run of this many seconds or more is long: no larger run follows, and it is not repeated."""
+"""A timed run of this many seconds or more is long: it is not repeated, and no larger run follows."""
 
 WARM = 1.0
-"""In a first run of this many seconds or more, one-time set-up is negligible, so that the run need not be repeated."""
+"""If a first run takes this many seconds or more, one-time set-up is negligible, and the run is not repeated."""
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,10 @@ class Linear:
 def fitted(seconds: Callable[[int], float], most: int, few: int = 0, empty: bool = False) -> Linear:
     """Time runs of 1, 4, 16 … records, up to `most` of them or until a run is long, and fit a line through the last two.
 
-    A run that is nearly long is followed by one of twice as many records. Runs that are not long are timed twice. The first
-    run includes one-time set-up, and is followed by another one. If the seconds are known to be proportional to the number
-    of records from `few` records on, and a run of `few` is long, this run alone gives the rate; with `empty`, the seconds
-    of a run without records are subtracted first (a private step has a long set-up).
+    A run that is nearly long is followed by one with twice as many records. Runs that are not long are timed twice. The
+    first run includes one-time set-up, and is repeated. If the seconds are known to be proportional to the number of
+    records from `few` records on, and a run of `few` is long, this run alone gives the rate. With `empty`, the seconds
+    of a run without records are subtracted first, because a private step has a long set-up.
     """
     few = min(few, most)
     first = seconds(few or 1)

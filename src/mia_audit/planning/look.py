@@ -52,14 +52,16 @@ def label_of(frame: pl.DataFrame, given: str) -> str:
             name for name in frame.columns if 2 <= frame[name].n_unique() <= FEW and not frame[name].dtype.is_float()
         ]
         hint = f"; these have few values: {', '.join(few)}" if few else ""
-        raise UserError(f"--label: none of the columns is called {', '.join(LABELS)}; name the class{hint}")
+        raise UserError(
+            f"--label: none of the columns is called {', '.join(LABELS)}; name the column of the class{hint}"
+        )
     return usual[0]
 
 
 def look_at_table(
     path: Path, frame: pl.DataFrame, label: str, columns: Mapping[str, str], more: Mapping[str, object]
 ) -> Looked:
-    """Describe a table of records; `more` are further keys of its section. UserError if no pool can be built from it."""
+    """Describe a table of records. `more` has further keys of its section. Raises UserError if no pool can be built from the table."""
     classes = frame[label].n_unique()
     if classes > CLASSES:
         raise UserError(
@@ -77,7 +79,7 @@ def look_at_table(
 
 
 def look_at_folder(path: Path) -> Looked:
-    """Describe a folder of images with a subfolder per class, or of records.npy and labels.npy; UserError for anything else."""
+    """Describe a folder of images with a subfolder per class, or one with records.npy and labels.npy. Raises UserError for anything else."""
     import numpy as np
 
     if (path / "records.npy").is_file():
@@ -99,7 +101,7 @@ def look_at_folder(path: Path) -> Looked:
     except UserError as error:
         if "size" not in str(error):
             raise
-        section["size"] = SIDE  # sizes vary
+        section["size"] = SIDE  # the sizes of images vary
         source = pools["images"].load(dataset.model_copy(update={"size": SIDE}), "init")
     return Looked(section, len(source.records), tuple(source.records.shape[1:]), len(source.classes))
 

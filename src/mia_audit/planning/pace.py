@@ -1,4 +1,4 @@
-"""The processor time of work on this machine, and how fast it runs Python relative to that of the constants of `estimate`."""
+"""The processor time of work on this machine, and the machine's speed in Python relative to the machine that gave the constants of `estimate`."""
 
 import argparse
 import ast
@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable
 
 PARSED = 0.028
-"""Processor seconds to parse the source of `argparse`, a module of 2,700 lines, on that machine."""
+"""Processor seconds to parse the source of `argparse`, a module of 2,700 lines, on the machine that gave the constants."""
 
 TRIES = 5
 
 
 def pace() -> float:
-    """Return the ratio of this machine's processor time to that machine's; it varies by some 10 % between calls."""
+    """Return this machine's processor time relative to that of the machine that gave the constants. The ratio varies by some 10 % between calls."""
     source = inspect.getsource(argparse)
     return min(processor_seconds(lambda: ast.parse(source)) for _ in range(TRIES)) / PARSED
 

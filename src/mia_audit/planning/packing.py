@@ -1,7 +1,7 @@
 """The number of shadow models per job if `compute.shadows_per_job` is `auto`: as many as fit into ten minutes.
 
 Models of a job are trained one after the other, so their number does not affect memory. The number is decided once per
-audit and kept in its results, so that a rerun plans the same jobs. No model depends on it.
+audit and stored in its results, so that a rerun plans the same jobs. No model depends on this number.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ FILE = "shadows_per_job.json"
 """The file with the decided number, in the folder `specs` of the results."""
 
 SECONDS = 600.0
-"""Largest number of seconds of a job, without its start-up, which is 1.5 % of that."""
+"""Largest number of seconds of a job, excluding its start-up. The start-up takes 1.5 % of this time."""
 
 GRID = (1, *sorted(digit * 2**power for digit in (2, 3) for power in range(17)))
-"""The possible numbers of models, so far apart that two timings rarely lead to different ones."""
+"""The possible numbers of models. They are so far apart that two timings rarely give different numbers."""
 
 
 def packed(audit: Audit, config: Mapping[str, Any], results: Path, keep: bool) -> Audit:
-    """Return the audit with the number of models per job decided; with `keep`, a timed number is stored in the results.
+    """Return the audit with a decided number of models per job. With `keep`, a timed number is stored in the results.
 
-    Times are measured in a separate process, because the workflow does not import PyTorch. Raises UserError if they cannot be measured.
+    Times are measured in a separate process, because the workflow does not import PyTorch. Raises UserError if they
+    cannot be measured.
     """
     known = kept(audit, results)
     if known is None:
@@ -60,7 +61,7 @@ def packed(audit: Audit, config: Mapping[str, Any], results: Path, keep: bool) -
 
 
 def kept(audit: Audit, results: Path) -> int | None:
-    """Return the number that was decided earlier for the same trainings, or None."""
+    """Return the number that was decided earlier for the same training, or None."""
     try:
         known = json.loads((results / "specs" / FILE).read_text(encoding="utf-8"))
         return int(known["models"]) if known["key"] == _key(audit) else None
@@ -74,7 +75,7 @@ def with_number(audit: Audit, models: int) -> Audit:
 
 
 def models_per_job(audit: Audit, sizes: Mapping[str, Size], models: Models, costs: Costs) -> int:
-    """Return how many models of the slowest setting fit into a job, rounded down to the `GRID`.
+    """Return the number of models of the slowest setting that fit into a job, rounded down to the `GRID`.
 
     Raises UserError if the user's own code trains a model, because its time is unknown.
     """
@@ -95,7 +96,7 @@ def models_per_job(audit: Audit, sizes: Mapping[str, Size], models: Models, cost
 
 
 def _key(audit: Audit) -> str:
-    """Return a digest of everything that trainings and their time depend on, except the number of models."""
+    """Return a digest of everything that training and its time depend on, except the number of models."""
     parts = audit.model_dump(mode="json", include={"datasets", "architectures", "mechanisms", "training"})
     device, threads, batch = audit.compute.device, audit.compute.threads, audit.compute.micro_batch
     return identity(**parts, compute=[device, threads, batch])

@@ -11,7 +11,7 @@ PER_MODEL = ("train", "signals")
 """Rules whose jobs process models one by one."""
 
 OVER_MODELS = ("merge", "attack", "evaluate")
-"""Rules that process all of a setting's models together, and run again for more models."""
+"""Rules that process all of a setting's models together, and are run again if models are added."""
 
 
 @dataclass(frozen=True)
@@ -22,15 +22,15 @@ class Recorded:
     together: float
 
     def price(self, models: int, more: int) -> float:
-        """Return the seconds of this many more models per setting; the time of attacks is taken to be proportional to the number of models."""
+        """Return the seconds of this many more models per setting; the time of attacks is assumed to be proportional to the number of models."""
         return self.each * more + self.together * (models + more) / models
 
 
 def recorded(results: Path, settings: Iterable[Setting]) -> Recorded | None:
     """Return the seconds of these settings' jobs; None if a setting has no models, or no times.
 
-    A model's seconds are the mean over existing models. If a job ran again although its models were already trained, it has
-    overwritten their times, and the mean is too low.
+    A model's seconds are the mean over existing models. A job that ran again although its models were already trained
+    has overwritten their times; the mean is then too low.
     """
     each = together = 0.0
     for setting in settings:

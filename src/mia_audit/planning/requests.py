@@ -1,4 +1,4 @@
-"""The resources that jobs request, memory and GPUs, for the rules, `mia-audit plan` and `mia-audit doctor`."""
+"""The memory and GPUs that jobs request; the rules, `mia-audit plan` and `mia-audit doctor` share these numbers."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -19,8 +19,9 @@ PROCESS_MEGABYTES = 400
 """Memory of an attack's process, with the blocks of records that it scores at once."""
 
 BYTES_PER_CELL, MOST_BYTES_PER_CELL = 75, 115
-"""Memory of an attack per record × model (benchmarks/stage_memory.py): of one on one signal, and of those that may read
-several, or learn the records' types."""
+"""Memory of an attack per record × model (benchmarks/stage_memory.py): for one signal, and for attacks that read
+several or learn the records' types.
+"""
 
 LEARNING_TYPES = {"blend", "types"}
 """Likelihoods that learn the records' types."""
@@ -41,7 +42,7 @@ GPU_PROCESS_BYTES = 4000 * 10**6
 """Host memory of a process that computes on a GPU, excluding the model's weights."""
 
 POOL_MEGABYTES = 2500
-"""Memory of a job that builds a pool of images: for the process, and for the images decoded at once (`pools.images`)."""
+"""Memory of a job that builds a pool of images: that of the process, and that of the images decoded at once (`pools.images`)."""
 
 SPARE = 1.2
 """The memory that a training job requests, as a multiple of the peak in one model's first epoch."""
@@ -51,7 +52,7 @@ WEIGHTS_MEGABYTES = 4000
 
 
 def attack_memory(audit: Audit, dataset: str) -> int:
-    """Return the megabytes for attacking or evaluating a setting of a data set: one signal, and the scores of one attack."""
+    """Return the megabytes for attacking or evaluating a setting of a data set, with one signal and the scores of one attack in memory at a time."""
     section = audit.datasets.get(dataset)
     if section is None or section.records is None:
         return UNKNOWN_MEGABYTES
@@ -66,7 +67,7 @@ def attack_memory_of(section: Attacks, cells: int) -> int:
 
 
 def report_memory(audit: Audit) -> int:
-    """Return the megabytes for tables, figures and report: the scores of one attack on the largest setting."""
+    """Return the megabytes for tables, figures and report, which hold the scores of one attack on the largest setting."""
     return DRAWING_MEGABYTES + max(attack_memory(audit, dataset) for dataset in [*audit.datasets, *audit.imported])
 
 
@@ -100,9 +101,9 @@ def training_memory(
 ) -> int:
     """Return the megabytes requested by a job that trains shadow models; `described` is its architecture.json.
 
-    If there is a table `preflight` with the memory used in a model's first epoch, that is requested. Every further attempt
-    adds the same amount, up to `limit`, the memory of the largest machine. Raises FileNotFoundError if a file does not
-    exist yet: Snakemake asks again when the job is ready.
+    If there is a table `preflight` with the memory used in a model's first epoch, the job requests that memory. Every
+    further attempt adds the same amount, up to `limit`, the memory of the largest machine. Raises FileNotFoundError if
+    a file does not exist yet: Snakemake calls this function again when the job is ready.
     """
     if preflight:
         return grown(ceil(SPARE * peak_of(Path(preflight))), attempt, limit)
@@ -124,7 +125,8 @@ def explaining_memory(audit: Audit, described: str, attempt: int, limit: int | N
 def refuse_too_large(audit: Audit, architecture: str, metadata: Mapping[str, Any], limit: int) -> None:
     """Raise UserError if the first attempt of a job on an architecture requests more megabytes than any machine has.
 
-    The message names the largest compute.micro_batch with which all of the architecture's jobs fit. A user's own model is not checked.
+    The message names the largest compute.micro_batch with which all jobs on the architecture fit. A user's own model is
+    not checked.
     """
     if "activation_bytes" not in metadata:
         return
@@ -146,7 +148,7 @@ def refuse_too_large(audit: Audit, architecture: str, metadata: Mapping[str, Any
         return
     fits = next((few for few in _halves(batch) if max(asked(few).values()) <= limit), None)
     change = (
-        f"set compute.micro_batch: {fits}" if fits else "no compute.micro_batch makes it fit: choose a smaller model"
+        f"set compute.micro_batch: {fits}" if fits else "no compute.micro_batch is small enough: choose a smaller model"
     )
     raise UserError(
         f"architectures.{architecture}: {stage} takes about {most:,} MB with compute.micro_batch: {batch}, but jobs may have"
@@ -176,7 +178,7 @@ def _read(described: str) -> Mapping[str, Any]:
 
 def _first(audit: Audit, metadata: Mapping[str, Any], on_cpu: OfBatch, batch: int) -> int:
     """Return the megabytes of a first attempt."""
-    if "activation_bytes" not in metadata:  # a user's own model
+    if "activation_bytes" not in metadata:  # it is a user's own model
         return MODEL_MEGABYTES
     on_gpu = audit.compute.device.startswith("cuda")
     needed = GPU_PROCESS_BYTES + metadata["stored_bytes"] if on_gpu else on_cpu(metadata, batch)
@@ -188,11 +190,11 @@ def model_job(
 ) -> dict[str, Any]:
     """Return the resources of a job that trains or explains models; `gpu` is the requested number of GPUs.
 
-    The device is a resource, not a parameter of the rule, because a changed parameter would run the job again.
+    The device is a resource and not a parameter of the rule, because a changed parameter would run the job again.
     """
     return {"mem_mb": memory, "gpu": gpu, "device": audit.compute.device}
 
 
 def on_gpu(audit: Audit) -> Audit:
-    """Return the audit with its jobs on a GPU, to compute their requests there."""
+    """Return the audit with its jobs on a GPU, to compute their requests in that case."""
     return audit.model_copy(update={"compute": audit.compute.model_copy(update={"device": "cuda"})})

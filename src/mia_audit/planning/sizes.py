@@ -45,11 +45,11 @@ SOURCES = {
     "randhie": Size(20_190, 0, (24,), 3, persons=5_912),
     "wordnet": Size(78_377, 0, (500,), 18),
 }
-"""All records of published sources (train and test); images that vary in size are assumed to be stored at 224 pixels."""
+"""Sizes of published sources, training and test records together. Images of varying size are assumed to be stored at 224 pixels."""
 
 
 def size_of(audit: Audit, dataset: str, results: Path, given: dict[str, Size]) -> Size:
-    """Return a data set's size: as given, or that of its pool on disk, of its published source, or of its files.
+    """Return a data set's size: the given size, or that of its pool on disk, of its published source, or of its files.
 
     Raises UserError if none of these is known.
     """
@@ -74,7 +74,7 @@ def _read(section: Dataset, dataset: str) -> Size:
         source = pools[section.source].load(section, where)
     except UserError as error:
         raise UserError(
-            f"{error}. (If the data are on another machine, give their size: --pool {dataset}=RECORDS,COLUMNS,CLASSES for a table,"
+            f"{error}. (If the data are on another machine, state their size: --pool {dataset}=RECORDS,COLUMNS,CLASSES for a table,"
             f" such as {dataset}=20000,24,3, and --pool {dataset}=20000,3x224x224,10 for images)"
         ) from None
     persons = 0 if source.persons is None else len(set(source.persons.tolist()))
@@ -91,7 +91,7 @@ def parse_size(text: str, audit: Audit) -> tuple[str, Size]:
             f"--pool: NAME=RECORDS,SHAPE,CLASSES was expected, such as faces=20000,3x224x224,10, not '{text}'"
         )
     if name not in audit.datasets:
-        raise UserError(f"--pool: the audit has no data set '{name}': {', '.join(audit.datasets)}")
+        raise UserError(f"--pool: the audit has no data set '{name}'; it has {', '.join(audit.datasets)}")
     public = audit.datasets[name].public
     return name, Size(int(words[0]), public, tuple(int(side) for side in sides), int(words[2]))
 

@@ -29,14 +29,14 @@ from mia_audit.training.trainable import PARTS
 Known = TypeVar("Known")
 
 FEWER = 4
-"""Number of records in the timed private step if a pass of one is long; with more records at once, each takes as long."""
+"""Number of records in the timed private step if the pass of one record is long; each record of a larger step takes as long."""
 
 ONE_GRADIENT: Mapping[str, Any] = {"explain": ["logit"], "explained_class": "predicted"}
 """The explainer that needs one forward and one backward pass."""
 
 
 class Measured:
-    """Costs of the audit's own code on random records; on a CPU in processor time, which other processes do not affect."""
+    """Costs of the audit's own code on random records. On a CPU they are in processor time, which other processes do not affect."""
 
     def __init__(self, batch: int, device: str) -> None:
         self.batch = batch
@@ -101,10 +101,10 @@ class Measured:
         model = self._model(architecture).train()
         PARTS[training.trainable](model)
         budget = 8.0 if mechanism.kind.private else float("inf")
-        # the step is the same, and calibration to two steps is fast
+        # a step takes the same time, and calibration for two steps is fast
         rough, short = mechanism.model_copy(update={"accountant": "pld"}), training.model_copy(update={"epochs": 1})
         public = _one_record(architecture["input_shape"], self.device)
-        # two records per person: a step's cost depends only on the records
+        # there are two records per person, but a step's cost depends only on the records
         persons = torch.arange(4 * training.batch) // 2 if mechanism.by_person else None
         records = 2 * training.batch if persons is None else len(persons)
         protection = mechanism.kind(rough, Job(model, records, budget, short, batch, b"plan", public, persons))
@@ -118,14 +118,16 @@ class Measured:
         with computing(model, training.precision or "float32"):
             gradients = self._timed(
                 architecture, run, training.batch, few, empty=private
-            )  # a step without records adds noise only
+            )  # a step without records only adds noise
             update = min(
                 self._seconds(optimizer.step) for _ in range(3)
             )  # the first step creates the optimizer's state
         return Linear(gradients.fixed + update, gradients.each)
 
     def _calibration(self, mechanism: Mechanism, training: Training, records: int, epsilon: float) -> float:
-        model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(1, 1))  # channels, for noise by channel
+        model = nn.Sequential(
+            nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(1, 1)
+        )  # the model has channels, for noise by channel
         persons = torch.arange(records) if mechanism.by_person else None
         job = Job(model, records, epsilon, training, 1, b"plan", _one_record((1, 1, 1)), persons)
         start = self._clock()
@@ -160,12 +162,12 @@ class Measured:
         return Rates(share * both, (1 - share) * both)
 
     def _without_model(self, architecture: Mapping[str, Any], run: Explaining, most: int) -> float:
-        """Time explanations of a cheap model: their cost without that of passes."""
+        """Time explanations of a cheap model, to measure their cost without the passes."""
         model = stand_in_for(architecture, run).to(self.device)
         return self._timed(architecture, lambda inputs, labels: run(model, inputs, labels.cpu().numpy()), most)(most)
 
     def _model(self, architecture: Mapping[str, Any]) -> nn.Module:
-        """Construct a model, or return the last one in its initial state: constructing large ones takes seconds."""
+        """Construct a model, or return the last one in its initial state, because constructing a large model takes seconds."""
         name = json.dumps(_compute_of(architecture), sort_keys=True)
         if self._last is None or self._last[0] != name:
             model = construct(architecture, seed=0).to(self.device)
@@ -209,7 +211,7 @@ class Measured:
 
 
 def _compute_of(architecture: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an architecture's cost depends on: the number of classes hardly matters."""
+    """Return the keys of an architecture on which its cost depends; the number of classes hardly matters."""
     arguments = {
         name: value for name, value in architecture["arguments"].items() if name not in ("num_classes", "classes")
     }

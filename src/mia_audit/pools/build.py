@@ -27,7 +27,7 @@ CHUNK = 2**24
 
 @dataclass(frozen=True)
 class Data:
-    """The audited or the public records, read from their store a chunk at a time and standardised as they are read."""
+    """The audited or the public records, read from their store chunk by chunk, and standardised as they are read."""
 
     store: Store
     positions: Int[np.ndarray, " n"]
@@ -66,8 +66,8 @@ class Data:
 class Records:
     """The audited or the public records: data [n, …], labels [n], content hashes [n], rows in the source [n].
 
-    A mask [n] marks the labels that were replaced by wrong ones. `persons` are the ids of the records' persons [n], if the
-    section names them, and `files` their files [n], if each record has its own.
+    A mask [n] marks the labels that were replaced by wrong ones. `persons` are the ids of the records' persons [n], if
+    the section names them. `files` are the records' files [n], if each has its own.
     """
 
     data: Data
@@ -99,12 +99,13 @@ def build_pool(
 ) -> Pool:
     """Build the pool of a dataset section; records are kept in an unnamed file in `folder`.
 
-    `release` releases the moments that `standardise: private` scales by (`mia_audit.privacy.moments`).
+    `release` releases the moments by which `standardise: private` scales (`mia_audit.privacy.moments`).
 
     Records with equal bytes and labels make membership ambiguous: all but the first are dropped and counted. Only the
-    requested number of records is read, unless `take` needs more. If the unit is the person, persons are drawn, counted
-    and set aside with all of their records, and get wrong labels together; a record that equals another person's is
-    dropped. Raises UserError if there are too few records, if a record cannot be read, or if its label has no class.
+    requested number of records is read, unless `take` requires more. If the unit is the person, persons are drawn,
+    counted and set aside with all of their records, and get wrong labels together. A record that equals another
+    person's record is dropped. Raises UserError if there are too few records, if a record cannot be read, or if its
+    label has no class.
     """
     where = f"datasets.{name}"
     _check_labels(source, where)
@@ -174,8 +175,8 @@ def build_pool(
 def _by_hash(source: Source, persons: Persons, seed: int, name: str, threads: int) -> Int[np.ndarray, " n"]:
     """Order records by their persons' hashes, keyed by the seed, so that one more person displaces at most one of the first n.
 
-    A person's hash is the smallest of their records' hashes, which are of content and label; an image's content is its
-    file, which is not decoded.
+    A person's hash is the smallest hash of their records. A record's hash is that of content and label; an image's
+    content is its file, which is not decoded.
     """
     key = hashlib.blake2b(json.dumps([seed, "pool", name]).encode()).digest()
     rows = range(len(source.records))
@@ -202,13 +203,13 @@ ORDERS: dict[str, Callable[[Source, Persons, int, str, int], Int[np.ndarray, " n
     "sample": _by_hash,
     "first": lambda source, persons, seed, name, threads: np.argsort(persons.of, kind="stable"),
 }
-"""The order in which records are read, by the value of `take`; the records of a person follow each other."""
+"""The order in which records are read, by the value of `take`. The records of a person follow each other."""
 
 SIDES: dict[str, Callable[[int, int], tuple[Int[np.ndarray, " p"], Int[np.ndarray, " a"]]]] = {
     "sample": lambda public, wanted: (np.arange(public), np.arange(public, wanted)),
     "first": lambda public, wanted: (np.arange(wanted - public, wanted), np.arange(wanted - public)),
 }
-"""The places of public and of audited persons in reading order, by the value of `take`: with `first` the audited ones come first."""
+"""The positions of public and of audited persons in reading order, by the value of `take`. With `first`, the audited ones come first."""
 
 
 def _check_labels(source: Source, where: str) -> None:
@@ -222,11 +223,11 @@ def _check_labels(source: Source, where: str) -> None:
         )
     if len(np.unique(source.labels)) < 2:
         only = source.classes[int(source.labels[0])]
-        raise UserError(f"{where}: all records are of one class, '{only}': a classifier needs two or more")
+        raise UserError(f"{where}: all records have the class '{only}', but a classifier needs two or more classes")
 
 
 def _check_kind(source: Source, section: Dataset, where: str) -> None:
-    """Refuse keys for tables if the records are images, and keys for images if they are rows."""
+    """Raise UserError for keys of tables if the records are images, and for keys of images if they are rows."""
     if source.kind == "image":
         if section.standardise != "none":
             raise UserError(f"{where}.standardise: only for tables, but these records are images: see mean and std")
@@ -240,7 +241,7 @@ def _check_channels(section: Dataset, channels: int, where: str) -> None:
         given = getattr(section, key)
         if isinstance(given, tuple) and len(given) != channels:
             raise UserError(
-                f"{where}.{key}: {len(given)} numbers, but the images have {channels} channels: give one each, or one number"
+                f"{where}.{key}: {len(given)} numbers, but the images have {channels} channels: give one number per channel, or a single number"
             )
 
 
@@ -248,8 +249,8 @@ def _check_enough(section: Dataset, where: str, available: int) -> None:
     units, distinct = ("persons", "persons") if section.by_person else ("records", "distinct records")
     if section.public >= available:
         raise UserError(
-            f"{where}.public: {section.public} public {units} asked for, but '{section.source}' has {available} {distinct}"
-            " and some must be left to audit; ask for fewer"
+            f"{where}.public: {section.public} public {units} are requested, but '{section.source}' has {available} {distinct}, and"
+            " some must be left to audit; request fewer"
         )
     wanted = section.public + (section.records or 0)
     if wanted > available:
@@ -262,7 +263,7 @@ def _check_enough(section: Dataset, where: str, available: int) -> None:
 def _with_label_noise(
     labels: Int[np.ndarray, " n"], persons: Persons, classes: int, share: float, name: str, seed: int
 ) -> tuple[Int[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
-    """Replace the labels of a `share` of the persons, drawn by the seed, by one of the other classes."""
+    """Replace the labels of a `share` of the persons, drawn by the seed, with another class."""
     random = generator(seed, "label noise", name)
     chosen = np.zeros(len(persons), dtype=bool)
     chosen[random.permutation(len(persons))[: round(share * len(persons))]] = True

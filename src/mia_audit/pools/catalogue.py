@@ -1,4 +1,4 @@
-"""The registry of pool sources, and the type of what a source returns."""
+"""The registry of pool sources, and the type that a source returns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class BadRecordError(Exception):
-    """A record that cannot be read; the message names it and the reason."""
+    """A record that cannot be read. The message names the record and the reason."""
 
 
 class Rows(Protocol):
@@ -33,7 +33,7 @@ class Rows(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, row: int) -> Num[np.ndarray, ...]:
-        """Return one record; called by several threads at a time. Raises BadRecordError for one that cannot be read."""
+        """Return one record. Several threads call this at a time. Raises BadRecordError for a record that cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -46,32 +46,33 @@ class Source:
     classes: list[str]
     features: list[str]
     flags: frozenset[str] = frozenset()
-    """Features that are always 0 or 1, because they state one of several words, or true and false."""
+    """Features that are always 0 or 1, because they encode a category or a truth value."""
     persons: Shaped[np.ndarray, " n"] | None = None
     """The id of every record's person, int64 or text, if the section names persons."""
     columns: Callable[[str], pl.Series] | None = None
-    """Returns the column of a name, which need not be a feature, with a value for every record; UserError for an unknown name.
+    """Returns a column by name, with a value for every record.
 
-    If this is None, only the columns in `features` are known, and only if the records are rows of a table.
+    The column need not be a feature; an unknown name raises UserError. If None, only the columns in `features` are
+    known, and only for rows of a table.
     """
     files: Sequence[str] | None = None
-    """The file of every record, if each has its own, as a path relative to the section's."""
+    """The file of every record, if each has its own, relative to the section's path."""
 
 
 @dataclass(frozen=True)
 class Header:
-    """What is known about a data set before its records are read; unknown parts are empty or None."""
+    """The facts about a data set that are known before its records are read. Unknown parts are empty or None."""
 
     kind: Literal["image", "table", ""] = ""
     records: int | None = None
-    """An upper limit of the number of records, duplicates included."""
+    """An upper limit on the number of records, including duplicates."""
     columns: tuple[str, ...] = ()
     """Columns of a table in a file, including those of label and persons."""
 
 
 @dataclass(frozen=True)
 class PoolSource:
-    """How a data set is loaded, the keys of its section for that, and what is known without reading it.
+    """The description of a data set's source: how it is loaded, its keys in the section, and the facts known before reading.
 
     `load` takes the section and its name for errors (`datasets.NAME`); it raises UserError for invalid files. `header`
     is the header of all data sets of the source, or a function that reads the beginning of the section's file.
@@ -82,17 +83,17 @@ class PoolSource:
     header: Header | Callable[[Dataset], Header] = Header()
 
     def known(self, section: Dataset) -> Header:
-        """Return what is known before records are read; an empty header if the file is missing or unreadable."""
+        """Return the facts that are known before records are read. The header is empty if the file is missing or unreadable."""
         if isinstance(self.header, Header):
             return self.header
         try:
             return self.header(section)
-        except Exception:  # the source's own error for a damaged file says more
+        except Exception:  # the source's own error for a damaged file is more precise
             return Header()
 
 
 pools: Registry[PoolSource] = Registry("source", "mia_audit.pools.sources", "_", eager=True)
-"""Sources by name; their files are cheap to import, so all are imported, and one file may register several sources."""
+"""Sources by name. All files are imported, because that is cheap and one file may register several sources."""
 
 TABLE_KEYS = ("standardise", "constants", "bounds", "standardise_epsilon", "standardise_delta")
 """Keys of a dataset's section for pools of rows."""
@@ -101,7 +102,7 @@ OPTIONAL_KEYS = ("path", "download", "size", "convert", "white", "label", "perso
 
 
 def pool(name: str = "", *keys: str, header: Header | Callable[[Dataset], Header] = Header()) -> Callable[[Load], Load]:
-    """Register the decorated function as a source that reads those of the optional keys of its section; see `PoolSource`."""
+    """Register the decorated function as a source that reads the given optional keys of its section; see `PoolSource`."""
 
     def decorate(load: Load) -> Load:
         pools.register(name, load)(PoolSource(load, keys, header))
@@ -118,20 +119,19 @@ def check_keys(section: Dataset, where: str) -> None:
             call_default_factory=True
         ):
             raise UserError(
-                f"{where}.{key}: pool '{section.source}' does not read it;"
-                f" it reads {', '.join(member.keys) or 'none of those keys'}"
+                f"{where}.{key}: pool '{section.source}' does not read this key; it reads {', '.join(member.keys) or 'no optional keys'}"
             )
 
 
 def root_of(dataset: Dataset, where: str, must_exist: bool = True) -> Path:
     """Return the section's root; UserError if there is none."""
     if not dataset.path:
-        raise UserError(f"{where}.path: missing; say where the files of pool '{dataset.source}' are")
+        raise UserError(f"{where}.path: missing; state where the files of pool '{dataset.source}' are")
     root = Path(dataset.path)
     if root.exists() and not (root.is_dir() or root.is_file()):
         raise UserError(f"{where}.path: {root}: neither a folder nor a regular file")
     if must_exist and not root.exists():
         raise UserError(
-            f"{where}.path: {root}: no such file or folder; say where the files of pool '{dataset.source}' are"
+            f"{where}.path: {root}: no such file or folder; state where the files of pool '{dataset.source}' are"
         )
     return root

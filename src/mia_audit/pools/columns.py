@@ -20,24 +20,24 @@ IDENTIFIER = re.compile(
 """Column names that suggest an id of persons or rows."""
 
 FEW = 20
-"""A column with at most this many distinct values, or rows, is taken to identify nobody."""
+"""A column with at most this many distinct values, or rows, is assumed to identify nobody."""
 NEARLY = 0.9
-"""A column is taken to identify rows if at least this share of its values are distinct."""
+"""A column is assumed to identify rows if at least this share of its values are distinct."""
 MANY_WORDS = 100
 """A column of text with this many distinct values or more must be declared as a category."""
 MANY_NUMBERS, SHARE = 1000, 0.1
 """A column of whole numbers is assumed to hold ids if its distinct values exceed both this number and this share of rows."""
 LONG = 5
-"""Whole numbers that all have the same number of digits, at least this one, are taken to be ids: of customers, patients, places."""
+"""Whole numbers that all have the same number of digits, this many or more, are assumed to be ids (of customers, patients, places)."""
 MOST_CATEGORIES = 1000
-"""Largest number of values of a category, each of which becomes a separate column."""
+"""Largest number of values of a category; each value becomes a column."""
 
 
 def described(frame: pl.DataFrame, dataset: Dataset, root: str, where: str) -> pl.DataFrame:
     """Return the columns for models, with the label: dropped columns are removed, and missing values filled in.
 
-    Raises UserError for columns that the table does not have, and for those that look like identifiers and whose role
-    is not stated.
+    Raises UserError for columns that the table does not have, and for columns that look like identifiers and have no
+    stated role.
     """
     for key in ("columns", "impute"):
         for name in getattr(dataset, key):
@@ -45,9 +45,7 @@ def described(frame: pl.DataFrame, dataset: Dataset, root: str, where: str) -> p
                 raise UserError(f"{where}.{key}: {root} has no column '{name}': {suggest(name, frame.columns)}")
             if name in (dataset.label, dataset.person):
                 held = "holds the class" if name == dataset.label else "names the person of every record"
-                raise UserError(
-                    f"{where}.{key}.{name}: the column {held}, and is not a feature anyway; leave it out here"
-                )
+                raise UserError(f"{where}.{key}.{name}: the column {held} and is never a feature; leave it out here")
     dropped = {name for name, what in dataset.columns.items() if what == "drop"}
     if twice := sorted(dropped & set(dataset.impute)):
         raise UserError(f"{where}.impute.{twice[0]}: the column is dropped; leave it out here")
@@ -60,7 +58,7 @@ def described(frame: pl.DataFrame, dataset: Dataset, root: str, where: str) -> p
 def identifiers(frame: pl.DataFrame, declared: Collection[str]) -> dict[str, str]:
     """Return the columns of whole numbers or text that seem to identify records or people, each with the reason.
 
-    `declared` are the columns whose role the config states; they are not checked.
+    The columns in `declared`, whose role the config states, are not checked.
     """
     looks = ((name, _looks(frame[name])) for name in frame.columns if name not in declared)
     return {name: why for name, why in looks if why}
@@ -91,7 +89,7 @@ def _looks(column: pl.Series) -> str:
 
 
 def _digits(column: pl.Series) -> int:
-    """Return the number of digits of a column's whole numbers; 0 where it differs between rows, or a number is not positive."""
+    """Return the number of digits of a column's whole numbers; 0 if the numbers differ in length, or one of them is not positive."""
     low, high = column.min(), column.max()
     if not isinstance(low, int) or not isinstance(high, int) or low <= 0:
         return 0
@@ -104,7 +102,7 @@ def _identifier_words(odd: Mapping[str, str]) -> str:
     looks = "looks like an identifier" if len(odd) == 1 else "look like identifiers"
     return (
         f"column{'s' * (len(odd) > 1)} {listed} {looks}: declare each one, such as person: {first}, or columns:"
-        f" {{{first}: drop}} (no model sees it), {{{first}: category}} (one column per value) or {{{first}: feature}} (used as it is)"
+        f" {{{first}: drop}} (no model gets it), {{{first}: category}} (one column per value) or {{{first}: feature}} (used as it is)"
     )
 
 
@@ -115,7 +113,7 @@ def category(column: pl.Series, root: str, where: str) -> list[pl.Series]:
     values = column.unique().sort()
     if len(values) > MOST_CATEGORIES:
         raise UserError(
-            f"{where}.columns.{column.name}: {len(values)} different values in {root} would each be a column; expected at most"
+            f"{where}.columns.{column.name}: {len(values)} different values in {root}, each of which would be a column; expected at most"
             f" {MOST_CATEGORIES}: drop it, or group its values"
         )
     names = values.cast(pl.String).to_list()
@@ -132,7 +130,7 @@ def _imputed(frame: pl.DataFrame, constants: Mapping[str, float | str], where: s
         if column.dtype.is_numeric() != isinstance(constant, int | float):
             kind = "numbers" if column.dtype.is_numeric() else "text"
             raise UserError(
-                f"{where}.impute.{name}: '{constant}' for a column that holds {kind}: state one of its kind"
+                f"{where}.impute.{name}: '{constant}' for a column that holds {kind}: state a constant of that kind"
             )
         if column.dtype.is_integer() and float(constant).is_integer():
             constant = int(constant)

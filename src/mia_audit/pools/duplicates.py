@@ -24,7 +24,7 @@ AHEAD = 4
 
 
 class Store:
-    """Records on disk in the order in which they were added, in an unnamed file that disappears when nothing uses it any more."""
+    """Records on disk in the order in which they were added. They are in an unnamed file, which disappears when nothing uses it."""
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[np.generic], folder: Path | None) -> None:
         self.shape, self.dtype = shape, dtype
@@ -46,7 +46,7 @@ class Store:
 
 @dataclass(frozen=True)
 class Distinct:
-    """Distinct records: their store, their rows in the source and content hashes in the same order, and the dropped ones."""
+    """Distinct records: their store, their rows in the source and content hashes in the same order, and the dropped duplicates."""
 
     store: Store
     rows: Int[np.ndarray, " n"]
@@ -66,12 +66,12 @@ def distinct_records(
     report: Reporter,
     persons: Int[np.ndarray, " n"] | None = None,
 ) -> Distinct:
-    """Read records in an order until `wanted` distinct ones or all are read, and keep the first of equal ones.
+    """Read records in an order until `wanted` distinct ones or all are read, and keep the first of equal records.
 
-    Records are equal if their stored content and their labels are the same. `persons` has the number of every record's
-    person; a person's records must follow each other in the order. `wanted` then counts persons with a record, and equal
-    records of one person are kept, because they are always in a training set together. Raises UserError that names every
-    record that cannot be read.
+    Records are equal if their stored content and their labels are the same. If `persons` is given, it has the number of
+    every record's person, and a person's records must follow each other in the order. Then `wanted` counts persons, and
+    equal records of one person are kept, because they are always in a training set together. Raises UserError that
+    names every record that cannot be read.
     """
     store: Store | None = None
     rows: list[int] = []

@@ -1,4 +1,4 @@
-"""The groups by which results are sliced: by a column's values or bands of them, by class, or by a person's number of records."""
+"""The groups by which results are sliced: the values of a column or bands of them, classes, or a person's number of records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 CLASS, RECORDS = "class", "records"
 """The names in `groups` that are not columns: the label, and the number of a person's records."""
 FEW = 8
-"""If a column has at most this many distinct numbers, each of them is a group; otherwise they are divided at their quartiles."""
+"""If a column has at most this many distinct numbers, each number is a group. Otherwise numbers are divided at their quartiles."""
 MOST = 50
 """Largest number of groups of a column."""
 UNKNOWN = "unknown"
@@ -45,7 +45,7 @@ class Grouping:
     of: Int[np.ndarray, " n"]
 
     def of_persons(self, persons: Persons) -> Grouping:
-        """Return every person's group: the most frequent one of their records, the first in case of a tie."""
+        """Return every person's group: the most frequent group of their records, or the first of several."""
         counts = np.zeros((len(persons), len(self.labels)), dtype=np.int64)
         np.add.at(counts, (persons.of, self.of), 1)
         return Grouping(self.name, self.labels, counts.argmax(axis=1))
@@ -54,7 +54,8 @@ class Grouping:
 def groupings(source: Source, section: Dataset, pool: Path, where: str) -> list[Grouping]:
     """Return the groups of a pool's audited records, by the columns that its section names.
 
-    Raises UserError for a column that the source does not have, that has too many different words, or edges for words.
+    Raises UserError for a column that the source does not have, that has too many different words, or that has words
+    but edges are given.
     """
     import polars as pl
 
@@ -68,7 +69,7 @@ def groupings(source: Source, section: Dataset, pool: Path, where: str) -> list[
         if name == RECORDS:
             ids = read_persons(pool)
             if ids is None:
-                raise UserError(f"{pool}: no column 'person', which groups: records counts; build the pool again")
+                raise UserError(f"{pool}: no column 'person', from which groups: records counts; build the pool again")
             persons = Persons.numbered(ids)
             values = pl.Series(name, persons.spread(persons.records))
         else:
@@ -78,7 +79,7 @@ def groupings(source: Source, section: Dataset, pool: Path, where: str) -> list[
 
 
 def grouping(name: str, values: pl.Series, edges: Sequence[float], where: str) -> Grouping:
-    """Group records by a column: numbers by bands, if edges are given or there are many, all others by value."""
+    """Group records by a column: by bands of numbers if there are edges or many numbers, otherwise by value."""
     import polars as pl
 
     missing = values.is_null()
@@ -110,7 +111,7 @@ def _of_classes(labels: np.ndarray, classes: Sequence[str]) -> Grouping:
 
 
 def _of_numbers(values: np.ndarray, known: np.ndarray, edges: Sequence[float]) -> tuple[list[str], np.ndarray]:
-    """Return one group per value if there are few values and no edges, else bands, which include their lower edge."""
+    """Return one group per value if there are few values and no edges, else bands. A band includes its lower edge."""
     distinct = np.unique(values[known])
     if not edges and len(distinct) <= FEW:
         places = np.where(known, np.searchsorted(distinct, values), 0)
@@ -136,7 +137,7 @@ def _column(source: Source, name: str, where: str) -> pl.Series:
 
 
 def write_groups(path: Path, groups: Sequence[Grouping], records: int) -> None:
-    """Write groups.parquet: a row per record, and for every grouping the index of its group; the labels are in the metadata."""
+    """Write groups.parquet: one row per record, and one column per grouping with the index of the record's group. The metadata have the labels."""
     columns = {"record": pa.array(np.arange(records, dtype=np.int32))}
     columns |= {f"{COLUMN}{one.name}": pa.array(one.of.astype(np.int32)) for one in groups}
     write_table(path, pa.table(columns), KIND, records, {"labels": {one.name: list(one.labels) for one in groups}})

@@ -13,7 +13,7 @@ from jaxtyping import UInt8
 from mia_audit.storage.unpacked import check_memory
 
 BYTES = 8
-"""The supported type of numbers, in a file's third byte: unsigned bytes."""
+"""The third byte of a file of unsigned bytes, which are the only supported type of numbers."""
 
 
 def packed_or_not(path: Path) -> Path | None:
@@ -23,7 +23,7 @@ def packed_or_not(path: Path) -> Path | None:
 
 
 def read_idx(path: Path) -> UInt8[np.ndarray, "n ..."]:
-    """Read an array; ValueError for a file in another format, or whose length differs from its header.
+    """Read an array. Raises ValueError for a file in another format, or with another length than its header states.
 
     A packed file is unpacked only up to the size in its header.
     """
@@ -36,5 +36,5 @@ def read_idx(path: Path) -> UInt8[np.ndarray, "n ..."]:
         check_memory(str(path), size, f"an array of shape {list(sides)}")
         content = file.read(size + 1)
     if len(content) != size:
-        raise ValueError(f"{len(content):,} bytes or more, but its header says {size:,}")
+        raise ValueError(f"{len(content):,} bytes or more, but the file's header states {size:,}")
     return np.frombuffer(content, dtype=np.uint8).reshape(sides)

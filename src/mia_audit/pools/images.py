@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 MODES = {1: "L", 3: "RGB"}
 """Pillow's mode by the number of channels."""
 FORMATS = ("PNG", "JPEG", "BMP", "PPM", "TIFF", "WEBP", "GIF")
-"""The accepted formats, independent of a file's name: those for which Pillow starts no other program."""
+"""The accepted formats, whatever the file's name. For these formats Pillow starts no other program."""
 MOST_16_BITS = 2**16 - 1
-"""The largest value of a pixel of 16 bits."""
+"""The largest value of a 16-bit pixel."""
 MOST_PIXELS = 50_000_000
 """Largest number of pixels of an image, before resizing."""
 BYTES_PER_PIXEL = 12
-"""Memory per pixel while an image is decoded: its own pixels, those in another mode, and a resized copy."""
+"""Memory per pixel while an image is decoded: the image itself, a copy in another mode, and a resized copy."""
 DECODING_MEGABYTES = 1200
 """Memory for decoding several images at once; it fits within `mem_mb` of the rule `pool`."""
 
 
 @dataclass(frozen=True)
 class Images:
-    """`count` images as uint8 [C, H, W], decoded by `open_image` and named by `name_of` in errors; `path_of` is given if each is a file.
+    """`count` images as uint8 [C, H, W], decoded by `open_image` and named by `name_of` in errors; `path_of` is given if each image is a file.
 
-    They are resized to `sizes` (height, width) with Pillow's bilinear filter, which averages when shrinking, without
-    keeping the aspect ratio (as in Huang et al. 2024, F.3).
+    Images are resized to `sizes` (height, width) without keeping the aspect ratio (as in Huang et al. 2024, F.3).
+    Pillow's bilinear filter averages pixels when an image shrinks.
     """
 
     count: int
@@ -47,7 +47,7 @@ class Images:
     open_image: Callable[[int], Image]
     name_of: Callable[[int], str]
     at_once: AbstractContextManager[Any] = field(default_factory=nullcontext)
-    """A semaphore held while an image is decoded, which limits their number."""
+    """A semaphore that is held while an image is decoded, to limit the number of images in memory."""
     path_of: Callable[[int], Path] | None = None
 
     @property
@@ -59,7 +59,7 @@ class Images:
         return self.count
 
     def __getitem__(self, row: int) -> UInt8[np.ndarray, "C H W"]:
-        """Decode one image; BadRecordError names a file that is damaged."""
+        """Decode one image. Raises BadRecordError, which names the file, if it is damaged."""
         from PIL.Image import Resampling
 
         try:
@@ -68,25 +68,25 @@ class Images:
                 if image.size != self.sizes[::-1]:
                     image = image.resize(self.sizes[::-1], Resampling.BILINEAR)
                 pixels = np.asarray(image, dtype=np.uint8)
-        except Exception as error:  # whatever a decoder raises for a damaged file
+        except Exception as error:  # decoders raise any error for a damaged file
             raise BadRecordError(f"{self.name_of(row)} ({unreadable(error)})") from None
         return np.ascontiguousarray(pixels.reshape(*self.sizes, self.channels).transpose(2, 0, 1))
 
     def content(self, row: int) -> bytes:
-        """Return what identifies an image independent of its position: its file's bytes, or else its pixels.
+        """Return the bytes that identify an image independent of its position: those of its file, or else its pixels.
 
-        An image that cannot be read is identified by its name, which the error of `__getitem__` has too.
+        An image that cannot be read is identified by its name; `__getitem__` raises the error.
         """
         try:
             if self.path_of is not None:
                 return self.path_of(row).read_bytes()
             return self.open_image(row).tobytes()
-        except Exception:  # whatever a decoder raises for a damaged file
+        except Exception:  # decoders raise any error for a damaged file
             return self.name_of(row).encode()
 
 
 def open_plain(path: Path) -> Image:
-    """Open an image in one of `FORMATS` and of at most `MOST_PIXELS` pixels; raises what Pillow raises."""
+    """Open an image in one of `FORMATS` and of at most `MOST_PIXELS` pixels. Pillow's exceptions are passed on."""
     from PIL.Image import open as open_file
 
     guard_pillow()
@@ -94,7 +94,7 @@ def open_plain(path: Path) -> Image:
 
 
 def in_8_bits(image: Image, white: int) -> Image:
-    """Return a 16-bit image with values 0 … `white` scaled to 0 … 255 and larger ones clipped; other images as they are."""
+    """Return a 16-bit image with values 0 … `white` scaled to 0 … 255 and larger ones clipped. Return other images unchanged."""
     if not image.mode.startswith("I;16"):
         return image
     from PIL.Image import fromarray
@@ -104,18 +104,18 @@ def in_8_bits(image: Image, white: int) -> Image:
 
 
 def guard_pillow() -> None:
-    """Stop Pillow from starting other programs in this process, as it would for EPS files of any name, and from opening huge images."""
+    """Stop Pillow from opening huge images and from starting other programs, as it does for EPS files of any name."""
     from PIL import EpsImagePlugin, Image
 
     EpsImagePlugin.gs_binary = False
     Image.init()
     Image.MAX_IMAGE_PIXELS = MOST_PIXELS
-    filterwarnings("ignore", category=UserWarning, module=r"PIL\.")  # about odd metadata, which are not read
+    filterwarnings("ignore", category=UserWarning, module=r"PIL\.")  # warnings about odd metadata, which are not read
     filterwarnings("error", category=Image.DecompressionBombWarning)
 
 
 def decoding_at_once(pixels: int) -> AbstractContextManager[Any]:
-    """Return a semaphore that admits as many images of this many pixels as can be decoded at once in `DECODING_MEGABYTES`."""
+    """Return a semaphore for as many images of this size in pixels as can be decoded at once in `DECODING_MEGABYTES`."""
     return BoundedSemaphore(max(1, DECODING_MEGABYTES * 1_000_000 // max(1, pixels * BYTES_PER_PIXEL)))
 
 

@@ -1,4 +1,4 @@
-"""Membership designs: which records are in the training set of which shadow model (half, bernoulli, split)."""
+"""Membership designs (half, bernoulli, split), which decide the records in every shadow model's training set."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,10 +16,10 @@ def draw_membership(section: Membership, records: int, dataset: str, seed: int) 
     """Draw a [records, models] membership matrix; each column depends only on (seed, dataset, shadow).
 
     `half`: every model trains on its own uniformly random half of the pool (Huang et al. 2024). `bernoulli`: a fair
-    coin for every record and model (Steinke et al. 2023). `split`: every model trains on its own uniformly random
-    share, with at least one record in and one out, like the restarts of a study. No design puts every record in exactly
-    half of the models, because the other models' members would then reveal the target's. If the unit is the person,
-    `records` counts persons.
+    coin decides for every record and model (Steinke et al. 2023). `split`: every model trains on its own uniformly
+    random share, with at least one record in and one out, like repeated random splits in a study. No design puts every
+    record in exactly half of the models, because the other models' members would then reveal the target's. If the unit
+    is the person, `records` counts persons.
     """
     return draw_columns(section, records, dataset, seed, range(section.models))
 

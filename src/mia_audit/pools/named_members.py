@@ -1,4 +1,4 @@
-"""Which of a pool's records a finished model was trained on, as its owner states in a file or a column of the table."""
+"""The records of a pool on which a finished model was trained, as its owner states in a file or a column of the table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mia_audit.pools.section import Dataset
 
 COLUMN = "column:"
-"""Prefix in front of the name of a column that is true for the records that were trained on."""
+"""Prefix of the name of a column that is true for the training records."""
 
 SHOWN = 3
 """Number of ids that a message names."""
@@ -26,32 +26,32 @@ SHOWN = 3
 def named_members(
     dataset: Dataset, members: str, identifier: str, rows: Int[np.ndarray, " n"], count: int, where: str
 ) -> Bool[np.ndarray, " n"]:
-    """Return which records of a pool were trained on.
+    """Return a mask of the pool's records on which the model was trained.
 
     `rows` are the records' rows in their source, which has `count` rows. `members` is `column:NAME` of a table, or a
-    file: a .npy file of row numbers from 0 or of one truth value per row, or a text with one id per line. Ids are row
+    file: .npy with row numbers from 0 or with one truth value per row, or a text with one id per line. Ids are row
     numbers from 0, or values of the table's column `identifier`. Raises UserError, which begins with `where`, for ids
-    that the source does not have, and if all or none of the pool's records were trained on.
+    that the source does not have, and if all or none of the pool's records are training records.
     """
     inside = np.zeros(count, dtype=bool)
     inside[_rows(dataset, members, identifier, count, where)] = True
     chosen: np.ndarray = inside[rows]
     if not 0 < chosen.sum() < len(chosen):
         raise UserError(
-            f"{where}.members: {members}: {'all' if chosen.any() else 'none'} of the pool's {len(chosen)} records were trained on;"
-            " an audit needs some of either kind"
+            f"{where}.members: {members}: {'all' if chosen.any() else 'none'} of the pool's {len(chosen)} records are training"
+            " records; an audit needs both members and non-members"
         )
     return chosen
 
 
 def check_persons(member: Bool[np.ndarray, " n"], persons: Persons, where: str) -> None:
-    """Raise UserError if a model was trained on only some of a person's records, so that the person is neither in nor out."""
+    """Raise UserError if a model was trained on only some of a person's records, because the person is then neither in nor out."""
     inside = np.bincount(persons.of, weights=member, minlength=len(persons))
     if (split := (inside > 0) & (inside < persons.records)).any():
         first = int(np.argmax(split))
         raise UserError(
-            f"{where}: only some records of person {persons.ids[first]} were trained on ({inside[first]:.0f} of {persons.records[first]};"
-            f" {split.sum()} such persons in all): expected all of a person's records or none; name the rest, or audit rows (datasets.*.unit:"
+            f"{where}: only some records of person {persons.ids[first]} are training records ({inside[first]:.0f} of {persons.records[first]};"
+            f" {split.sum()} such persons in all): expected all of a person's records or none; add the others, or audit rows (datasets.*.unit:"
             " record)"
         )
 
@@ -71,7 +71,7 @@ def _rows(dataset: Dataset, members: str, identifier: str, count: int, where: st
     if not identifier:
         if odd := next((word for word in words if not word.isdigit()), None):
             raise UserError(
-                f"{where}.members: {path}: '{odd}' is not a row number, counted from 0; for ids from a column of the table, set id: COLUMN"
+                f"{where}.members: {path}: '{odd}' is not a row number (counted from 0); for ids from a column of the table, set id: COLUMN"
             )
         return _numbers(np.array(words, dtype=np.int64), count, f"{where}.members: {path}")
     import polars as pl
@@ -110,7 +110,7 @@ def _column(dataset: Dataset, name: str, where: str) -> pl.Series:
 
     if dataset.source != "table":
         raise UserError(
-            f"{where}: column '{name}': only tables in a file have columns; name row numbers, counted from 0"
+            f"{where}: column '{name}': only tables in a file have columns; give row numbers, counted from 0"
         )
     root, frame = read_frame(dataset, where)
     if name not in frame.columns:

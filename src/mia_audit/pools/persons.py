@@ -57,7 +57,7 @@ class Persons:
         return records
 
     def gathered(self, values: Shaped[np.ndarray, "n ..."], where: str) -> Shaped[np.ndarray, "P ..."]:
-        """Return for every person the common value of their records; UserError for a person whose records differ."""
+        """Return for every person the common value of their records; UserError if the records of a person differ."""
         common: np.ndarray = values[self.first]
         odd: np.ndarray
         if (odd := (common[self.of] != values).reshape(len(values), -1).any(axis=1)).any():
@@ -81,9 +81,11 @@ def numbered_ids(values: np.ndarray, what: str) -> Ids:
 
 
 def missing_ids(what: str, missing: Sequence[bool] | np.ndarray, remedy: str) -> UserError:
-    """Return the error for records without a known person."""
+    """Return the error for records whose person is unknown."""
     rows = np.flatnonzero(missing)
-    return UserError(f"{what} has no id for {len(rows)} of {len(missing)} records (row {rows[0] + 1} first): {remedy}")
+    return UserError(
+        f"{what} has no id for {len(rows)} of {len(missing)} records (first in row {rows[0] + 1}): {remedy}"
+    )
 
 
 PLACE = "{person}"
@@ -93,8 +95,8 @@ PLACE = "{person}"
 def ids_of_files(named: str, names: Sequence[str], inside: Sequence[str], where: str) -> Ids:
     """Return the ids of images' persons, from a CSV file with the columns `file` and `person` or from a pattern of file names.
 
-    `names` are the files' paths below the data set's folder, `inside` those below their class's folder. Raises UserError if
-    an image has no id.
+    `names` are the files' paths relative to the data set's folder, `inside` those relative to the folder of their
+    class. Raises UserError if an image has no id.
     """
     return _ids_of_csv(named, names, where) if named.lower().endswith(".csv") else _ids_of_pattern(named, inside, where)
 
@@ -110,8 +112,8 @@ def _ids_of_pattern(pattern: str, names: Sequence[str], where: str) -> Ids:
     odd = [name for name, match in zip(names, matches, strict=True) if match is None]
     if odd:
         raise UserError(
-            f"{where}.person: {len(odd)} of {len(names)} file names do not match '{pattern}', {odd[0]} first: every record needs"
-            " its person; change the pattern, or name the persons in a .csv file"
+            f"{where}.person: {len(odd)} of {len(names)} file names do not match '{pattern}', such as {odd[0]}: every record needs a"
+            " person; change the pattern, or name the persons in a .csv file"
         )
     return np.array([match["person"] for match in matches if match])
 
@@ -123,7 +125,10 @@ def _ids_of_csv(path: str, names: Sequence[str], where: str) -> Ids:
 
 
 def column_of_files(path: str, names: Sequence[str], where: str, column: str) -> pl.Series:
-    """Return a further column of the CSV file that names the persons of images, in the images' order; UserError without one."""
+    """Return a further column of the CSV file that names the persons of images, in the images' order.
+
+    Raises UserError if there is no such file or column.
+    """
     if not path.lower().endswith(".csv"):
         raise UserError(
             f"{where}.groups: '{column}': images have further columns only in a CSV file that `person` names; expected one with"
@@ -152,14 +157,14 @@ def _rows_of_files(path: str, names: Sequence[str], what: str) -> tuple[pl.DataF
         raise UserError(f"{what}: a file is listed twice; expected every image once")
     if lacking := [name for name in names if name not in known]:
         raise UserError(
-            f"{what}: no person for {len(lacking)} of {len(names)} images, {lacking[0]} first: list every image below the data"
+            f"{what}: no person for {len(lacking)} of {len(names)} images, such as {lacking[0]}: list every image below the data"
             " set's path, as folder/name"
         )
     return frame, [known[name] for name in names]
 
 
 def ids_of_column(column: Any, what: str) -> Ids:
-    """Return the ids in a column of a data frame (polars); UserError for a missing id, and for fractions."""
+    """Return the ids in a column of a polars data frame. Raises UserError for a missing id, and for fractions."""
     import polars as pl
 
     missing = column.is_null()
@@ -169,8 +174,7 @@ def ids_of_column(column: Any, what: str) -> Ids:
         raise missing_ids(
             what,
             missing.to_numpy(),
-            "every record belongs to somebody; fill in the ids, give a record without a known person an id of its own, or"
-            " leave it out",
+            "every record needs a person; fill in the ids, give a record of an unknown person its own id, or leave it out",
         )
     if column.dtype in (pl.String, pl.Categorical, pl.Enum):
         return np.array(column.cast(pl.String).to_list(), dtype=np.str_)
@@ -187,11 +191,11 @@ def check_apart(audited: Ids | None, public: Ids | None, audited_file: str, publ
     kinds = ["numbers" if ids.dtype.kind in "iu" else "text" for ids in (audited, public)]
     if kinds[0] != kinds[1]:
         raise UserError(
-            f"{public_file}: persons' ids are {kinds[1]} here and {kinds[0]} in {audited_file}: expected one type, else nobody is"
-            " recognised in both; write both as text"
+            f"{public_file}: persons' ids are {kinds[1]} here and {kinds[0]} in {audited_file}: expected one type, because persons"
+            " must be recognised in both; write both as text"
         )
     if len(both := np.intersect1d(audited, public)):
         raise UserError(
-            f"{public_file}: {len(both)} persons have audited records too, {both[0]} first: public records must not belong to"
+            f"{public_file}: {len(both)} persons also have audited records, such as {both[0]}: public records must not belong to"
             " audited persons; move all records of a person to one side"
         )

@@ -1,4 +1,4 @@
-"""Centring and scaling of a table's columns by constants that depend on the audited records only through noise."""
+"""Centre and scale a table's columns by constants that depend on the audited records only through noise."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ class Side(Protocol):
 
 
 Constants = Callable[[Side, Side], Scaling | None]
-"""Returns the constants, given the audited and the public records, for a config that is already checked."""
+"""Returns the constants, given the audited and the public records, for a config that was checked."""
 
 
 class Moments(Protocol):
@@ -70,7 +70,11 @@ Bounds = tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]
 Shares = Float[np.ndarray, " n"] | None
 
 Release = Callable[[Iterable[Table], int, Bounds, float, float, tuple[int | str, ...], Shares], Moments]
-"""Releases moments of rows, given the number of records (or persons), bounds, ε, δ, the noise's key and each record's share of its person."""
+"""Releases moments of rows.
+
+Its arguments are the number of records (or persons), bounds, ε, δ, the key of the noise, and each record's share of its
+person.
+"""
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,9 @@ def _public(task: Standardisation) -> Constants:
 
 
 def _stated(task: Standardisation) -> Constants:
-    """Standardise by the constants that the config states for every column of numbers; unnamed columns of 0 and 1 are not changed."""
+    """Standardise by the constants that the config states for every column of numbers; columns of 0 and 1 without
+    stated constants are not changed.
+    """
     constants = dict(task.section.constants)
     lacking = [name for name in task.source.features if name not in constants and name not in task.source.flags]
     pairs = np.array([constants.pop(name, (0.0, 1.0)) for name in task.source.features], dtype=np.float64)
@@ -152,7 +158,7 @@ def _private(task: Standardisation) -> Constants:
 
 
 RECORD, PERSON = "record", "person, with all of their records,"
-"""What neighbouring pools differ by."""
+"""The difference between neighbouring pools."""
 
 EVERY = "*"
 """Key of `bounds` for all columns of numbers that it does not name."""
@@ -174,10 +180,10 @@ def _bounds(task: Standardisation) -> dict[str, tuple[float, float]]:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise UserError(
             f"{task.where}.bounds: nothing for column '{missing[0]}'{more}: state [low, high] for every column of numbers, known"
-            f" without looking at the records, or one for all others under '{EVERY}'"
+            f" without looking at the records, or one pair for all other columns under '{EVERY}'"
         )
     if not bounds:
-        raise UserError(f"{task.where}.standardise: private: all columns hold only 0 and 1 already; leave the key out")
+        raise UserError(f"{task.where}.standardise: private: all columns hold only 0 and 1; leave the key out")
     return bounds
 
 

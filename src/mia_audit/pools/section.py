@@ -15,7 +15,7 @@ def _bounds(value: tuple[float, float]) -> tuple[float, float]:
 
 
 Column = Annotated[str, BeforeValidator(str)]
-"""The name of a column; columns of arrays are named by numbers, which YAML does not read as text."""
+"""The name of a column. Columns of arrays have numbers as names, which YAML does not read as text."""
 Bounds = Annotated[tuple[FiniteFloat, FiniteFloat], AfterValidator(_bounds)]
 
 
@@ -25,49 +25,51 @@ class Dataset(Section):
     source: str = ""
     """Registered source, or `file.py:function`; the data set's own name when left out."""
     path: FilePath = ""
-    """File or folder that the source reads (docs/pools.md); relative to where the audit is started."""
+    """File or folder that the source reads (docs/pools.md); relative to the folder in which the audit is started."""
     download: bool = False
-    """Let torchvision fetch its data set into `path` if it is missing."""
+    """Whether torchvision may download its data set into `path` if it is missing."""
     take: Literal["sample", "first"] = "sample"
     """The choice of records: drawn by the seed, or the first ones in the order of the data set (training before test images)."""
     size: int | None = Field(None, gt=0, le=4096)
-    """Images: the side in pixels to which all are resized; required if sizes vary, else their own when left out."""
+    """Images: the side in pixels to which all are resized. It is required if sizes vary. Otherwise, when it is left out, images keep their size."""
     convert: Literal["none", "rgb", "grey"] = "none"
-    """Images in a folder: convert all to colour or grey-scale; when left out, they must all be of one kind."""
+    """Images in a folder: convert all to colour or grey-scale. Without conversion, all must be of one kind."""
     white: int | None = Field(None, gt=0, le=2**16 - 1)
-    """Images of 16 bits in a folder, with `convert`: the value that becomes white, such as 4095 for 12 bits; 65,535 when left out."""
+    """Images of 16 bits in a folder, with `convert`: the pixel value that becomes white, such as 4095 for 12 bits; 65,535 when left out."""
     label: str = "label"
     """Tables in a file: the column that holds the class."""
     columns: dict[Column, Literal["drop", "category", "feature"]] = Field({})
-    """Tables in a file: the role of columns whose values do not show it: `drop` (no model sees it: an id, or whether a finished
-    model was trained on the record), `category` (a column of 0 and 1 for each value), `feature` (used as it is, although it
-    looks like an id)."""
+    """Tables in a file: the role of columns whose values do not show it: `drop` (no model gets it: an id, or whether a
+    finished model was trained on the record), `category` (a column of 0 and 1 for each value), `feature` (used as it
+    is, although it looks like an id).
+    """
     impute: dict[Column, FiniteFloat | str] = Field({})
-    """Tables in a file: the constant that replaces missing values, by column; stated, not computed from the records."""
+    """Tables in a file: constants that replace missing values, by column. They are stated, not computed from the records."""
     person: str = ""
     """The source of every record's person (docs/persons.md): a table's column; an array stored with `records` and
     `labels`; for images a CSV file with the columns file and person, or a pattern of file names such as
     `{person}_*.png`.
     """
     unit: Literal["record", "person"] | None = None
-    """The unit of membership, of the public part and of attacks; when left out, `person` if the key `person` is given, else `record`."""
+    """The unit of membership, of the public part and of attacks. When left out, it is `person` if the key `person` is given, else `record`."""
     records: PositiveInt | None = None
-    """Number of audited records, or of persons if they are the unit; all that remain when left out."""
+    """Number of audited records, or of persons if they are the unit; all except the public ones when left out."""
     public: int = Field(0, ge=0)
     """Number of records (persons) set aside for public pre-training, disjoint from the audited ones."""
     label_noise: float = Field(0.0, ge=0, lt=1)
     """Share of audited records (persons) whose label is replaced by a wrong one."""
     standardise: Literal["none", "public", "stated", "private"] = "none"
     """Tables: centre and scale columns by the public records, by the stated `constants`, or by moments of the audited
-    records released under differential privacy; never by the audited records without noise.
+    records released under differential privacy; never by audited records without noise.
     """
     constants: dict[Column, tuple[FiniteFloat, Annotated[FiniteFloat, Field(gt=0)]]] = Field({})
     """Tables: the centre and scale of every column of numbers, known without looking at the records; [0, 1] leaves a
     column unchanged. Columns of 0 and 1 may be left out.
     """
     bounds: dict[Column, Bounds] = Field({})
-    """`standardise: private`: low and high bound of every column of numbers, known without looking at the records;
-    `"*"` stands for all others. Values outside are clipped. Columns of 0 and 1 without bounds are not changed.
+    """`standardise: private`: low and high bound of every column of numbers, known without looking at the records; `"*"` names all other columns.
+
+    Values outside are clipped. Columns of 0 and 1 without bounds are unchanged.
     """
     standardise_epsilon: float | None = Field(None, gt=0, lt=200)
     """`standardise: private`: ε of all constants together, for the whole pool; a mechanism's ε adds to it (docs/privacy.md)."""
@@ -76,25 +78,28 @@ class Dataset(Section):
     architectures: tuple[str, ...] = ()
     """Architectures of this audit that are trained on this data set; all when left out."""
     groups: tuple[str | dict[Column, tuple[FiniteFloat, ...]], ...] = ()
-    """Columns by whose values every result is sliced (docs/groups.md), `class`, or `records`: a person's number of
-    records. `{age: [18, 40, 65]}` divides a column of numbers at these edges; without edges, a column with many values
-    is divided at its quartiles.
+    """Groups by which every result is sliced (docs/groups.md): columns of the data, `class`, or `records` (a person's number of records).
+
+    `{age: [18, 40, 65]}` divides a column of numbers at these edges. Without edges, a column with many values is
+    divided at its quartiles.
     """
     mean: float | tuple[float, ...] | None = None
-    """Images: subtracted from pixels scaled to [0, 1], a number or one per channel; when left out, the mean of the
-    model's published weights, else 0.5.
+    """Images: the mean, one number or one per channel, that is subtracted from pixels scaled to [0, 1]; when left out,
+    the mean of the model's published weights, else 0.5.
     """
     std: PositiveFloat | tuple[PositiveFloat, ...] | None = None
-    """Images: divides the centred pixels; when left out, the standard deviation of the model's published weights, else 0.5."""
+    """Images: the standard deviation, one number or one per channel, that divides the centred pixels; when left out,
+    the standard deviation of the model's published weights, else 0.5.
+    """
 
     @property
     def by_person(self) -> bool:
-        """Whether a training set has either all records of a person or none."""
+        """Whether a training set contains all records of a person or none of them."""
         return bool(self.person) and self.unit != "record"
 
     @property
     def edges_of_groups(self) -> dict[str, tuple[float, ...]]:
-        """The columns of `groups` with their edges, which are empty if left out."""
+        """The columns of `groups` with their edges, if any."""
         return {
             name: edges
             for one in self.groups
@@ -111,7 +116,7 @@ class Dataset(Section):
                 raise ValueError(f"groups.{name}: expected edges in ascending order, each once; got {list(edges)}")
         if "records" in names and not self.person:
             raise ValueError(
-                "groups: records counts a person's records, but person, which names the persons, is not given"
+                "groups: 'records' is a person's number of records; give person, which names the person of every record"
             )
         return self
 
@@ -119,14 +124,14 @@ class Dataset(Section):
     def _unit(self) -> Self:
         if self.unit == "person" and not self.person:
             raise ValueError(
-                "unit: person needs person, which names every record's person: a column's name, for example"
+                "unit: person needs the key person, which names the person of every record, for example by a column"
             )
         return self
 
     @model_validator(mode="after")
     def _white(self) -> Self:
         if self.white and self.convert == "none":
-            raise ValueError("white: is for the conversion of 16-bit images to 8 bits: give convert: grey too")
+            raise ValueError("white: only for converting 16-bit images to 8 bits: add convert: grey")
         return self
 
     @model_validator(mode="after")
@@ -134,18 +139,18 @@ class Dataset(Section):
         if self.standardise == "public" and not self.public:
             raise ValueError("standardise: public needs public records, but public is 0")
         if (self.standardise == "stated") != bool(self.constants):
-            raise ValueError("standardise: stated goes with constants: give both, or neither")
+            raise ValueError("standardise: stated and constants require each other: give both, or neither")
         private, delta = self.standardise == "private", Dataset.model_fields["standardise_delta"].default
         given = {bool(self.bounds), self.standardise_epsilon is not None}
         if given != {private} or (self.standardise_delta != delta and not private):
             raise ValueError(
-                "standardise: private goes with bounds and standardise_epsilon (and may have standardise_delta): give them all, or none"
+                "standardise: private, bounds and standardise_epsilon require one another (standardise_delta is optional): give all, or none"
             )
         return self
 
 
 class Draw(Section):
-    """How training sets are drawn: each depends on these keys, the seed, the data set and the model's number, but on no other model."""
+    """How training sets are drawn. Each depends on these keys, the seed, the data set and the model's number, but not on other models."""
 
     design: Literal["half", "bernoulli", "split"] = "half"
     share: Probability | None = None
@@ -161,7 +166,7 @@ class Membership(Section):
     share: Probability | None = None
     """A model's share of the pool for training; only for design split, 0.8 when left out."""
     models: int = Field(17, ge=4, le=10_000)
-    """Shadow models per setting; each is the target once. From 4 to 10,000."""
+    """Number of shadow models per setting, from 4 to 10,000. Each is the target once."""
 
     @model_validator(mode="before")
     @classmethod
@@ -171,5 +176,5 @@ class Membership(Section):
     @model_validator(mode="after")
     def _share(self) -> Self:
         if (self.share is None) != (self.design != "split"):
-            raise ValueError(f"share: belongs to design split, but design is {self.design}")
+            raise ValueError(f"share: only for design split, but design is {self.design}")
         return self

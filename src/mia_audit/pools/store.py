@@ -56,7 +56,7 @@ def _table(records: Records) -> pa.Table:
 
 @dataclass(frozen=True)
 class StoredRecords:
-    """Records as stored: memory-mapped data [n, …], labels [n], the pool's metadata, and the ids of persons [n] if they are known."""
+    """Records as stored: memory-mapped data [n, …], labels [n], the pool's metadata, and the ids of persons [n], if known."""
 
     data: Num[np.ndarray, "n ..."]
     labels: Int[np.ndarray, " n"]
@@ -70,7 +70,7 @@ class StoredRecords:
 
 
 def read_records(folder: Path, stem: str = "records") -> StoredRecords:
-    """Open a pool's audited (`records`) or public (`public`) records; UserError that names a wrong or damaged file."""
+    """Open a pool's audited (`records`) or public (`public`) records. Raises UserError, which names the file, if it is invalid or damaged."""
     path = folder / f"{stem}.npy"
     table = read_table(folder / f"{stem}.parquet", "records", ["label"])
     try:
@@ -87,16 +87,14 @@ def read_records(folder: Path, stem: str = "records") -> StoredRecords:
         )
     metadata = table_metadata(folder / f"{stem}.parquet", "records")
     if (digest := metadata.pop(ARRAY, None)) and digest != sha256(path):
-        raise UserError(
-            f"{path}: damaged (its bytes are not those that were written with {stem}.parquet). Delete both and run again"
-        )
+        raise UserError(f"{path}: damaged (it does not match its digest in {stem}.parquet). Delete both and run again")
     stored = StoredRecords(data, table["label"].to_numpy(), metadata, read_persons(folder / f"{stem}.parquet"))
     _check_metadata(stored, folder, stem)
     return stored
 
 
 def read_persons(path: Path) -> Shaped[np.ndarray, " n"] | None:
-    """Return the ids of the persons in a pool's table of records, int64 or text; None if it has none."""
+    """Return the ids of the persons in a pool's table of records, int64 or text; None if the table has none."""
     if "person" not in open_table(path, "records").schema_arrow.names:
         return None
     column = read_table(path, "records", ["person"])["person"]
@@ -108,18 +106,18 @@ def read_persons(path: Path) -> Shaped[np.ndarray, " n"] | None:
 
 
 def persons_of(path: Path) -> Persons:
-    """Return the persons of a pool's audited records; UserError if they are unknown, or have public records too."""
+    """Return the persons of a pool's audited records; UserError if they are unknown, or if they also have public records."""
     ids, public = read_persons(path), path.with_name("public.parquet")
     if ids is None:
         raise UserError(
-            f"{path}: no column 'person', which unit: person needs; name the persons in datasets.NAME.person"
+            f"{path}: no column 'person', but unit: person needs one; name the persons in datasets.NAME.person"
         )
     check_apart(ids, read_persons(public) if public.exists() else None, str(path), str(public))
     return Persons.numbered(ids)
 
 
 def _check_metadata(stored: StoredRecords, folder: Path, stem: str) -> None:
-    """Refuse a pool, perhaps from another tool, whose array or labels contradict the table's metadata."""
+    """Raise UserError for a pool, perhaps from another tool, whose array or labels contradict the table's metadata."""
     path, metadata = folder / f"{stem}.parquet", stored.metadata
     if lacking := [name for name in ("kind", "shape", "classes") if name not in metadata]:
         raise UserError(f"{path}: '{lacking[0]}' is missing from the table's metadata; see docs/data.md")
@@ -146,7 +144,7 @@ def write_membership(path: Path, membership: Bool[np.ndarray, "n k"], metadata: 
 def read_membership(
     path: Path, shadows: Iterable[int] | None = None, records: int | None = None
 ) -> Bool[np.ndarray, "n k"]:
-    """Read the membership of all shadows, or of some; UserError if it is not for the given number of `records`."""
+    """Read the membership of all shadows, or of some; UserError if the number of records is not `records`."""
     names = None if shadows is None else [str(shadow) for shadow in shadows]
     table = read_table(path, "membership", names)
     if records is not None and len(table) != records:

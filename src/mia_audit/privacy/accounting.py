@@ -1,7 +1,7 @@
-"""Computation and calibration of ε for the Poisson-subsampled Gaussian mechanism under add/remove adjacency of one record.
+"""Compute ε, and calibrate noise to ε, for the Poisson-subsampled Gaussian mechanism under add/remove adjacency of one record.
 
-`pld` (the default) is exact in closed form for a single step and without subsampling, and composes discretised privacy
-losses otherwise (Koskela et al. 2020; Doroshenko et al. 2022); `prv` and `rdp` are Opacus's accountants.
+`pld` (the default) is exact, in closed form, for a single step and without subsampling. Otherwise it composes
+discretised privacy losses (Koskela et al. 2020; Doroshenko et al. 2022). `prv` and `rdp` are Opacus's accountants.
 """
 
 import math
@@ -19,7 +19,7 @@ from mia_audit.privacy.loss_distribution import losses_of_step, points
 from mia_audit.runtime.torchvision_guard import guard
 
 SMALLEST, UNREACHABLE = 1e-3, 1e9
-"""Range of the search for a noise multiplier; the smallest value also stands for all smaller ones."""
+"""Range of the search for a noise multiplier; any multiplier below the smallest is treated as the smallest."""
 
 NARROWEST = 1e-7
 """Relative difference of multipliers at which the search ends, because RDP's ε, a minimum over few orders, may jump."""
@@ -31,13 +31,13 @@ ROUGH = 0.05
 """The precision in all but the last steps of a search for a noise multiplier."""
 
 TINY = 1e-6
-"""Below this ε, the absolute error allowed is the one allowed at this ε."""
+"""Smallest ε with a limit on the relative error. Below this ε, the absolute error may be as large as at this ε."""
 
 POINTS = 2**20
-"""Largest number of points of one step's PLD: finer ones take minutes."""
+"""Largest number of points of one step's PLD; finer distributions take minutes."""
 
 NEGLIGIBLE = 1e-5
-"""Share of δ, over all steps, held by the extreme outputs that count as revealing everything."""
+"""Share of δ, over all steps, of the extreme outputs that are counted as revealing everything."""
 
 ORDERS = [1 + x / 10 for x in range(1, 100)] + list(range(11, 64)) + [2**k for k in range(6, 12)]
 """Rényi orders: Opacus's default orders end at 63, too small for an ε below about 0.2."""
@@ -91,18 +91,18 @@ def composed_epsilon(
 ) -> tuple[float, float]:
     """Return ε of several subsampled steps, and a discretisation interval that is small enough for `precision`."""
     bound = min(
-        epsilon_of_gdp(math.sqrt(steps) / noise_multiplier, delta),  # the whole set in every step
+        epsilon_of_gdp(math.sqrt(steps) / noise_multiplier, delta),  # every step uses the whole set
         steps * _single_step(noise_multiplier, sampling_rate, delta / steps),
     )
     if bound <= 0:
         return 0.0, math.inf
-    # rounding losses to multiples of an interval Δ raises their mean by at most Δ²/8 a step
+    # rounding losses to multiples of an interval Δ raises their mean by at most Δ²/8 per step
     interval = math.sqrt(8 * precision * bound / steps)
     added, epsilon = math.inf, math.inf
     while True:
         coarse = epsilon
         epsilon, added = _composed(noise_multiplier, sampling_rate, steps, delta, interval, added)
-        # an interval a third as long has at most a third of the error, and a ninth of it where the error is small
+        # dividing the interval by three divides the error by three or more, and by nine where the error is small
         if epsilon == 0 or coarse - epsilon <= 2 * precision * max(epsilon, TINY):
             break
         if points(noise_multiplier, sampling_rate, interval / 3, NEGLIGIBLE * delta / steps) > POINTS:
@@ -147,7 +147,7 @@ def _single_step_delta(noise_multiplier: float, sampling_rate: float, epsilon: f
     from scipy.special import ndtr
 
     sigma, rate = noise_multiplier, sampling_rate
-    # beyond ε = 700 e^ε overflows, and a term of 1 next to it is negligible
+    # beyond ε = 700, e^ε overflows, and a term of 1 beside it is negligible
     log_ratio = math.log1p(math.expm1(epsilon) / rate) if epsilon < 700 else epsilon - math.log(rate)
     cut = sigma * log_ratio + 0.5 / sigma
     removed = rate * ndtr(1 / sigma - cut) - _scaled(_log_tail(cut), epsilon, 1 - rate)
@@ -181,7 +181,7 @@ def _rdp(noise_multiplier: float, sampling_rate: float, steps: int, delta: float
 def rdp_of_steps(noise_multiplier: float, sampling_rate: float, steps: int, orders: Sequence[float]) -> list[float]:
     """Return the Rényi divergence of `steps` steps at every order (Mironov et al. 2019), by Opacus.
 
-    An order at which its sum overflows gives no bound: inf.
+    At an order at which Opacus's sum overflows there is no bound: inf.
     """
     guard()
     from opacus.accountants.analysis import rdp
@@ -194,7 +194,7 @@ def _prv(noise_multiplier: float, sampling_rate: float, steps: int, delta: float
     guard()
     from opacus.accountants import create_accountant
 
-    # its grid has an error of 0.01 over all steps, and must extend beyond the ε of RDP at a thousandth of δ
+    # PRV's grid has an error of 0.01 over all steps, and must extend beyond the ε of RDP at a thousandth of δ
     reach = 2 * _rdp(noise_multiplier, sampling_rate, steps, delta / 3000)
     points = reach * math.sqrt(steps * math.log(12000 / delta) / 2) / 0.01
     if not points < 2**27:
@@ -213,7 +213,7 @@ ACCOUNTANTS: dict[str, Callable[[float, float, int, float], float]] = {"pld": _p
 @cache
 @_alike_on_all_machines()
 def noise_multiplier_for(epsilon: float, sampling_rate: float, steps: int, delta: float, accountant: str) -> float:
-    """Return a noise multiplier that spends at most ε over `steps` steps, and at least 99.9 % of it (PRV: at least 99 %, or ε − 0.01).
+    """Return a noise multiplier that spends at most ε over `steps` steps, and at least 99.9 % of ε (PRV: at least 99 %, or ε − 0.01).
 
     Raises UserError for an ε that no multiplier up to 10⁹ reaches.
     """
@@ -241,7 +241,7 @@ def _least(spent: Callable[[float], float], epsilon: float, slack: float, start:
     """Return a multiplier that spends at most ε and at least ε − slack; None if no multiplier up to the largest does.
 
     ε falls with the multiplier z, and log ε is nearly linear in log z: z moves from `start` by growing factors until
-    two multipliers enclose the solution; then the method of false position follows.
+    two multipliers enclose the solution. Then the method of false position narrows them.
     """
     low = high = start
     least = most = spent(start)
@@ -258,7 +258,7 @@ def _least(spent: Callable[[float], float], epsilon: float, slack: float, start:
         high, least, low = low, most, max(low / stride, SMALLEST)
         stride *= stride
         most = spent(low)
-    # the Illinois variant of false position: an end that is kept twice gets half the weight
+    # the Illinois variant of false position: an end that is kept twice counts half
     aim = epsilon - slack / 2
     above, below = _log_ratio(most, aim), _log_ratio(least, aim)
     kept = 0

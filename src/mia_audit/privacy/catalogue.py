@@ -21,12 +21,12 @@ PerRecord = Literal["vmap", "book-keeping", "auto"]
 """How per-record gradients are computed: see `mia_audit.privacy.per_record.ClippedSum`."""
 
 HELD = {"cpu": 2**27, "cuda": 2**32}
-"""Bytes of per-record gradients held at once: on a CPU, more than this exceeds the caches and costs time."""
+"""Bytes of per-record gradients held at once. On a CPU, more would exceed the caches and take longer."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """The terms with which a mechanism was set up, as in training.parquet."""
+    """The terms with which a mechanism was set up, in the form of training.parquet."""
 
     delta: float
     noise_multiplier: float
@@ -60,7 +60,7 @@ class Steps(Protocol):
 
 @dataclass(frozen=True)
 class Job:
-    """One model to train: its training set's size, its budget (inf without privacy), and how many records are held in memory at once."""
+    """One model to train: the size of its training set, its budget (inf without privacy), and the number of records in memory at once."""
 
     model: nn.Module
     records: int
@@ -68,25 +68,25 @@ class Job:
     training: Steps
     micro_batch: int
     key: bytes
-    """256 bits from which all randomness of this training is derived: see `mia_audit.privacy.noise.training_key`."""
+    """256 bits from which all randomness of this training run is derived: see `mia_audit.privacy.noise.training_key`."""
     public: tuple[Inputs | Tensor, Tensor] | None = None
     """Inputs and labels of the pool's public records, for mechanisms that read them."""
     persons: Tensor | None = None
-    """The person of every record of the training set [n], numbered from 0 by first record, if the guarantee is for persons."""
+    """The person of every record of the training set [n], numbered from 0 in the order of their first records, if the guarantee is for persons."""
     summands: int = 1
     """Number of normal variables summed for each number of the noise; `mia_audit.privacy.noise.RELEASED` for a released model."""
 
 
 @runtime_checkable
 class Foreseeable(Protocol):
-    """A mechanism whose cost is known before a model is set up, as a data set's ledger requires."""
+    """A mechanism whose cost is known before a model is set up. The ledger of a data set requires this."""
 
     def foresee(self, section: Mechanism, epsilon: float, training: Steps, units: int) -> tuple[Terms, int]:
-        """Return the terms of a training on this number of records (persons), and its number of steps."""
+        """Return the terms of training on this number of records (persons), and the number of steps."""
 
 
 class Protection(Protocol):
-    """The interface for training one model: drawing its records, and turning their gradients into the optimizer's."""
+    """The interface for training one model: it draws batches, and turns their gradients into those for the optimizer."""
 
     terms: Terms
     steps_per_epoch: int
@@ -97,14 +97,14 @@ class Protection(Protocol):
     def backward(self, inputs: Tensor, labels: Tensor, *persons: Tensor) -> Tensor:
         """Set every trainable parameter's `grad` from a batch; return the sum of the records' losses, which only the auditor may see.
 
-        `persons`, the person of every record of the batch, is given if the job has them.
+        If the job has persons, `persons` is the person of every record in the batch.
         """
 
     def state(self) -> dict[str, Tensor]:
-        """Return the state for resuming a training: counters of random streams, but no key."""
+        """Return the state from which training resumes: counters of random streams, but no key."""
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Restore a state, as if the epochs before it had been drawn here."""
+        """Restore a state, as if this object had drawn the epochs before it."""
 
     def spent(self, steps: int) -> tuple[float, float]:
         """Return ε after that many steps by the mechanism's accountant, and by the RDP accountant."""
@@ -114,7 +114,7 @@ class Protection(Protocol):
 
 
 class Mechanism(OpenSection):
-    """How training protects its records; the other keys are those that the mechanism declares."""
+    """How training protects its records. The mechanism declares further keys."""
 
     mechanism: str = ""
     """Registered mechanism, or `file.py:function`; its own name when left out."""
@@ -134,7 +134,7 @@ class Mechanism(OpenSection):
     @model_validator(mode="after")
     def _options(self) -> Self:
         kind = mechanisms[known(mechanisms, self.mechanism)]
-        self._resolve(f"'{self.mechanism}'", kind.options)
+        self._resolve(f"'{self.mechanism}' does not read", kind.options)
         return self
 
     @property
@@ -149,7 +149,7 @@ class Mechanism(OpenSection):
 
 
 Factory = Callable[[Mechanism, Job], Protection]
-"""Sets a mechanism up for one model; raises UserError if model, training and budget do not fit together."""
+"""Sets up a mechanism for one model. Raises UserError if model, training and budget do not fit together."""
 
 FactoryOf = TypeVar("FactoryOf", bound=Factory)
 
@@ -159,10 +159,10 @@ class MechanismKind:
     """A mechanism: its set-up, the keys that it reads, and its traits.
 
     A mechanism that is not `private` has no budget. `no_guarantee` is the reason why the ε in the names of its settings
-    is only nominal; its section must acknowledge it. `per_record` mechanisms compute a gradient for every record, which
-    not every model supports. A mechanism with `steps` acts on the steps of the built-in loop, and so cannot protect
-    other learners' models; a mechanism with `claimed` leaves the guarantee to such a learner. `reads_public_records`
-    returns whether a section reads the pool's public records.
+    is only nominal; its section must acknowledge this. `per_record` mechanisms compute a gradient for every record,
+    which not every model supports. A mechanism with `steps` acts on the steps of the built-in loop, and so cannot
+    protect other learners' models; a mechanism with `claimed` leaves the guarantee to such a learner.
+    `reads_public_records` returns whether a section reads the pool's public records.
     """
 
     protect: Factory
@@ -175,12 +175,12 @@ class MechanismKind:
     claimed: bool = False
 
     def __call__(self, section: Mechanism, job: Job) -> Protection:
-        """Set the mechanism up for one model."""
+        """Set up the mechanism for one model."""
         return self.protect(section, job)
 
 
 mechanisms: Registry[MechanismKind] = Registry("mechanism", "mia_audit.privacy.mechanisms", "-")
-"""Mechanisms by name; their files import torch only inside functions, so that configs are read without it."""
+"""Mechanisms by name. Their files import torch only inside functions, so that configs can be read without torch."""
 
 
 class Unit(Section):
@@ -189,14 +189,14 @@ class Unit(Section):
     unit: Literal["record", "person"] | None = None
     """The unit of the guarantee; the data set's unit when left out."""
     records_per_person: PositiveInt = 8
-    """`unit: person`: largest number of a person's records in a step, drawn anew each step."""
+    """`unit: person`: largest number of a person's records in a step; they are drawn anew in every step."""
 
 
 class Acknowledgement(Section):
     """The key of mechanisms that guarantee nothing."""
 
     acknowledge_no_guarantee: bool = False
-    """true acknowledges that it promises no privacy, whatever its ε is called."""
+    """`true` acknowledges that the mechanism promises no privacy, whatever ε is in the names of its settings."""
 
 
 def mechanism(

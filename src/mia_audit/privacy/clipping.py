@@ -19,7 +19,7 @@ class Clipping:
 
 
 def automatic(clip_norm: float) -> Clipping:
-    """Return the clipping by 1/(‖g‖ + γ), γ = 0.01, with no norm to tune and sensitivity 1 (Bu et al. 2023, AUTO-S)."""
+    """Return the clipping by 1/(‖g‖ + γ) with γ = 0.01, which has no norm to tune and sensitivity 1 (Bu et al. 2023, AUTO-S)."""
     return Clipping("automatic", lambda norms: 1 / (norms + STABILITY), 1.0)
 
 

@@ -1,8 +1,8 @@
 """ε of many equal steps from the privacy loss distribution of one, precise in the tail that determines ε.
 
 The distribution of the summed losses is the n-th power of a Fourier transform, whose rounding error is about n · 10⁻¹⁶
-of its largest probability: at 10⁵ steps as much as a δ of 10⁻¹⁰. So probabilities are first tilted by e^(tl), with t
-such that the sum's mean is near ε, and tilted back afterwards (Esscher 1932; large deviations).
+of its largest probability. At 10⁵ steps this is as much as a δ of 10⁻¹⁰. So probabilities are first tilted by e^(tl),
+with t such that the sum's mean is near ε, and tilted back afterwards (Esscher 1932; large deviations).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ FARTHEST = 0.999
 """Lower limit of log δ in the search for a tilt, as a share of the log probability that every loss is the largest."""
 
 NEGLIGIBLE = -80.0
-"""Logarithm of a value negligible next to 1 in a Fourier transform, whose rounding error is about 10⁻¹⁶."""
+"""Logarithm of a value that is negligible beside 1 in a Fourier transform, whose rounding error is about 10⁻¹⁶."""
 
 LARGEST_EXPONENT = 600.0
-"""Limit on exponents, so that factors for losses far below ε, which are not used, do not overflow."""
+"""Limit on exponents. It prevents overflow in factors for losses far below ε, which are not used."""
 
 
 def epsilon_of_sum(
@@ -35,14 +35,14 @@ def epsilon_of_sum(
 
     `losses` are equally spaced, and `infinite` is the probability of an infinite loss.
     """
-    left = delta + math.expm1(steps * math.log1p(-infinite))  # without the δ of sums that contain an infinite loss
+    left = delta + math.expm1(steps * math.log1p(-infinite))  # subtract the δ of sums that contain an infinite loss
     if left <= 0:
         return math.inf
     kept = probabilities > 0
     losses, logs = losses[kept], np.log(probabilities[kept])
     if losses[-1] <= 0:
         return 0.0
-    # rounding may change the mass by 10⁻¹⁰, which 10⁵ steps turn into 10⁻⁵
+    # rounding may change the mass by 10⁻¹⁰, which becomes 10⁻⁵ after 10⁵ steps
     logs += math.log1p(-infinite) - _moments(losses, logs, 0.0)[0]
     tilt = _tilt_for(losses, logs, steps, left)
     return max(0.0, _epsilon(losses, logs, tilt, steps, left))
@@ -62,8 +62,9 @@ def _moments(losses: Float[np.ndarray, " m"], logs: Float[np.ndarray, " m"], til
 def _tilt_for(losses: Float[np.ndarray, " m"], logs: Float[np.ndarray, " m"], steps: int, delta: float) -> float:
     """Return the tilt t at whose mean the sum has about this δ: e^(nK(t) − tnK′(t)) / (1 + t(1 + t)√(2πn K″(t))).
 
-    A large denominator is that of the saddle-point approximation. Without a denominator the tilt would follow the
-    probability that the loss exceeds ε, which is near 1 for small ε, where δ depends on how far losses exceed ε.
+    If the denominator is large, it is that of the saddle-point approximation. Without a denominator the tilt would
+    follow the probability that the loss exceeds ε. For small ε this is near 1, while δ depends on how far losses exceed
+    ε.
     """
     from scipy.optimize import brentq
 
@@ -83,7 +84,7 @@ def _tilt_for(losses: Float[np.ndarray, " m"], logs: Float[np.ndarray, " m"], st
 def _epsilon(
     losses: Float[np.ndarray, " m"], logs: Float[np.ndarray, " m"], tilt: float, steps: int, delta: float
 ) -> float:
-    """Return ε at δ from the sums of losses around the tilted mean; −inf if even all these sums have a smaller δ."""
+    """Return ε at δ from the sums of losses around the tilted mean; −inf if all these sums together have a smaller δ."""
     from scipy.fft import irfft, next_fast_len, rfft
     from scipy.signal import lfilter
 
@@ -95,11 +96,11 @@ def _epsilon(
     row = np.zeros(size)
     np.add.at(row, places % size, np.exp(logs + tilt * losses - total))
     sums = np.maximum(irfft(_power(rfft(row), steps), size), 0.0)
-    # the sums, modulo the size of the transform, starting farthest below the mean
+    # the sums are known modulo the size of the transform, and start farthest below the mean
     lowest = math.ceil((steps * (mean - losses[0]) - reach) / spacing)
     sums = np.roll(sums, -(lowest % size))
     loss = steps * losses[0] + (lowest + np.arange(size)) * spacing
-    # undo the tilt around the mean: the rest of the factor is one number
+    # undo the tilt around the mean; the rest of the factor is a single number
     weight = sums * np.exp(np.minimum(-tilt * (loss - steps * mean), LARGEST_EXPONENT))
     target = delta * math.exp(-steps * (total - tilt * mean))
     # δ at a loss: the mass of larger losses, minus that mass discounted by e^(difference of the losses)
@@ -115,7 +116,7 @@ def _epsilon(
 
 
 def _power(base: np.ndarray, exponent: int) -> np.ndarray:
-    """Return base ** exponent, 0 where that is negligible beside 1."""
+    """Return base ** exponent, or 0 where this is negligible beside 1."""
     sizes = np.abs(base)
     kept = sizes > math.exp(NEGLIGIBLE / exponent)
     result = np.zeros_like(base)

@@ -1,8 +1,8 @@
 """The ledger of a data set: every release from its records, charged before it is computed.
 
-It is a ledger file (`mia_audit.privacy.ledger`) with one unit, one adjacency, one budget and one way to compose, all
-fixed by its first line. An entry's terms are those of a charge (`mia_audit.privacy.spending`). An entry that used only
-one of several disjoint parts of the records names it as `part`, PARTITION/PART. Among the parts of one partition only
+It is a ledger file (`mia_audit.privacy.ledger`). Its first line fixes one unit, one adjacency, one budget and one kind
+of composition. An entry's terms are those of a charge (`mia_audit.privacy.spending`). An entry that used only one of
+several disjoint parts of the records names this part as `part`, PARTITION/PART. Among the parts of one partition only
 the largest cost counts.
 """
 
@@ -27,15 +27,15 @@ ADD_REMOVE = "add-remove"
 """The adjacency of training: data sets differ by one added or removed record (person); the number of records is public."""
 
 ZERO_OUT = "zero-out"
-"""One record's term is removed from a sum over a public number of records: the output distributions are those of `ADD_REMOVE`."""
+"""One record's term is removed from a sum, and the number of records is public. The output distributions are those of `ADD_REMOVE`."""
 
 SAME = {ZERO_OUT: ADD_REMOVE}
 
 PATIENCE = 60.0
-"""Seconds that a process waits for another one that holds the ledger."""
+"""Seconds for which a process waits while another one holds the ledger."""
 
 RESTART = "restart"
-"""Name of an entry that charges again for the interrupted part of a killed training."""
+"""Name of an entry that charges again for the interrupted part of a killed training run."""
 
 COMPOSITIONS = {
     "pld": "the privacy loss distribution of all entries, whose terms were fixed before the first (dp-accounting)",
@@ -54,9 +54,9 @@ MOST_COMBINATIONS = 1000
 class Terms:
     """The terms of a new ledger of a data set: the budget, and how entries are composed.
 
-    `planned` are the terms of all permitted entries; with them entries are composed by their privacy loss
-    distributions, without them by the named `filter`. The Rényi order of the filter is the one that allows the largest
-    number of charges like the first one, and is fixed before any release.
+    `planned` has the terms of all permitted entries, which are then composed by their privacy loss distributions.
+    Without it entries are composed by the named `filter`. The filter's Rényi order is the one that allows the largest
+    number of charges like the first one. It is fixed before any release.
     """
 
     dataset: str
@@ -86,7 +86,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Total:
-    """The largest privacy loss of a unit: ε at δ, the budget, how ε was composed, and ε of every part that entries name."""
+    """The largest privacy loss of a unit: ε at δ, the budget, the kind of composition, and ε of every part that entries name."""
 
     epsilon: float
     delta: float
@@ -108,13 +108,13 @@ class Receipt:
 
 
 def charge(path: Path, terms: Terms, entries: Sequence[Entry], patience: float = PATIENCE) -> Receipt:
-    """Charge for entries in the ledger of a data set, which is created if missing; work may begin only afterwards.
+    """Charge for entries in the ledger of a data set, which is created if missing. Work may begin only afterwards.
 
-    Raises UserError, and charges nothing, if an entry does not belong there, or the budget would be overdrawn.
+    Raises UserError, and charges nothing, if an entry does not belong in the ledger, or the budget would be overdrawn.
     """
     if not path.exists():
         header = terms.header(entries)
-        _allow(path, header, [], entries)  # a ledger that refuses its first entry is not created
+        _allow(path, header, [], entries)  # no ledger is created if it would refuse its first entry
         with suppress(UserError):  # another process may create it first, for other entries
             Ledger(path, header, _check, patience).close()
     return _charge(path, terms.header(order=read_ledger(path)[0].terms.get("order")), entries, patience)
@@ -126,7 +126,7 @@ def add(path: Path, entries: Sequence[Entry], patience: float = PATIENCE) -> Rec
 
 
 def read_ledger(path: Path) -> tuple[Header, list[Entry], str]:
-    """Return header, entries and head of a data set's ledger; UserError if it is another kind of file, damaged or missing."""
+    """Return header, entries and head of a data set's ledger; UserError if the file is of another kind, damaged or missing."""
     header, entries, head = read(path, _check)
     if header.terms.get("kind") != "data set":
         raise UserError(f"{path}: a ledger of another kind; expected the ledger of a data set (privacy.ledger)")
@@ -165,7 +165,7 @@ def total_of(header: Header, entries: Sequence[Entry]) -> Total:
         combinations = product(*(those.values() for those in partitions.values()))
         worst = max(epsilon([*everywhere, *(one for part in parts for one in part)]) for parts in combinations)
     else:
-        worst = epsilon(entries)  # an upper bound on the spent ε
+        worst = epsilon(entries)  # this is an upper bound on the spent ε
     return Total(worst, delta, float(terms["epsilon"]), header.unit, header.adjacency, composed_by, parts)
 
 
@@ -188,7 +188,7 @@ def _charge(path: Path, header: Header, entries: Sequence[Entry], patience: floa
 
 
 def _allow(path: Path, header: Header, before: Sequence[Entry], entries: Sequence[Entry]) -> Total:
-    """Return the total after entries; UserError if they do not belong here or would overdraw the budget."""
+    """Return the total after entries. Raises UserError if these do not belong in the ledger or would overdraw the budget."""
     try:
         for one in entries:
             _check(one)
@@ -214,16 +214,13 @@ def _allow(path: Path, header: Header, before: Sequence[Entry], entries: Sequenc
 def _advice(header: Header) -> str:
     if header.terms["composition"] == "pld":
         return "Only a new ledger can have a larger privacy.epsilon"
-    return (
-        "Only a new ledger can have a larger privacy.epsilon, or a list of all its entries (privacy.planned), which then cost less"
-        " together"
-    )
+    return "Only a new ledger can have a larger privacy.epsilon, or a list of all its entries (privacy.planned); listed entries cost less together"
 
 
 def _refuse_unplanned(header: Header, before: Sequence[Entry], entries: Sequence[Entry]) -> None:
     """Raise ValueError for an entry that is not among the fixed terms of a ledger.
 
-    Interrupted work may be repeated on the same terms: it has released nothing, so the time at which it was killed does
+    Interrupted work may be repeated on the same terms. It has released nothing, so the time of its interruption does
     not depend on a release.
     """
     if header.terms["composition"] != "pld":
@@ -239,7 +236,7 @@ def _refuse_unplanned(header: Header, before: Sequence[Entry], entries: Sequence
             known.setdefault(release, []).append(_plain(one.terms, "steps"))
         elif number >= len(before):
             raise ValueError(
-                f"'{one.what}' is not among the entries that are left of this ledger's privacy.planned; to choose entries later, use a"
+                f"'{one.what}' is not among the remaining entries of this ledger's privacy.planned; to choose entries later, use a"
                 " new ledger without privacy.planned"
             )
 

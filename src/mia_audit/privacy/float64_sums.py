@@ -8,11 +8,11 @@ DOUBLED = {"cpu": 2**18, "cuda": 2**26}
 """Number of elements that are converted to float64 at once."""
 
 RUN = 512
-"""Number of elements whose squares are summed in float32 before float64: a norm then has an error of at most 5e-7."""
+"""Number of elements whose squares are summed in float32 before float64: the relative error of a norm is then at most 5e-7."""
 
 
 def squared_norms(rows: Float[Tensor, "b n"], scale: Float[Tensor, " s"] | None = None) -> Float[Tensor, " b"]:
-    """Return the squared norm of every row, its elements multiplied by `scale` (one number, or n) if given."""
+    """Return the squared norm of every row. Its elements are multiplied by `scale` (one number, or n), if given."""
     if scale is not None:
         return squared_norms(rows) * scale.double().square() if len(scale) == 1 else squared_norms(rows * scale)
     runs = rows.shape[1] // RUN * RUN
@@ -22,7 +22,7 @@ def squared_norms(rows: Float[Tensor, "b n"], scale: Float[Tensor, " s"] | None 
 
 
 def at_once(device: torch.device, rows: int) -> int:
-    """Return how many elements of each of the rows are converted at once."""
+    """Return how many elements of each row are converted at once."""
     return max(1, DOUBLED.get(device.type, DOUBLED["cpu"]) // max(1, rows))
 
 

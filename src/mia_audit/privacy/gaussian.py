@@ -21,9 +21,9 @@ CALIBRATED = 200.0
 
 
 def check_privacy(epsilon: float, delta: float, where: str = "") -> None:
-    """Raise UserError unless ε is positive and finite and δ between 0 and 1."""
+    """Raise UserError unless ε is positive and finite, and δ lies between 0 and 1."""
     if not 0 < epsilon < math.inf:
-        raise UserError(f"{where}epsilon {epsilon:g}: an ε is a positive number")
+        raise UserError(f"{where}epsilon {epsilon:g}: expected a positive number")
     if not 0 < delta < 1:
         raise UserError(f"{where}delta {delta:g}: expected a number between 0 and 1, far below 1/(records)")
 
@@ -33,7 +33,7 @@ def epsilon_of_gdp(mu: float, delta: float) -> float:
     """Return the ε at which μ-GDP is (ε, δ)-DP: δ = Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2) (Dong et al. 2022, corollary 1)."""
     from scipy.special import log_ndtr
 
-    log_delta = math.log(delta) if delta > 0 else -math.inf  # no finite ε at δ = 0
+    log_delta = math.log(delta) if delta > 0 else -math.inf  # no ε is finite at δ = 0
 
     def exceeds(epsilon: float) -> bool:
         above = float(log_ndtr(mu / 2 - epsilon / mu))
@@ -46,7 +46,7 @@ def epsilon_of_gdp(mu: float, delta: float) -> float:
 def largest_epsilon(holds: Callable[[float], bool]) -> float:
     """Return the largest ε at which a property still holds, to double precision.
 
-    It is rounded up: 0 if the property does not hold at 0, inf if it holds for every ε in the search.
+    It is rounded up. It is 0 if the property does not hold at 0, and inf if it holds for every ε in the search.
     """
     if not holds(0.0):
         return 0.0
@@ -88,6 +88,6 @@ def multiplier_for(epsilon: float, steps: int, delta: float) -> float:
     check_privacy(epsilon, delta)
     if epsilon >= CALIBRATED:
         raise UserError(
-            f"epsilon {epsilon:g}: noise is calibrated below {CALIBRATED:g} only; an ε that large promises nothing"
+            f"epsilon {epsilon:g}: noise is calibrated only below {CALIBRATED:g}; an ε this large guarantees nothing"
         )
     return math.sqrt(steps) / mu_for(epsilon, delta)

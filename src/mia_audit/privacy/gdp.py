@@ -1,7 +1,7 @@
 """The cost of answers in Gaussian DP, and the filter that decides before each answer whether the budget allows it.
 
-If answers are chosen adaptively, and the i-th is μᵢ-GDP given the earlier ones, then all of them together are μ-GDP if
-they stop before Σ μᵢ² exceeds μ² (Smith and Thakurta 2022, theorem 2). So the ledger counts μ² as the cost of an
+Let answers be chosen adaptively, and let the i-th be μᵢ-GDP given the earlier ones. If they stop before Σ μᵢ² exceeds
+μ², all of them together are μ-GDP (Smith and Thakurta 2022, theorem 2). So the ledger counts μ² as the cost of an
 answer; `mia_audit.privacy.gaussian` turns μ into ε at δ and back, exactly.
 """
 
@@ -10,7 +10,7 @@ import math
 from mia_audit.privacy.gaussian import mu_for
 
 ROUNDING = 1e-12
-"""Relative rounding error of sums of costs that the filter forgives: it changes ε by less than 10⁻¹² of itself."""
+"""Relative rounding error in sums of costs that the filter tolerates; it changes ε by less than a share of 10⁻¹²."""
 
 
 def published_multiplier(epsilon: float, steps: int, delta: float) -> float:
@@ -27,15 +27,15 @@ def step_cost(multiplier: float) -> float:
 def selection_cost(epsilon: float) -> float:
     """Return μ² of the exponential mechanism exp(εu/2Δ): it is μ-GDP with the smallest μ = 2 Φ⁻¹(1/(1 + e^(−ε/2))).
 
-    Its privacy losses lie in [t − ε, t] for some t (Dong et al. 2020, lemma 3), so that randomised response with these
-    two losses dominates it. Randomised response is μ-GDP if the vertex of its trade-off curve lies on or above the
-    Gaussian's curve; the largest μ is needed at t = ε/2.
+    Its privacy losses lie in [t − ε, t] for some t (Dong et al. 2020, lemma 3), so randomised response with these two
+    losses dominates the mechanism. Randomised response is μ-GDP if the vertex of its trade-off curve lies on or above
+    the Gaussian's curve; the largest μ is needed at t = ε/2.
     """
     from scipy.special import expit, ndtri
 
     return (
         float(2 * ndtri(expit(-epsilon / 2))) ** 2
-    )  # from the smaller probability, because 1 − p would be rounded to 1
+    )  # compute it from the smaller probability, because 1 − p would be rounded to 1
 
 
 def selection_epsilon(cost: float) -> float:

@@ -1,4 +1,4 @@
-"""The guarantee for a person with several records, from a guarantee per record: computed for DP-SGD, else by group privacy.
+"""The guarantee for a person with several records, from a guarantee per record: computed exactly for DP-SGD, otherwise by group privacy.
 
 A person's k records are Poisson-sampled independently, so a step includes a Binomial(k, q) number of them, and each
 changes the sum by at most the sensitivity. This is a mixture of Gaussians, whose privacy loss is composed over the
@@ -13,10 +13,10 @@ from functools import cache
 from mia_audit.privacy.accounting import epsilon_spent
 
 NOTHING_LEFT = 200.0
-"""From this ε on there is no protection: odds may change by e^200."""
+"""With this ε or more there is no protection: odds may change by e^200."""
 
 PRECISION = 1e-3
-"""Largest relative error from rounding the losses of all steps: rounding to multiples of Δ raises their mean by Δ²/8 a step."""
+"""Largest relative error from rounding the losses of all steps; rounding to multiples of Δ raises their mean by Δ²/8 per step."""
 
 
 @cache
@@ -42,7 +42,7 @@ def epsilon_of_person(noise_multiplier: float, sampling_rate: float, steps: int,
 
 
 def by_group_privacy(epsilon: float, delta: float, records: int) -> tuple[float, float]:
-    """Return (kε, δ(e^{kε} − 1)/(e^ε − 1)), the guarantee for k records from (ε, δ) for one; (inf, 1) if that δ reaches 1."""
+    """Return (kε, δ(e^{kε} − 1)/(e^ε − 1)), the guarantee for k records from (ε, δ) for one record. Return (inf, 1) if that δ reaches 1."""
     if records * epsilon > 700:
         return math.inf, 1.0
     grown = delta * math.expm1(records * epsilon) / math.expm1(epsilon)

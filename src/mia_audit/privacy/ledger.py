@@ -1,13 +1,14 @@
-"""Privacy ledgers: append-only files of what was spent, and on which terms; after any error nothing more can be spent.
+"""Privacy ledgers: append-only files of the privacy spent and its terms. After any error nothing more can be spent.
 
 A ledger has one unit, one adjacency and one set of terms; an entry has the same unit and adjacency, and terms of its
 own. The file is text, one line per entry:
 
-    LENGTH CHECK SHA256 JSON
+LENGTH CHECK SHA256 JSON
 
-LENGTH is that of JSON in bytes (8 hexadecimal digits), CHECK the start of the SHA-256 of LENGTH (8 digits), SHA256 the
-digest of the line before followed by JSON. The first line is the header, with a random id: every line thus depends on
-all before it, and no line fits another ledger. docs/security.md says what this protects against.
+LENGTH is the length of JSON in bytes (8 hexadecimal digits), CHECK the start of the SHA-256 of LENGTH (8 digits).
+SHA256 is the SHA-256 of the previous line's digest followed by JSON. The first line is the header, with a random id: so
+every line depends on all earlier ones, and no line fits another ledger. docs/security.md describes the attacks that
+this prevents.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Entry:
 
 
 Check = Callable[[Entry], None]
-"""What a kind of ledger checks in an entry in addition to the format; raises ValueError."""
+"""A ledger's own check of an entry, in addition to the format; raises ValueError."""
 
 
 def _anything(_: Entry) -> None:
@@ -70,9 +71,9 @@ def _anything(_: Entry) -> None:
 class Ledger:
     """The entries so far, in memory and, given a path, on disk.
 
-    Opening an existing ledger continues it; unit, adjacency and terms must be those of its first line. One process at a
-    time may hold it; others wait for `patience` seconds. Raises UserError if the ledger has another header, is damaged
-    or in use, or if the path is not a regular file of this user.
+    Opening an existing ledger continues it; unit, adjacency and terms must be those of its first line. Only one process
+    at a time may hold it; others wait for `patience` seconds. Raises UserError if the ledger has another header, is
+    damaged or in use, or if the path is not a regular file of this user.
     """
 
     def __init__(self, path: Path | None, header: Header, check: Check = _anything, patience: float = 0.0) -> None:
@@ -80,16 +81,17 @@ class Ledger:
         self._patience = patience
         self.entries: list[Entry] = []
         self.head = ""
-        """The digest of the last line; a copy of it kept elsewhere reveals that an older state of the file was restored."""
+        """The digest of the last line; a copy of it that is kept elsewhere reveals when an older state of the file was restored."""
         self._check, self._file, self._process = check, -1, os.getpid()
         if path is not None:
             self._open(path)
 
     def append(self, entries: list[Entry]) -> None:
-        """Charge for entries; only after this has returned may their results be released.
+        """Charge for entries. Their results may be released only after this call has returned.
 
-        Raises UserError, and charges nothing, if an entry does not belong here or the file is not the one that was
-        opened. If the disk fails, the entries stay charged, and the ledger takes no more until it is opened again.
+        Raises UserError, and charges nothing, if an entry does not belong in this ledger, or the file is not the one
+        that was opened. If the disk fails, the entries stay charged, and the ledger accepts no further ones until it is
+        opened again.
         """
         if os.getpid() != self._process:
             raise UserError(
@@ -122,7 +124,7 @@ class Ledger:
         self.head = head
 
     def refuse_closed(self) -> None:
-        """Raise UserError if the file is closed, as after a disk failure: the last entries may not be in it."""
+        """Raise UserError if the file is closed, as after a disk failure, when it may lack the last entries."""
         if self.path is not None and self._file < 0:
             raise UserError(f"{self.path}: closed; nothing was released")
 
@@ -165,14 +167,14 @@ class Ledger:
             except OSError:
                 if time.monotonic() >= until:
                     raise UserError(
-                        f"{path}: another process answers from this ledger; two processes would spend the budget twice"
+                        f"{path}: another process uses this ledger; two processes would spend the budget twice"
                     ) from None
                 time.sleep(BETWEEN_ATTEMPTS)
             else:
                 return
 
     def _compare(self, path: Path, header: Header) -> None:
-        """Refuse a ledger with another unit, adjacency or terms."""
+        """Raise UserError for a ledger with another unit, adjacency or terms."""
         expected = json.loads(json.dumps(asdict(self.header)))
         given = asdict(header)
         other = [name for name in ("unit", "adjacency") if given[name] != expected[name]]
@@ -184,7 +186,7 @@ class Ledger:
             )
 
     def _refuse_replaced(self) -> None:
-        """Refuse to write to a file that is no longer at its path, because another process may use the file there."""
+        """Raise UserError if the opened file is no longer at its path, because another process may use the file that is there."""
         assert self.path is not None
         mine = os.fstat(self._file)
         try:
@@ -198,7 +200,7 @@ class Ledger:
 
 
 def read(path: Path, check: Check = _anything) -> tuple[Header, list[Entry], str]:
-    """Return header, entries and head of a ledger, which may be in use; UserError if it is damaged or missing."""
+    """Return header, entries and head of a ledger, even if it is in use. Raises UserError if it is damaged or missing."""
     descriptor = _opened(path, os.O_RDONLY)
     try:
         return _parsed(path, descriptor, check)[:3]
@@ -221,7 +223,7 @@ def _parsed(path: Path, descriptor: int, check: Check) -> tuple[Header, list[Ent
     for number, (content, digest, after) in enumerate(_lines(path, descriptor)):
         try:
             if digest != _digest(head, content):
-                raise ValueError("its digest does not follow from the lines before it")
+                raise ValueError("its digest does not follow from the earlier lines")
             value = json.loads(content, parse_constant=_refuse_constant)
             if not isinstance(value, dict):
                 raise ValueError("not an object")
@@ -241,7 +243,7 @@ def _parsed(path: Path, descriptor: int, check: Check) -> tuple[Header, list[Ent
 
 
 def _lines(path: Path, descriptor: int) -> Iterator[tuple[bytes, str, int]]:
-    """Yield the JSON of every whole line, its digest, and the offset after it; a last one that a crash cut short is left out."""
+    """Yield the JSON of every whole line, its digest, and the offset after it. A last line that a crash cut short is left out."""
     end = 0
     with os.fdopen(os.dup(descriptor), "rb") as file:
         file.seek(0)
@@ -263,7 +265,8 @@ def _lines(path: Path, descriptor: int) -> Iterator[tuple[bytes, str, int]]:
 
 def _damaged(path: Path, what: str) -> UserError:
     return UserError(
-        f"{path}: damaged ({what}); expected a ledger as it was written. It is not used: restore a complete copy of the same or a later state"
+        f"{path}: damaged ({what}); expected an unchanged ledger. Nothing is charged to a damaged one: restore a complete copy of"
+        " the same or a later state"
     )
 
 
@@ -274,7 +277,7 @@ def _line(value: Mapping[str, Any], head: str) -> tuple[bytes, str]:
 
 
 def _length(length: int) -> bytes:
-    """Return LENGTH CHECK: a damaged length must not make its line look incomplete."""
+    """Return LENGTH CHECK, so that a damaged length does not make its line look incomplete."""
     digits = b"%08x" % length
     return digits + b" " + hashlib.sha256(digits).hexdigest()[:8].encode()
 
@@ -310,7 +313,9 @@ def _belongs(entry: Entry, header: Header) -> None:
     """Raise ValueError for an entry of another unit or adjacency, and for terms that are not finite or negative."""
     for name in ("unit", "adjacency"):
         if (given := getattr(entry, name)) != getattr(header, name):
-            raise ValueError(f"an entry has the {name} '{given}'; expected the ledger's, '{getattr(header, name)}'")
+            raise ValueError(
+                f"an entry has the {name} '{given}'; expected that of the ledger, '{getattr(header, name)}'"
+            )
     for number in _numbers(entry.terms):
         if not (math.isfinite(number) and number >= 0):
             raise ValueError(f"an entry has {number:g} among its terms; expected finite numbers from 0")

@@ -2,8 +2,8 @@
 
 With P = (1 − q)N(0, σ²) + q N(1, σ²), the output with the record, and Q = N(0, σ²), the loss log P/Q grows with the
 output. The mass between two multiples is divided between them so that its probabilities under P and under Q do not
-change: connect the dots (Doroshenko et al. 2022), the smallest distribution on that grid whose δ(ε) is nowhere too
-small.
+change. This is "connect the dots" (Doroshenko et al. 2022), the smallest distribution on that grid whose δ(ε) is
+nowhere too small.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 LEAST_MASS = 1e-300
-"""A smaller mass between two multiples has lost its digits, and is moved entirely to the upper multiple."""
+"""Smallest mass between two multiples that is divided. A smaller mass has lost its digits, and is moved entirely to the upper multiple."""
 
 
 class LossDistribution(NamedTuple):
-    """Privacy losses [m], ascending and equally spaced, their probabilities [m], and that of an infinite one."""
+    """Privacy losses [m], ascending and equally spaced, their probabilities [m], and the probability of an infinite loss."""
 
     losses: Float[np.ndarray, " m"]
     probabilities: Float[np.ndarray, " m"]
@@ -38,8 +38,8 @@ def losses_of_step(
 ) -> tuple[LossDistribution, LossDistribution]:
     """Return the losses of a record that is removed (log P/Q under P) and of one that is added (log Q/P under Q).
 
-    Outputs beyond the grid have probability `tail` on either side. Losses above the grid count as infinite; losses
-    below it count as its smallest.
+    Outputs beyond the grid have probability `tail` on either side. Losses above the grid count as infinite, losses
+    below it as the grid's smallest loss.
     """
     low, high = _reach(sigma, rate, tail)
     first = math.floor(_loss(low, sigma, rate) / interval)
@@ -63,7 +63,7 @@ def losses_of_step(
 
 
 def _reach(sigma: float, rate: float, tail: float) -> tuple[float, float]:
-    """Return two outputs, in units of σ: either distribution has at most `tail` below the first, and above the second."""
+    """Return two outputs in units of σ. Both distributions have at most mass `tail` below the first, and above the second."""
     from scipy.special import ndtri
 
     sampled = 1 / sigma - ndtri(min(0.5, tail / (2 * rate)))
@@ -79,7 +79,7 @@ def _loss(output: float, sigma: float, rate: float) -> float:
 
 
 def _output(losses: Float[np.ndarray, " m"], sigma: float, rate: float) -> Float[np.ndarray, " m"]:
-    """Return the outputs, in units of σ, at which log P/Q has these values; −∞ for values that it never reaches."""
+    """Return the outputs, in units of σ, at which log P/Q has these values; −∞ for values that log P/Q never reaches."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         small = np.log1p(np.maximum(np.expm1(losses) / rate, -1.0))
         large = losses - math.log(rate) + np.log1p(-(1 - rate) * np.exp(-losses))

@@ -1,4 +1,4 @@
-"""Masks of noise: a factor per channel by its importance, spread over all trainable parameters."""
+"""Masks of noise: one factor per channel, by its importance, spread over all trainable parameters."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,10 +19,10 @@ from mia_audit.storage import atomic_write
 
 @dataclass(frozen=True)
 class Masks:
-    """The masks of a training, one row per epoch: M of every channel, and M of all other parameters.
+    """The masks of a training run, one row per epoch: the factor M of every channel, and the common factor of all other parameters.
 
     `source` names the data from which they were computed, `layers` the layers whose parameters write the channels, and
-    `coverage` is those parameters' share of all trained ones.
+    `coverage` is the share of these parameters among all trained ones.
     """
 
     source: str
@@ -35,7 +35,7 @@ class Masks:
 def save_masks(masks: Masks, path: Path) -> None:
     """Write masks as safetensors: `channels` [epochs, channels], `rest` [epochs]; the metadata name the source and the layers.
 
-    The metadata have a single key, because safetensors writes several in an order that differs between runs.
+    The metadata have a single key, because safetensors writes several keys in an order that differs between runs.
     """
     facts = {"source": masks.source, "layers": masks.layers, "coverage": masks.coverage}
     metadata = {"masks": json.dumps(facts)}
@@ -44,9 +44,9 @@ def save_masks(masks: Masks, path: Path) -> None:
 
 
 def bands(importance: Float[Tensor, " C"]) -> Int[Tensor, " C"]:
-    """Cut [min, max] of the importances into three equal bands, of which 0 is the most important; a border belongs to the band below.
+    """Cut [min, max] of the importances into three equal bands, of which 0 is the most important; a border belongs to the less important band.
 
-    If all channels are equal, they are the least important.
+    If all channels are equal, all are in the least important band.
     """
     importance = importance.double()
     low, high = importance.min(), importance.max()
@@ -72,7 +72,7 @@ class ChannelNoise:
         }
         if not masked:
             raise UserError(
-                f"{who} scales the noise of {' and '.join(self._channels.writers)}, which training.trainable freezes: set"
+                f"{who} scales the noise of {' and '.join(self._channels.writers)}, but training.trainable freezes them: set"
                 " training.trainable: all, or choose dp-sgd"
             )
         trainable = [value for value in model.parameters() if value.requires_grad]
@@ -84,7 +84,7 @@ class ChannelNoise:
         self.device = trainable[0].device
 
     def spread(self, channels: Float[Tensor, " C"], rest: float = 1.0) -> Float[Tensor, " p"]:
-        """Return a float32 vector over all parameters: each channel's value for the parameters that write it, `rest` elsewhere."""
+        """Return a float32 vector over all parameters: each channel's value for the parameters that write the channel, and `rest` for all others."""
         pieces = [
             channels.repeat_interleave(size // self.count) if masked else channels.new_full((size,), rest)
             for masked, size in zip(self._places, self._sizes, strict=True)
@@ -95,14 +95,14 @@ class ChannelNoise:
         """Divide the channels' factors, and the factor 1 of all other parameters, by their geometric mean.
 
         The mean is over single coordinates, so det D = 1: the covariance of the noise has the same determinant as
-        without a mask, and clipping at C means the same.
+        without a mask, and clipping at C has the same meaning.
         """
         each = sum(size for masked, size in zip(self._places, self._sizes, strict=True) if masked) // self.count
         mean = (factors.log().sum() * each / sum(self._sizes)).exp()
         return factors / mean, float(1 / mean)
 
     def by_channel(self, vector: Float[Tensor, " p"]) -> Float[Tensor, " C"]:
-        """Return the norm of a vector's part in every channel, float64."""
+        """Return the norm of a vector's coordinates in every channel, float64."""
         pieces = zip(torch.split(vector.double(), self._sizes), self._places, strict=True)
         rows = [piece.reshape(self.count, -1) for piece, masked in pieces if masked]
         lengths: Tensor = torch.cat(rows, dim=1).norm(dim=1)
@@ -111,7 +111,7 @@ class ChannelNoise:
     def importance(self, inputs: Inputs | Tensor, labels: Int[Tensor, " b"], micro_batch: int) -> Float[Tensor, " C"]:
         """Return the mean over records of Grad-CAM's channel weights for the true class's logit, for the model's current weights."""
         training = self.model.training
-        self.model.eval()  # dropout is off
+        self.model.eval()  # eval mode turns dropout off
 
         def summed(size: int) -> Tensor:
             total = torch.zeros((), dtype=torch.float64, device=inputs.device)
@@ -128,7 +128,7 @@ class ChannelNoise:
 
     def state(self, history: Sequence[tuple[Tensor, float]]) -> dict[str, Tensor]:
         """Return the masks of the epochs so far, for a checkpoint."""
-        nothing = torch.zeros(0, self.count, dtype=torch.float64, device=self.device)  # before the first epoch
+        nothing = torch.zeros(0, self.count, dtype=torch.float64, device=self.device)  # no mask before the first epoch
         channels = torch.stack([channels for channels, _ in history]) if history else nothing
         return {
             "mask_channels": channels,

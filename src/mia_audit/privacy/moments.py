@@ -2,9 +2,9 @@
 
 Let u in [−1, 1] be the position of a value between its column's bounds. A record adds (u, 1 − u²) for every column to
 the released sums. The squared norm of that pair is 1 − u² + u⁴ ≤ 1, so d columns together have sensitivity √d. Without
-second moments the sensitivity is the same, so they cost nothing (Kalinin et al. 2025 show the same for streams).
-Neighbouring pools differ by one record, added or removed; n is public, as it is for training. If the unit is the
-person, a person adds the mean of the pairs of their records, whose norm is at most the largest norm of a pair;
+second moments the sensitivity would be the same, so the second moments cost nothing (Kalinin et al. 2025 show this for
+streams). Neighbouring pools differ by one record, added or removed; n is public, as it is for training. If the unit is
+the person, a person adds the mean of the pairs of their records, whose norm is at most the largest norm of a pair;
 neighbouring pools differ by one person, and n counts persons.
 """
 
@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float
 from mia_audit.privacy.gaussian import multiplier_for
 
 Secret = tuple[int | str, ...]
-"""The secret of a release's noise: the seed, and the names of what is released."""
+"""The secret of a release's noise: the seed, and names that identify the release."""
 
 Column = Float[np.ndarray, " d"]
 
@@ -35,7 +35,7 @@ class Bounds(NamedTuple):
 
     @property
     def centre(self) -> Column:
-        """Half-way between the bounds."""
+        """The middle between the bounds."""
         return np.asarray((self.low + self.high) / 2)
 
     @property
@@ -44,7 +44,7 @@ class Bounds(NamedTuple):
         return np.asarray((self.high - self.low) / 2)
 
     def places(self, values: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-        """Return the positions of values between the bounds: −1 at or below the low one, 1 at or above the high one, NaN for NaN."""
+        """Return the positions of values between the bounds: −1 at or below the low bound, 1 at or above the high bound, NaN for NaN."""
         with np.errstate(over="ignore", invalid="ignore"):
             return np.asarray(np.clip((values.astype(np.float64) - self.centre) / self.reach, -1, 1))
 
@@ -65,7 +65,7 @@ class Moments:
 
 
 def sensitivity(columns: int) -> float:
-    """Return the L2 sensitivity of the sums of that many columns to one record."""
+    """Return the L2 sensitivity to one record of the sums of that many columns."""
     return math.sqrt(columns)
 
 
@@ -74,7 +74,7 @@ def sums(
 ) -> Float[np.ndarray, "2 d"]:
     """Return Σ u and Σ (1 − u²) over all records; a NaN adds nothing to the sums of its column.
 
-    `shares`, if the unit is the person, are 1 over the number of records of each record's person.
+    If the unit is the person, `shares` is 1 over the number of records of each record's person.
     """
     total = np.zeros((2, len(bounds.low)))
     start = 0
@@ -97,13 +97,13 @@ def release(
 ) -> Moments:
     """Release the moments of n records' columns, with known bounds, by one Gaussian mechanism for (ε, δ).
 
-    Like the noise of a training, it is keyed by the secret, all terms and the records' content: a release on other
-    terms or from other records has other noise. The noise is added in float64 and the sum rounded to float32. Without a
-    secret it is drawn as for a released model: from the operating system's entropy, every normal number from the sum of
-    four.
+    Like the noise of training, it is keyed by the secret, all terms and the records' content. So a release on other
+    terms, or from other records, has different noise. The noise is added in float64 and the sum rounded to float32.
+    Without a secret the noise is drawn as for a released model: from the operating system's entropy, and every normal
+    number as a sum of four.
 
     If `shares` (as in `sums`) are given, `records` is the number of persons and the guarantee is for persons; if every
-    person has one record, the release is the same as without.
+    person has one record, the release is the same as without `shares`.
 
     Post-processing costs no privacy: means are clipped to the bounds, and variances below the noise of their second
     moment are raised to a floor. Raises UserError for an ε so large that it needs almost no noise.

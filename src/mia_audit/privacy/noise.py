@@ -1,10 +1,10 @@
-"""The random numbers for a training's batches and noise, and the addition of noise.
+"""The random numbers for the batches and the noise of a training run, and the addition of noise.
 
-Every random number is a function of (key, counter): AES-256 in counter mode, whose 256-bit key is derived by
-HMAC-SHA256 from the audit's seed, from every term of the training and from the content of the training set
-(`training_key`). Trainings that differ in any of these have unrelated batches and unrelated noise; equal trainings have
-the same bytes. There is no privacy against anyone who knows the seed, because they can recompute and subtract the
-noise. A released model uses a `fresh_key` instead, which exists only in the memory of the process that trains it.
+Every random number is a function of (key, counter): AES-256 in counter mode. HMAC-SHA256 derives the 256-bit key from
+the audit's seed, every term of the training run and the content of the training set (`training_key`). Runs that differ
+in any of these have unrelated batches and unrelated noise; equal runs have the same bytes. There is no privacy against
+anyone who knows the seed, because they can recompute and subtract the noise. A released model uses a `fresh_key`
+instead, which exists only in the memory of the process that trains it.
 """
 
 import hashlib
@@ -23,17 +23,18 @@ from torch import Tensor
 from mia_audit.models import Inputs
 
 BLOCK = {"cpu": 2**16, "cuda": 2**22}
-"""Normal numbers computed at once: on a CPU as many as stay in its caches."""
+"""Number of normal numbers computed at once. On a CPU they stay in its caches."""
 
 LANE = 1024
-"""Number of radii in the key stream that are followed by the same number of angles; half of every block is a multiple of it."""
+"""Number of radii in the key stream that are followed by as many angles; half of every block is a multiple of this number."""
 
 ROWS = 256
-"""Records digested at once."""
+"""Number of records digested at once."""
 
 RELEASED = 4
-"""In a release, each number of the noise is the sum of this many normal numbers, over 2: an attack on the gaps of
-float64 noise must then search 4 generators at once (Holohan and Braghin 2021, section 4).
+"""In a release, each number of the noise is the sum of this many normal numbers, divided by 2.
+
+An attack on the gaps of float64 noise must then search 4 generators at once (Holohan and Braghin 2021, section 4).
 """
 
 MERSENNE_WORDS = 624
@@ -44,7 +45,7 @@ MERSENNE_OFFSET = 24
 def content_digest(inputs: Inputs | Tensor, labels: Int[Tensor, " n"], rows: Int[Tensor, " k"]) -> bytes:
     """Return the SHA-256 of the records' bytes and labels, in the order of `rows`.
 
-    It identifies the training set, is never stored, and only enters the training's key.
+    The digest identifies the training set. It is never stored, and enters only the key of a training run.
     """
     digest = hashlib.sha256()
     if isinstance(inputs, Inputs):
@@ -58,16 +59,16 @@ def content_digest(inputs: Inputs | Tensor, labels: Int[Tensor, " n"], rows: Int
 
 
 def training_key(secret: tuple[int | str, ...], terms: Mapping[str, Any], content: bytes) -> bytes:
-    """Return the 256-bit key of one training: HMAC-SHA256 of its terms and its training set's digest under the secret.
+    """Return the 256-bit key of one training run: HMAC-SHA256 of its terms and its training set's digest under the secret.
 
-    The secret is the audit's seed with the names of what is trained; the terms are JSON values.
+    The secret consists of the audit's seed and the names of data set and model; the terms are JSON values.
     """
     message = json.dumps({"terms": terms, "content": content.hex()}, sort_keys=True)
     return hmac.digest(json.dumps(secret).encode(), message.encode(), "sha256")
 
 
 def fresh_key() -> bytes:
-    """Return 256 bits of the operating system's entropy, as the key of a training that nobody can repeat."""
+    """Return 256 bits of the operating system's entropy, as the key of a training run that nobody can repeat."""
     return secrets.token_bytes(32)
 
 
@@ -88,7 +89,7 @@ class Stream:
         return _uniform(self._next()(8 * count), torch.device("cpu"))
 
     def add_noise(self, total: Float[Tensor, " p"], deviation: float | Float[Tensor, " p"]) -> Float[Tensor, " p"]:
-        """Return float32 total + N(0, deviation²), the deviation being one number or one per coordinate.
+        """Return float32 total + N(0, deviation²), where the deviation is one number, or one per coordinate.
 
         Normal numbers are drawn and added in float64 and the sum is rounded once. For any total, about 2²⁹ values of
         the noise give the same float32 result, which hides the gaps between float64 values (Mironov 2012; Holohan and
@@ -135,7 +136,7 @@ class _Draw:
 
 
 def _uniform(words: bytearray, device: torch.device) -> Float[Tensor, " n"]:
-    """Turn every 8 bytes into (k + ½) 2⁻⁵³, k being their first 53 bits."""
+    """Turn every 8 bytes into (k + ½) 2⁻⁵³, where k is their first 53 bits."""
     if not words:
         return torch.empty(0, dtype=torch.float64, device=device)
     integers = torch.frombuffer(words, dtype=torch.int64).to(device)
@@ -143,7 +144,7 @@ def _uniform(words: bytearray, device: torch.device) -> Float[Tensor, " n"]:
 
 
 def _normal(words: bytearray, device: torch.device) -> Float[Tensor, " n"]:
-    """Turn every 8 bytes into a standard normal number, from `LANE` radii and `LANE` angles at a time; none is beyond 8.6."""
+    """Turn every 8 bytes into a standard normal number, from `LANE` radii and `LANE` angles at a time; none exceeds 8.6 in absolute value."""
     numbers = _uniform(words, device).view(-1, 2, LANE)
     radius, angle = numbers.unbind(1)
     radius = radius.log().mul_(-2).sqrt_()
@@ -156,7 +157,8 @@ def _normal(words: bytearray, device: torch.device) -> Float[Tensor, " n"]:
 def seed_layers(seed: bytes) -> None:
     """Seed torch's global generators, which random layers such as dropout use, with the bytes of `Stream.layer_seed`.
 
-    On the CPU all 624 words of the Mersenne Twister are set: `torch.manual_seed` reads 32 bits only. On a GPU it reads 64.
+    On the CPU all 624 words of the Mersenne Twister are set, because `torch.manual_seed` uses only 32 bits there. On a
+    GPU it uses 64.
     """
     torch.manual_seed(int.from_bytes(seed[:8], "little") >> 1)  # this also seeds every GPU's generator
     state = torch.get_rng_state()

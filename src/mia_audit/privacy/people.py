@@ -1,4 +1,4 @@
-"""Persons as the unit of a private training: which of their records a step uses."""
+"""Persons as the unit of private training, and the choice of their records in a step."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class People:
         return torch.bincount(self.of)
 
     def records(self, drawn: Bool[Tensor, " P"], stream: Stream) -> Int[Tensor, " b"]:
-        """Return the records of the drawn persons, in order; of a person with more than `most` records, draw `most` uniformly.
+        """Return the records of the drawn persons, in order. If a person has more than `most` records, draw `most` of them uniformly.
 
         The choice for a person does not depend on the other persons drawn.
         """

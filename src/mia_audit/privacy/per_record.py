@@ -22,9 +22,10 @@ from mia_audit.privacy.vmap_compat import Batchable
 from mia_audit.runtime.memory import AdaptiveBatchSize
 
 LEAST = 8
-"""Smallest number of records in a pass. Matrix products of fewer rows use other kernels, which round differently. From
-this number on, a record's gradient has the same bits whatever the other records of the pass are, so one record does not
-change another's contribution.
+"""Smallest number of records in a pass.
+
+Matrix products of fewer rows use other kernels, which round differently. With this number or more, the bits of a
+record's gradient do not depend on the other records of the pass, so one record does not change another's contribution.
 """
 
 Gradients = dict[str, Float[Tensor, "b ..."]]
@@ -34,7 +35,7 @@ def per_record_gradients(model: nn.Module) -> Callable[[Tensor, Tensor], tuple[G
     """Return a function from inputs [B, …] and labels [B] to the gradients [B, …] of every trainable parameter and losses [B].
 
     It is torch.func's vmap over grad of one record's cross-entropy, exact for every parameter of any model that treats
-    records independently; random layers draw anew for every record.
+    records independently. Random layers draw anew for every record.
     """
     trainable = {name: value for name, value in model.named_parameters() if value.requires_grad}
 
@@ -62,14 +63,14 @@ def add_clipped(
 ) -> None:
     """Add the sum of clipped per-record gradients to a float64 vector over all parameters, in the order of the mapping.
 
-    A record's norm is over all parameters together; `scales`, if any, multiply each parameter's gradient in the norm by
-    one number, or by one per element. Norms and sums are float64 for gradients of any type; at most `RUN` squares are
-    first summed in float32. A record whose gradient (or loss, if given) is not finite adds nothing.
+    A record's norm is over all parameters together. `scales`, if given, multiply each parameter's gradient in the norm
+    by one number, or by one number per element. Norms and sums are float64 for gradients of any type; at most `RUN`
+    squares are first summed in float32. A record whose gradient (or loss, if given) is not finite adds nothing.
     """
     rows = [value.flatten(1) for value in gradients.values()]
     squares = map(squared_norms, rows, scales) if scales else map(squared_norms, rows)
     factors = bounded_factors(clipping, torch.stack(list(squares)).sum(dim=0).sqrt(), losses)
-    if not (kept := factors > 0).all():  # 0 times infinity is not 0
+    if not (kept := factors > 0).all():  # leave these out, because 0 times infinity is not 0
         rows, factors = [row[kept] for row in rows], factors[kept]
     for piece, row in zip(torch.split(total, [row.shape[1] for row in rows]), rows, strict=True):
         add_weighted(row, factors, piece)
@@ -88,7 +89,7 @@ Factors = Callable[[Float[Tensor, " b"], Float[Tensor, " b"]], Float[Tensor, " b
 
 @runtime_checkable
 class ClosedForm(Protocol):
-    """A model that knows the clipped sum of its per-record gradients without forming them."""
+    """A model with a closed form of the clipped sum, which does not compute per-record gradients."""
 
     def clipped_gradients(
         self, inputs: Tensor, labels: Int[Tensor, " b"], factors: Factors
@@ -100,7 +101,7 @@ class ClosedForm(Protocol):
 
 
 def _whole_persons(owners: Int[Tensor, " b"], size: int) -> list[slice]:
-    """Cut records, sorted by owner, into slices of at most `size` that do not split an owner; an owner with more has a slice alone."""
+    """Cut records, sorted by owner, into slices of at most `size` that do not split an owner. An owner with more records has a slice of their own."""
     _, counts = torch.unique_consecutive(owners, return_counts=True)
     ends = counts.cumsum(0).tolist()
     parts, start, last = [], 0, 0
@@ -117,8 +118,8 @@ class ClippedSum:
 
     A micro-batch holds at most `micro_batch` records, and at most as many gradients as fit in memory. If a model has a
     closed form of the sum and all its parameters are trained, the closed form is used. `way` is `vmap`, `book-keeping`
-    (UserError if it does not cover the model) or `auto`: book-keeping if a check on random records at the first batch
-    shows that it covers the model, else vmap.
+    (UserError if it does not cover the model) or `auto`. With `auto`, a check on random records at the first batch
+    decides: book-keeping if it covers the model, else vmap.
     """
 
     def __init__(self, model: nn.Module, clipping: Clipping, micro_batch: int, way: PerRecord = "vmap") -> None:
@@ -138,14 +139,15 @@ class ClippedSum:
         self._book: BookKeeping | None = None
 
     def scale_norms(self, scales: Float[Tensor, " p"]) -> None:
-        """Clip by the norm of gradients times these numbers; the summed gradients are not scaled."""
+        """Clip by the norm of gradients multiplied by these numbers. The summed gradients are not scaled."""
         pieces = torch.split(scales, [value.numel() for value in self.parameters])
-        self._closed = None  # the closed form clips by the unscaled norm
+        self._closed = None  # the closed form clips by the norm without scales
         self._scales = [piece[:1] if bool((piece == piece[0]).all()) else piece for piece in pieces]
 
     def clip_groups(self, groups: Sequence[tuple[Int[Tensor, " g"], Clipping]]) -> None:
-        """Clip groups of coordinates (given by their indices in the vector over all parameters) separately, each by its
-        own norm; UserError under book-keeping, which does not compute the norms of groups.
+        """Clip groups of coordinates (given by their indices in the vector over all parameters) separately, each by its own norm.
+
+        Raises UserError under book-keeping, which does not compute the norms of groups.
         """
         if self.way == "book-keeping":
             raise UserError(
@@ -169,8 +171,7 @@ class ClippedSum:
     ) -> tuple[Float[Tensor, " p"], Float[Tensor, ""]]:
         """Return the sum over all parameters in one float64 vector (zero for an empty batch), and the sum of the finite losses.
 
-        If the `persons` of the records are given, the vectors that are clipped and summed are each person's mean
-        gradient.
+        If the `persons` of the records are given, the mean gradient of each person is clipped and summed.
         """
         if self.way != "vmap" and self._book is None and self._closed is None and len(labels):
             self._cover(inputs)
@@ -201,7 +202,7 @@ class ClippedSum:
     def _summed_by_person(
         self, inputs: Tensor, labels: Int[Tensor, " b"], persons: Int[Tensor, " b"], size: int
     ) -> tuple[Tensor, Tensor]:
-        """Sum over persons: those with a single record as records are summed, then the others, a few persons at a time."""
+        """Sum over persons. Those with a single record are summed like records, then the others, a few persons at a time."""
         _, owners, counts = torch.unique(persons, return_inverse=True, return_counts=True)
         alone = counts[owners] == 1
         if bool(alone.all()):
@@ -235,7 +236,7 @@ class ClippedSum:
         return known
 
     def _padded(self, inputs: Tensor, labels: Tensor) -> tuple[Gradients, Float[Tensor, " b"]]:
-        """Return the gradients and losses of records, from a pass of at least `LEAST` of them."""
+        """Return the gradients and losses of records, from a pass of at least `LEAST` records."""
         count = len(labels)
         if count < (least := min(LEAST, self.at_once.size)):
             again = torch.arange(least, device=labels.device) % count

@@ -14,23 +14,32 @@ class Privacy(Section):
     """The permitted releases from a data set's records, and the ledger that accounts for them (docs/release.md)."""
 
     ledger: str = ""
-    """The file in which every release from a data set is charged, created by the first charge; `{dataset}` in it is
-    replaced by the data set's name, which a config of several data sets needs. When left out, nothing is accounted for.
+    """The file in which every release from a data set is charged; the first charge creates it.
+
+    `{dataset}` in the path is replaced by the data set's name; a config with several data sets must use it.
+
+    Without a ledger nothing is accounted for.
     """
     epsilon: Epsilon = "inf"
-    """The budget of all releases together; `inf` counts them and refuses none. Fixed when the ledger is created, like the next three keys."""
+    """The budget of all releases together; with `inf` releases are counted and none is refused.
+
+    It is fixed when the ledger is created, like the next three keys.
+    """
     delta: Probability = 1e-5
     """δ of that budget."""
     planned: tuple[str, ...] = ()
-    """The complete list of settings to release, `DATASET/ARCHITECTURE/MECHANISM-epsE`: they are composed by their
-    privacy loss distributions. Without it a filter decides which releases the budget still allows, which costs more and
-    permits any setting.
+    """The complete list of settings to release, `DATASET/ARCHITECTURE/MECHANISM-epsE`: they are composed by their privacy loss distributions.
+
+    Without a list, a filter decides which releases the budget still allows; this costs more, but permits any setting.
     """
     filter: Literal["rdp", "gdp"] = "rdp"
-    """The filter: for Rényi DP, or for Gaussian DP, which supports only Gaussian mechanisms without sampling and is exact for them."""
+    """The filter: `rdp` for Rényi DP, or `gdp` for Gaussian DP.
+
+    The latter supports only Gaussian mechanisms without sampling, and is exact for these.
+    """
     part: str = ""
-    """`PARTITION/PART`, if this audit's records are one of several disjoint parts of the ledger's data set: only the
-    largest cost of a part of the partition counts.
+    """`PARTITION/PART`, if this audit's records are one of several disjoint parts of the ledger's data set: of the
+    parts of one partition only the largest cost counts.
     """
 
     @field_validator("ledger")
@@ -53,9 +62,9 @@ class Privacy(Section):
     def _together(self) -> Self:
         given = self.model_dump(exclude_defaults=True, exclude={"ledger"})
         if given and not self.ledger:
-            raise ValueError(f"{min(given)}: needs a ledger, but none is named (ledger: FILE)")
+            raise ValueError(f"{min(given)}: requires a ledger, but none is named (ledger: FILE)")
         if self.planned and "filter" in given:
-            raise ValueError("filter: not used when planned lists all releases; leave one of the two out")
+            raise ValueError("filter: not used when planned lists all releases; leave one of the two keys out")
         return self
 
     def ledger_of(self, dataset: str) -> str:

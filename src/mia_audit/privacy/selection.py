@@ -1,4 +1,4 @@
-"""The best of a random number of private runs: the number of runs, and the privacy cost (Papernot and Steinke 2022)."""
+"""Release the best of a random number of private runs: the number of runs, and the privacy cost (Papernot and Steinke 2022)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 HALVINGS = 200
-"""Precision of the search for γ."""
+"""Number of halvings in the search for γ."""
 
 
 def rdp_of_selection(
     orders: Sequence[float], run: Float[np.ndarray, " o"], mean: float, shape: float
 ) -> Float[np.ndarray, " o"]:
-    """Return the Rényi divergence at ascending orders of the best of a random number of runs, given that of one run.
+    """Return the Rényi divergence of the best of a random number of runs, at ascending orders, given that of one run.
 
-    ε(λ) + (1 + η)(1 − 1/λ̂) ε(λ̂) + (1 + η) log(1/γ)/λ̂ + log E[K]/(λ − 1), at the best λ̂ (theorem 2); the value at a
+    ε(λ) + (1 + η)(1 − 1/λ̂) ε(λ̂) + (1 + η) log(1/γ)/λ̂ + log E[K]/(λ − 1), at the best λ̂ (theorem 2). The value at a
     larger order is also a bound.
     """
     grid = np.asarray(orders, dtype=np.float64)
@@ -31,7 +31,7 @@ def rdp_of_selection(
 
 
 def gamma_of(mean: float, shape: float) -> float:
-    """Return γ of the truncated negative binomial distribution with this mean and shape, rounded down: a smaller γ costs more."""
+    """Return γ of the truncated negative binomial distribution with this mean and shape, rounded down, because a smaller γ costs more."""
     low, high = 0.0, 1.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
@@ -42,7 +42,7 @@ def gamma_of(mean: float, shape: float) -> float:
 
 
 def mean_of(gamma: float, shape: float) -> float:
-    """Return η(1 − γ)/(γ(1 − γ^η)), the mean number of runs; (1/γ − 1)/log(1/γ) at shape 0."""
+    """Return the mean number of runs, η(1 − γ)/(γ(1 − γ^η)), or (1/γ − 1)/log(1/γ) at shape 0."""
     if gamma >= 1:
         return 1.0
     if shape == 0:

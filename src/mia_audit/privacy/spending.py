@@ -1,9 +1,9 @@
-"""Spending on a data set: the terms of every charge, and the ε of many charges together.
+"""The privacy spent on a data set: the terms of every charge, and the ε of many charges together.
 
-A charge is one mechanism on the data set, in the form that ledgers (`terms_of`, JSON) and accountants read. Charges
-whose terms were all fixed before the first one are composed by their privacy loss distributions (dp-accounting).
-Charges chosen after seeing earlier results need a filter: for Rényi DP at one order fixed in advance (Feldman and Zrnic
-2021, theorem 4.1), or for Gaussian DP (Smith and Thakurta 2022, theorem 2). ε is never summed.
+A charge is one mechanism applied to the data set, in the form that ledgers (`terms_of`, JSON) and accountants read.
+Charges whose terms were all fixed before the first one are composed by their privacy loss distributions
+(dp-accounting). Charges chosen after seeing earlier results need a filter: for Rényi DP at one order fixed in advance
+(Feldman and Zrnic 2021, theorem 4.1), or for Gaussian DP (Smith and Thakurta 2022, theorem 2). ε is never summed.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ ORDERS = (1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 4.5, *range(5, 64), 64, 128, 256, 
 """Rényi orders of filters and of tuning; integer orders are fast to compute for subsampled steps."""
 
 COARSE = 20.0
-"""Up to this ε losses are multiples of INTERVAL; beyond it the interval grows in proportion to ε."""
+"""Up to this ε losses are multiples of INTERVAL. Beyond it, the interval grows in proportion to ε."""
 
 
 class Charge(Protocol):
-    """One mechanism on a data set. A method raises ValueError if its kind of composition does not support the mechanism."""
+    """One mechanism on a data set. A method raises ValueError if the mechanism does not support that kind of composition."""
 
     kind: ClassVar[str]
 
@@ -42,13 +42,13 @@ class Charge(Protocol):
         """The probability with which the mechanism may reveal everything; `rdp` and `mu_squared` leave it out."""
 
     def losses(self, interval: float) -> PrivacyLossDistribution:
-        """Return its privacy loss distribution, δ included."""
+        """Return the mechanism's privacy loss distribution, including δ."""
 
     def rdp(self, order: float) -> float:
-        """Return its Rényi divergence at an order, without δ."""
+        """Return the mechanism's Rényi divergence at an order, without δ."""
 
     def mu_squared(self) -> float:
-        """Return the smallest known μ² for which it is μ-GDP, without δ."""
+        """Return the smallest known μ² for which the mechanism is μ-GDP, without δ."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,11 @@ class Gaussian:
     delta: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
-        """Raise ValueError for numbers that make no sense."""
+        """Raise ValueError for invalid numbers."""
         _check(self.noise_multiplier > 0 and self.steps >= 1, self)
 
     def losses(self, interval: float) -> PrivacyLossDistribution:
-        """Return the distribution of one mechanism with 1/√steps of the noise, which is equivalent."""
+        """Return the distribution of the equivalent single mechanism, with 1/√steps of the noise."""
         return _gaussian_losses(self.noise_multiplier / math.sqrt(self.steps), 1.0, interval)
 
     def rdp(self, order: float) -> float:
@@ -88,7 +88,7 @@ class PoissonGaussian:
     delta: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
-        """Raise ValueError for numbers that make no sense."""
+        """Raise ValueError for invalid numbers."""
         _check(self.noise_multiplier > 0 and 0 < self.sampling_rate <= 1 and self.steps >= 1, self)
 
     def losses(self, interval: float) -> PrivacyLossDistribution:
@@ -104,7 +104,7 @@ class PoissonGaussian:
         return rdp_of_steps(self.noise_multiplier, self.sampling_rate, self.steps, [order])[0]
 
     def mu_squared(self) -> float:
-        """Return T/z² if the sampling rate is 1; raise ValueError otherwise, because no μ describes sampled steps well."""
+        """Return T/z² if the sampling rate is 1. Otherwise raise ValueError, because no μ describes sampled steps well."""
         if self.sampling_rate < 1:
             raise ValueError(
                 "an entry has steps on Poisson samples, which a ledger with the filter of Gaussian DP does not support"
@@ -121,7 +121,7 @@ class ZeroConcentrated:
     delta: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a ρ that makes no sense."""
+        """Raise ValueError for an invalid ρ."""
         _check(self.rho > 0, self)
 
     def losses(self, interval: float) -> PrivacyLossDistribution:
@@ -151,11 +151,11 @@ class Stated:
     delta: float = 0.0
 
     def __post_init__(self) -> None:
-        """Raise ValueError for numbers that make no sense."""
+        """Raise ValueError for invalid numbers."""
         _check(self.epsilon > 0 and 0 <= self.delta < 1, self)
 
     def losses(self, interval: float) -> PrivacyLossDistribution:
-        """Return the distribution of randomised response, with an infinite loss of probability δ."""
+        """Return the distribution of randomised response; an infinite loss has probability δ."""
         from dp_accounting.pld import common, privacy_loss_distribution
 
         parameters = common.DifferentialPrivacyParameters(self.epsilon, self.delta)
@@ -177,8 +177,8 @@ class Stated:
 class Selection:
     """The best of a random number of runs, each of a candidate drawn at random (Papernot and Steinke 2022, theorem 2).
 
-    The number of runs is drawn from a truncated negative binomial distribution of the given `mean` and `shape`. `runs` are the
-    terms of all candidates: at every order a run costs no more than the most expensive of them.
+    The number of runs is drawn from a truncated negative binomial distribution of the given `mean` and `shape`. `runs`
+    are the terms of all candidates: at every order, a run is charged the cost of the most expensive candidate.
     """
 
     kind: ClassVar[str] = "selection"
@@ -188,10 +188,10 @@ class Selection:
     delta: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
-        """Raise ValueError for numbers that make no sense."""
+        """Raise ValueError for invalid numbers."""
         _check(self.mean >= 1 and self.shape >= 0 and len(self.runs) > 0, self)
         if any(charge_of(run).delta or isinstance(charge_of(run), Selection) for run in self.runs):
-            raise ValueError("an entry is a selection from runs that have a δ, or are selections themselves")
+            raise ValueError("an entry is a selection from runs that have a δ, or that are selections themselves")
 
     def losses(self, interval: float) -> PrivacyLossDistribution:
         """Raise ValueError: only a bound in Rényi DP is known."""
@@ -240,12 +240,12 @@ KINDS: dict[str, type[Charge]] = {
 
 
 def terms_of(charge: Any) -> dict[str, Any]:
-    """Return the terms of a charge as JSON holds them."""
+    """Return the terms of a charge as JSON values."""
     return {"kind": charge.kind} | asdict(charge)
 
 
 def charge_of(terms: Mapping[str, Any]) -> Charge:
-    """Return the charge that terms describe; ValueError where they describe none."""
+    """Return the charge that terms describe. Raises ValueError for terms that describe no charge."""
     values = dict(terms)
     kind = KINDS.get(values.pop("kind", ""))
     if kind is None:
@@ -256,10 +256,10 @@ def charge_of(terms: Mapping[str, Any]) -> Charge:
     for name, value in values.items():
         if name == "runs":
             if not isinstance(value, list | tuple) or not all(isinstance(run, Mapping) for run in value):
-                raise ValueError("an entry whose runs are not a list of terms")
+                raise ValueError("an entry has runs that are not a list of terms")
             values[name] = tuple(value)
         elif type(value) is not int and (type(value) is not float or name == "steps"):
-            raise ValueError(f"an entry whose {name} is not a number")
+            raise ValueError(f"the {name} of an entry is not a number")
     try:
         return kind(**values)
     except TypeError:
@@ -310,7 +310,7 @@ def order_for(epsilon: float, delta: float, first: Sequence[Charge] = ()) -> flo
 def epsilon_of_filter(charges: Sequence[tuple[float, float]], order: float | None, delta: float) -> float:
     """Return the ε at δ of the charges that a filter has allowed: by Rényi DP at an order, or by Gaussian DP without an order.
 
-    A charge is its cost (a divergence, or μ²) and its own δ.
+    A charge is given by its cost (a divergence, or μ²) and its own δ.
     """
     cost, own = sum(cost for cost, _ in charges), sum(own for _, own in charges)
     if not charges:

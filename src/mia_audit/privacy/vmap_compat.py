@@ -1,4 +1,4 @@
-"""Replacements, with equal results, for operations that vmap batches badly."""
+"""Equivalent replacements for operations that vmap batches badly."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,10 +14,10 @@ from mia_audit.models.products import attention, patches
 class Batchable(TorchFunctionMode):
     """A context that replaces fused attention, and convolutions that cut images into patches, by plain matrix products.
 
-    vmap has no rule for the fused attention kernels: it loops over records and warns at every call. It computes
-    per-record gradients of a convolution by a grouped convolution, which is several times slower than a matrix product
-    of patches. Layer normalisation is computed in float32, whatever the precision of the pass. If a record is passed
-    `alone`, torch's group norm misreads the memory layout of an image and raises an error, so it is given a copy in the
+    vmap has no rule for the fused attention kernels: it loops over records and warns at every call. For per-record
+    gradients of a convolution it uses a grouped convolution, which is several times slower than a matrix product of
+    patches. Layer normalisation is computed in float32, whatever the precision of the pass. If a record is passed
+    `alone`, torch's group norm misreads the memory layout of an image and raises an error, so it receives a copy in the
     usual layout.
     """
 
@@ -41,7 +41,7 @@ def copied_group_norm(
 def float32_layer_norm(
     inputs: Tensor, shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
-    """Layer normalisation in float32, because torch's own fails under vmap by mixing bfloat16 gradients with float32 weights."""
+    """Layer normalisation in float32. Under vmap, torch's own fails because it mixes bfloat16 gradients with float32 weights."""
     return F.layer_norm(inputs.float(), shape, weight, bias, eps)
 
 

@@ -1,8 +1,8 @@
-"""A white-box audit of a mechanism: a lower bound on what its real training step leaks about one canary (Nasr et al. 2023).
+"""A white-box audit of a mechanism: a lower bound on what its training step leaks about one canary (Nasr et al. 2023).
 
 The adversary knows the model, the other records, and the gradient of every step: everything except the noise and the
-canary's presence. The canary's gradient is as long as clipping permits, and orthogonal to those of the others; or, if a
-mask scales the noise, its features determine the mask.
+canary's presence. The canary's gradient is as long as clipping permits, and orthogonal to those of the others. If a
+mask scales the noise, the canary's features determine the mask.
 """
 
 import itertools
@@ -25,7 +25,7 @@ LONG = 1000.0
 
 @dataclass(frozen=True)
 class Scene:
-    """A model and its training set, [n, …] and [n], whose record 0 is the canary; and public records if a mechanism reads them."""
+    """A model and its training set, [n, …] and [n]. Record 0 is the canary. Public records are included if a mechanism reads them."""
 
     name: str
     model: Callable[[], nn.Module]
@@ -33,7 +33,7 @@ class Scene:
     labels: Int[Tensor, " n"]
     public: tuple[Tensor, Tensor] | None = None
     persons: Int[Tensor, " n"] | None = None
-    """The person of every record, if the guarantee is for persons; person 0, with all of their records, is then the canary."""
+    """The person of every record, if the guarantee is for persons; the canary is then person 0, with all of their records."""
 
 
 def linear(name: str, canary: tuple[float, float]) -> Scene:
@@ -65,8 +65,8 @@ def channel_scene(depth: int = 64) -> Scene:
     """A 3 × 3 convolution from `depth` inputs to three channels, with a linear head: one record decides which channel is important.
 
     The logit of class 0 is ten times channel 0, that of class 1 the sum of the two other channels. All records except
-    the canary are of class 1: channel 0 is the most important one on average if the canary is in the batch, and
-    otherwise the two other channels, each with 9 · `depth` weights. The public records are those of class 1.
+    the canary are of class 1. If the canary is in the batch, channel 0 is the most important one on average. Otherwise
+    the two other channels are, each with 9 · `depth` weights. The public records are those of class 1.
     """
 
     def model() -> nn.Module:
@@ -91,9 +91,9 @@ def channel_scene(depth: int = 64) -> Scene:
 class Game:
     """The terms of an audit: claimed ε, expected share of the records in a batch, observed steps, and trials with and without the canary.
 
-    The adversary looks at `view` of the mean gradient, [p]: as it is, or squared where the noise itself may be
-    informative. `delta` is that of the claim, the mechanism's own where left out. With `afresh` every trial has its own
-    protection: for mechanisms that remember.
+    The adversary observes `view` of the mean gradient, [p]: the gradient itself, or its square if the noise may be
+    informative. `delta` is that of the claim, or the mechanism's own when left out. With `afresh` every trial sets up
+    the mechanism anew, for mechanisms with a state.
     """
 
     epsilon: float
@@ -107,12 +107,12 @@ class Game:
     delta: float | None = None
     afresh: bool = False
     by_person: bool = False
-    """Whether the claim is about persons: the mechanism is given the person of every record."""
+    """Whether the claim is about persons: the mechanism then receives the person of every record."""
 
 
 @dataclass(frozen=True)
 class Proof:
-    """Lower bounds on ε at the mechanism's δ: for Gaussian mechanisms (no subsampling), and for any."""
+    """Lower bounds on ε at the mechanism's δ: one for Gaussian mechanisms (no subsampling), and one for any mechanism."""
 
     gaussian: float
     any_mechanism: float
@@ -122,7 +122,7 @@ def audit(protect: Callable[[Job], Protection], game: Game, scene: Scene) -> Pro
     """Play the game on a scene, through the mechanism's own batches and steps.
 
     A first, separate set of trials fixes the direction in which the gradients with and without the canary differ, and
-    the threshold; the rest count the errors of telling the two apart.
+    the threshold; the rest are used to count the errors of this threshold.
     """
     model, count = scene.model(), len(scene.labels)
     units = count if scene.persons is None or not game.by_person else int(scene.persons.max()) + 1
@@ -154,7 +154,7 @@ def audit(protect: Callable[[Job], Protection], game: Game, scene: Scene) -> Pro
 
 
 def _observe(protection: Protection, model: nn.Module, scene: Scene, game: Game, present: bool) -> Float[Tensor, " p"]:
-    """Take steps on the same weights and return the mean of their gradients; the canary is left out if it is not `present`."""
+    """Take steps on the same weights and return the mean of their gradients; without `present`, the canary is left out."""
     steps = game.steps
     canary = torch.arange(len(scene.labels)) if scene.persons is None else scene.persons
     seen = torch.zeros(sum(parameter.numel() for parameter in model.parameters()))

@@ -18,7 +18,7 @@ from mia_audit.registry import IN_FILE, Registry, load_file
 
 COMMAND = "command:"
 PATIENCE = 60.0
-"""Time limit for a command's answer, in seconds."""
+"""Time limit for a command's output, in seconds."""
 EPSILON, DELTA = 1.0, 1e-5
 """The claim of this package's own mechanisms, if none is given."""
 
@@ -27,9 +27,9 @@ EPSILON, DELTA = 1.0, 1e-5
 class Options:
     """The claim and, for functions and commands, their inputs: the number of records and features, and the domain.
 
-    With `secret_seed` the claim depends on the given seed: all bits of the seed must matter, and two releases under one
-    seed (from another input, or with the arguments in `terms`) must be independent. With `gaussian` the claim is that
-    of a Gaussian mechanism without sampling; this package's mechanisms state it themselves.
+    With `secret_seed` the claim depends on the given seed. All bits of the seed must then matter, and two releases
+    under one seed (from another input, or with the arguments in `terms`) must be independent. With `gaussian` the claim
+    is that of a Gaussian mechanism without sampling; this package's mechanisms state this themselves.
     """
 
     epsilon: float | None = None
@@ -45,7 +45,7 @@ class Options:
     gaussian: bool = False
 
     def claim(self, adjacency: str) -> Claim:
-        """Return the claim of one of this package's mechanisms, whose adjacency is known."""
+        """Return the claim for one of this package's mechanisms, with its known adjacency."""
         if self.adjacency not in (None, adjacency):
             raise UserError(f"--adjacency: the adjacency of this target is {adjacency}")
         epsilon, delta = self.epsilon or EPSILON, self.delta or DELTA
@@ -83,7 +83,7 @@ def resolve(name: str, options: Options) -> Sequence[Mechanism]:
 
 def _external(name: str, run: Callable[..., Any], options: Options) -> Mechanism:
     if options.epsilon is None or options.delta is None or options.adjacency is None:
-        raise UserError(f"target '{name}': needs its claim: --epsilon, --delta and --adjacency")
+        raise UserError(f"target '{name}': the claim is missing: give --epsilon, --delta and --adjacency")
     if not 0 < options.epsilon < float("inf") or not 0 <= options.delta < 1:
         raise UserError("--epsilon, --delta: expected a positive ε, and a δ of at least 0 and below 1")
     for value, known, key in (
@@ -94,13 +94,13 @@ def _external(name: str, run: Callable[..., Any], options: Options) -> Mechanism
             raise UserError(f"--{key} {value}: expected {' or '.join(known)}")
     if options.records < 1 or options.features < 1 + bool(options.classes):
         raise UserError(
-            "--records, --features: expected at least one record and one feature, and with --classes another column for the label"
+            "--records, --features: expected at least one record and one feature, and with --classes a further column for the label"
         )
     neighbours = list(
         pairs(options.records, options.features, options.adjacency, options.domain, options.classes, options.empty)
     )
     other = neighbours[0].first.copy()
-    other[0, 0] += 0.25  # not adjacent to any input of the pairs
+    other[0, 0] += 0.25  # this input is not adjacent to any input of the pairs
     claim = Claim(options.epsilon, options.delta, options.adjacency)
     return Mechanism(
         name,
@@ -114,9 +114,10 @@ def _external(name: str, run: Callable[..., Any], options: Options) -> Mechanism
 
 
 class Command:
-    """A mechanism in another program: a line of JSON in for every run, {"records": …, "randomness": …}, and one line of JSON out.
+    """A mechanism in another program: for every run it reads a line of JSON, {"records": …, "randomness": …}, and writes a line of JSON.
 
-    NaN and Infinity are written as in Python's json. The program is started once, and again whenever it ends; its stderr is discarded.
+    NaN and Infinity are written as in Python's json. The program is started once, and again whenever it ends. Its
+    stderr is discarded.
     """
 
     def __init__(self, line: str) -> None:
@@ -125,7 +126,7 @@ class Command:
         self._process: subprocess.Popen[str] | None = None
 
     def __call__(self, records: Any, randomness: int, **terms: Any) -> Any:
-        """Run once; raises RuntimeError if the program ends without an answer, and TimeoutError if it is too slow."""
+        """Run once. Raises RuntimeError if the program ends without output, and TimeoutError if it is too slow."""
         question = json.dumps({"records": records.tolist(), "randomness": randomness, **terms})
         process = self._started()
         assert process.stdin is not None and process.stdout is not None
@@ -133,10 +134,10 @@ class Command:
             process.stdin.write(question + "\n")
             process.stdin.flush()
         except BrokenPipeError:
-            pass  # its output before the end is read below
+            pass  # the output before the program's end is read below
         if not select.select([process.stdout], [], [], PATIENCE)[0]:
             self.close()
-            raise TimeoutError(f"no answer in {PATIENCE:g} seconds")
+            raise TimeoutError(f"no output in {PATIENCE:g} seconds")
         answer = process.stdout.readline()
         if not answer:
             code = process.wait()

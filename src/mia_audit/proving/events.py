@@ -1,4 +1,4 @@
-"""The event that best distinguishes two neighbouring inputs, learned from a pilot that is not used for decisions."""
+"""Learn the event that best distinguishes two neighbouring inputs, from a pilot that is not used for decisions."""
 
 from __future__ import annotations
 
@@ -18,27 +18,30 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
 FACTS = 200
-"""Maximum number of facts, and of repeated values, that are tried as events."""
+"""Largest number of facts, and of repeated values, that are tried as events."""
 REPEATED = 3
-"""Number of occurrences in the pilot from which a value is tried as an event of its own."""
+"""Smallest number of occurrences in the pilot of a value that is tried as an event of its own."""
 RIDGES = (1.0, 1e-2, 1e-4, 1e-8)
-"""Ridges of linear discriminants: smaller ones give more weight to directions without noise, but err more with a small pilot."""
+"""Ridges of linear discriminants: smaller ridges give more weight to directions without noise, but have larger errors if the pilot is small."""
 QUADRATIC = 64
-"""Largest number of values in an output for which their squares are also features."""
+"""Largest number of values in an output whose squares are also features."""
 FAR = 1e4
 """Features are clipped at this many standard deviations from the median."""
 CAUTION, HOPE = 0.01, 0.3
-"""Levels of the bounds by which events are compared: events that few trials support rank lower."""
+"""Levels of the bounds by which events are compared: events with support from few trials rank lower."""
 MARGIN = 10.0
 """Amount subtracted from the worth of events that only the less cautious bounds (level `HOPE`) support."""
 
 RARER = (0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 5e-4, 2e-4, 1e-4, 5e-5)
-"""Probabilities of the rarer events that are tried, estimated on the input on which they are less likely."""
+"""Probabilities of the rarer events that are tried; they are estimated on the input on which the event is less likely."""
 SEEN = 3
-"""If fewer scores lie beyond a quantile, the quantile is that of the normal distribution with the scores' mean and deviation."""
+"""Smallest number of scores beyond an empirical quantile.
+
+With fewer, the quantile of the normal distribution with the scores' mean and deviation is used.
+"""
 
 FIRST_OF_ALL = 1000.0
-"""Added to the worth of events that contradict the claim, so that they come first."""
+"""Number added to the worth of events that contradict the claim, so that they come first."""
 
 Features = Callable[[np.ndarray], np.ndarray]
 """Maps numbers [t, p] to one score [t]."""
@@ -46,7 +49,7 @@ Features = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class Above:
-    """Whether a score of an output's numbers exceeds a threshold; false if there are not `size` numbers."""
+    """The test whether a score of an output's numbers exceeds a threshold; false unless there are `size` numbers."""
 
     score: Features
     threshold: float
@@ -69,7 +72,7 @@ class Event:
     occurs: Callable[[Observation], bool] | Above
     on_first: bool
     worth: float
-    """Its worth in the pilot (see `_worth`)."""
+    """The event's worth in the pilot (see `_worth`)."""
 
     def occurred(self, observations: Sequence[Observation]) -> Bool[np.ndarray, " t"]:
         """Return a mask of the runs in which the event occurred."""
@@ -79,15 +82,15 @@ class Event:
 
 
 def best_event(first: Sequence[Observation], second: Sequence[Observation], claim: Claim) -> Event:
-    """Return the event that contradicts the claim most strongly; directions come from one half of the pilot, thresholds from the other."""
+    """Return the event that contradicts the claim most strongly; directions are learned from one half of the pilot, thresholds from the other."""
     events = [*_facts(first, second, claim), *_values(first, second, claim), *_numbers(first, second, claim)]
     return max(events, key=lambda event: event.worth)
 
 
 def rarer_events(event: Event, first: Sequence[Observation], second: Sequence[Observation]) -> list[Event]:
-    """Return the events that the same score exceeds ever higher thresholds; none if the event is not a threshold.
+    """Return rarer events, in which the same score exceeds higher thresholds. There are none if the event has no threshold.
 
-    A Gaussian mechanism's ε is reached at its rarest outputs, which a small pilot does not contain; the best rarity
+    A Gaussian mechanism reaches its ε at its rarest outputs, which a small pilot does not contain. Which event is best
     depends on the number of trials.
     """
     from scipy.special import ndtri
@@ -113,8 +116,8 @@ def rarer_events(event: Event, first: Sequence[Observation], second: Sequence[Ob
 def _worth(on_first: np.ndarray, on_second: np.ndarray, trials: int, claim: Claim) -> Float[np.ndarray, " k"]:
     """Return the worth of events, from cautious bounds p and q on their probabilities on either side.
 
-    The worth of events that contradict the claim, which come first, is the growth rate of the wealth from betting
-    against it. The worth of others is log((p − δ)/q), with less cautious bounds if that is not above 0.
+    Events that contradict the claim come first; their worth is the growth rate of the wealth from betting against the
+    claim. The worth of other events is log((p − δ)/q), with less cautious bounds if this is not above 0.
     """
     p, q = _bounds(on_first, on_second, trials, CAUTION)
     ratio = math.exp(min(claim.epsilon, RANGE))
@@ -157,7 +160,7 @@ def _better(
 
 def _facts(first: Sequence[Observation], second: Sequence[Observation], claim: Claim) -> Iterator[Event]:
     known = Counter(fact for one in (*first, *second) for fact in one.facts)
-    # among equally good facts, report the first: an exception rather than the missing outputs
+    # of equally good facts the first is reported: an exception, not the missing outputs
     for fact, _ in sorted(known.items(), key=lambda item: (item[0].startswith("output"), -item[1], item[0]))[:FACTS]:
         yield from _better(fact, lambda one, fact=fact: fact in one.facts, first, second, claim)  # type: ignore[misc]
 

@@ -12,7 +12,9 @@ import numpy as np
 from mia_audit.privacy.gaussian import mu_for
 
 ADJACENCIES = ("add-remove", "replace", "zero-out")
-"""How neighbouring inputs differ: by one more record, by a replaced record, or by a record's removed term with a public number of records."""
+"""How neighbouring inputs differ: by one more record, by a replaced record, or by a removed term of a record while the
+number of records is public.
+"""
 
 Adjacency = Literal["add-remove", "replace", "zero-out"]
 
@@ -25,7 +27,7 @@ class Claim:
     delta: float
     adjacency: str
     mu: float | None = None
-    """μ of the Gaussian DP that implies the claim, if any; this is then also claimed, and can be refuted by fewer trials."""
+    """μ of the Gaussian DP that implies the claim, if any. That μ-GDP is then claimed too, and fewer trials can refute it."""
 
     @property
     def apart(self) -> Claim | None:
@@ -41,7 +43,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two neighbouring inputs, in the mechanism's form."""
+    """Two neighbouring inputs, in the form that the mechanism takes."""
 
     name: str
     first: Any
@@ -49,16 +51,16 @@ class Pair:
 
 
 Run = Callable[..., Any]
-"""A function of an input, 128 secret random bits (None: its own entropy), and terms by name; returns the release."""
+"""A function that returns a release from an input, 128 secret random bits (None: its own entropy), and terms by name."""
 
 
 @dataclass(frozen=True)
 class Mechanism:
-    """A mechanism under fixed terms: how to run it, its claim, and the neighbouring inputs to try.
+    """A mechanism under fixed terms: a function that runs it, its claim, and the neighbouring inputs to try.
 
-    `terms` are several sets of terms with which the mechanism runs under one secret seed; `other` is an input that is
-    not adjacent to any other, and from which there is a release under the same seed. Without both, the mechanism claims
-    nothing about a reused seed. `probes` are additional checks of this mechanism.
+    `terms` are several sets of terms with which the mechanism runs under one secret seed. `other` is a further input,
+    not adjacent to the others, which is released under the same seed. Without both, the mechanism claims nothing about
+    a reused seed. `probes` are additional checks of this mechanism.
     """
 
     name: str
@@ -69,12 +71,12 @@ class Mechanism:
     other: Any = None
     probes: Sequence[Probe] = ()
     secret_seed: bool = False
-    """Whether its claim depends on the given seed, so that all of the seed's bits must matter."""
+    """Whether the claim depends on the given seed, so that all bits of the seed must matter."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check: `refuted`, `held`, or `skipped` with the reason; and a lower bound on ε with its claim, if any."""
+    """The result of one check: `refuted`, `held`, or `skipped` with the reason. It includes a lower bound on ε with its claim, if any."""
 
     mechanism: str
     check: str
@@ -88,7 +90,7 @@ class Finding:
     """Occurrences of the event on the first and on the second input."""
     inputs: tuple[Any, Any] | None = field(default=None, repr=False)
     gaussian_bound: float | None = None
-    """ε at the claim's δ for the smallest possible Gaussian DP of the mechanism, if the claim is one of Gaussian DP."""
+    """For a claim of Gaussian DP, the lower bound on μ, converted to ε at the claim's δ."""
 
     @property
     def share(self) -> float | None:
@@ -106,7 +108,7 @@ class Finding:
         return None if self.share is None else max(self.share, self.gaussian_share or 0.0)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the finding in JSON form; only the inputs of a counterexample are written out."""
+        """Return the finding in JSON form; inputs are included only for a counterexample."""
         written = {**asdict(self), "share": self.share, "gaussian_share": self.gaussian_share, "inputs": None}
         if self.verdict == "refuted" and self.inputs is not None:
             written["inputs"] = [plain(one) for one in self.inputs]

@@ -1,4 +1,4 @@
-"""Neighbouring sets of records chosen as worst cases: one record among ordinary ones, among equal ones, or by itself."""
+"""Neighbouring sets of records chosen as worst cases: one record among ordinary ones, among equal ones, or alone."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ DENORMAL = 5e-324
 SMALL, HUGE = 1e6, 1e160
 
 DOMAINS = ("any", "finite", "bounded")
-"""Domains of records in a claim: including NaN and infinity, finite ones of any size, or those within ±1."""
+"""Domains of the numbers in a claim's records: all, including NaN and infinity; all finite ones; or those within ±1."""
 
 
 def canaries(features: int, domain: str) -> Mapping[str, Float[np.ndarray, " d"]]:
-    """Return records by name, from those within ±1 to the largest that the domain allows."""
+    """Return canaries by name, from records within ±1 to the largest that the domain allows."""
     ones, axis = np.ones(features), np.zeros(features)
     axis[-1] = 1.0
     alternating = np.where(np.arange(features) % 2, -1.0, 1.0)
@@ -56,8 +56,8 @@ def pairs(
 ) -> Iterator[Pair]:
     """Yield neighbouring arrays [n, d], of at most `records` rows; with `classes` the last column is a label from 0.
 
-    With adjacency add-remove the first input has one more record; otherwise the record replaces another one. Without
-    `empty`, sets with no record or one are left out. With classes, every set has records of each class.
+    With adjacency add-remove the first input has one more record. Otherwise a record replaces another one. Without
+    `empty`, sets with fewer than two records are left out. With classes, every set has records of each class.
     """
     if adjacency not in ADJACENCIES:
         raise UserError(f"adjacency '{adjacency}': expected {', '.join(ADJACENCIES)}")
@@ -87,7 +87,7 @@ def pairs(
 
 
 def _labelled(records: Float[np.ndarray, "n d"], classes: int, label: int) -> Float[np.ndarray, "n d1"]:
-    """Append labels: those of the others in turn, and the last record's own."""
+    """Append labels: the classes in turn for the others, and the given class for the last record."""
     if not classes:
         return records
     labels = np.arange(len(records)) % classes

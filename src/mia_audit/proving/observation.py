@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 LARGEST = 1e300
-"""Replaces infinity among the numbers; its occurrence is a fact."""
+"""The number that replaces infinity. The occurrence of infinity is a fact."""
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,15 @@ class Observation:
 
     @property
     def value(self) -> bytes:
-        """The numbers, bit by bit."""
+        """The bytes of the numbers."""
         return self.numbers.tobytes()
 
 
 def observe(call: Callable[[], Any]) -> Observation:
     """Run a mechanism and return the observation; an exception is part of it.
 
-    Files that it leaves in the working folder are facts, by name and size, and are removed (see `scratch_folder`).
+    Files that the mechanism leaves in the working folder are facts, by name and size. They are removed (see
+    `scratch_folder`).
     """
     numbers: list[np.ndarray] = []
     facts: set[str] = set()
@@ -45,7 +46,7 @@ def observe(call: Callable[[], Any]) -> Observation:
         warnings.simplefilter("always")
         try:
             _flatten("output", call(), numbers, facts)
-        except Exception as error:  # any exception is informative
+        except Exception as error:  # any exception is a fact
             facts.add(f"raises {type(error).__name__}: {_first_line(error)}")
     facts.update(f"warns {one.category.__name__}: {_first_line(one.message)}" for one in warned if _is_telling(one))
     if _scratch is not None:
@@ -91,13 +92,13 @@ def _is_telling(warning: warnings.WarningMessage) -> bool:
 
 
 def _flatten(name: str, value: Any, numbers: list[np.ndarray], facts: set[str]) -> None:
-    """Append the content of a value to the numbers, and its form to the facts."""
+    """Append the numbers in a value, and add its form to the facts."""
     if isinstance(value, Mapping):
         facts.add(f"{name} has the keys {', '.join(sorted(map(str, value)))}")
         for key in sorted(value, key=str):
             _flatten(f"{name}.{key}", value[key], numbers, facts)
         return
-    if hasattr(value, "detach"):  # a tensor
+    if hasattr(value, "detach"):  # the value is a tensor
         value = value.detach().cpu().double().numpy()
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) and not _is_numeric(value):
         facts.add(f"{name} has {len(value)} parts")

@@ -1,4 +1,4 @@
-"""Checks other than games between two inputs: how many bits of a seed matter, and what a service spends after a fork or a kill."""
+"""Checks that are not games between two inputs: the number of a seed's bits that matter, and the spending of a service after a fork or a kill."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from mia_audit.proving.mechanism import Finding, Mechanism, Pair
 from mia_audit.proving.observation import observe
 
 SEED_BITS = 128
-"""Number of a seed's bits that must matter; the values of fewer bits can be searched."""
+"""Number of a seed's bits that must matter. The values of fewer bits can be searched."""
 PLANTED = 16
 """Number of bits of a seed that are searched; the adversary knows the others."""
 BASES, FEW = 64, 4
-"""Number of seeds whose bits are flipped; fewer for a mechanism that rarely repeats an output."""
+"""Number of seeds whose bits are flipped, in general and for a mechanism that rarely repeats an output."""
 SEARCH_SECONDS = 60.0
-"""Approximate time limit of the search in seconds; for a slow mechanism it uses fewer bits."""
+"""Approximate time limit of the search in seconds; for a slow mechanism, the search uses fewer bits."""
 
 
 def seed_bits(mechanism: Mechanism) -> Finding:
-    """Flip every bit of a 128-bit seed: bits that change no output protect nothing, and the remaining bits are searched.
+    """Flip every bit of a 128-bit seed. Bits that change no output protect nothing; the remaining bits are searched.
 
     The search plants a seed among 2¹⁶ that differ in effective bits (fewer for a slow mechanism) and determines by
-    exact enumeration whether a release reveals which of two neighbouring inputs it came from.
+    exact enumeration whether a release reveals from which of two neighbouring inputs it came.
     """
     pair = mechanism.pairs[0]
     bases = [int.from_bytes(hashlib.blake2b(b"%d" % number, digest_size=16).digest(), "big") for number in range(BASES)]
@@ -45,7 +45,7 @@ def seed_bits(mechanism: Mechanism) -> Finding:
             "skipped",
             "the same seed gives different outputs, so the mechanism has entropy of its own",
         )
-    if len(set(originals)) < FEW:  # if there are few distinct outputs, they are often equal by chance
+    if len(set(originals)) < FEW:  # few distinct outputs are often equal by chance
         originals += [released(pair.first, base) for base in bases[FEW:]]
     else:
         originals = originals[:2]
@@ -97,7 +97,7 @@ def in_fork(call: Callable[[], Any]) -> Any:
         try:
             try:
                 result = call()
-            except Exception as error:  # any: the parent judges it
+            except Exception as error:  # any exception is passed to the parent
                 result = error
             with os.fdopen(write, "wb") as pipe:
                 pickle.dump(result, pipe)
@@ -111,7 +111,7 @@ def in_fork(call: Callable[[], Any]) -> Any:
 
 
 def forked_service(serve: Callable[[], Callable[[], float]], budget: float) -> Callable[[Mechanism], Finding]:
-    """Return the check of a service: `serve` starts it and returns a function that answers once and returns the cost of the answer.
+    """Return the check of a service: `serve` starts the service and returns a function, which answers one query and returns the cost.
 
     The service is started once and forked three times, as by a server that loads it before it starts workers. Together
     the forks may not spend more than the budget.
@@ -126,7 +126,10 @@ def forked_service(serve: Callable[[], Callable[[], float]], budget: float) -> C
             detail = f"three forks of one service spent {spent / budget:.3g} times its budget"
             return Finding(mechanism.name, "fork", "refuted", detail, mechanism.claim)
         return Finding(
-            mechanism.name, "fork", "held", f"{refused} of three forks refuse, and together they do not overspend"
+            mechanism.name,
+            "fork",
+            "held",
+            f"{refused} of three forks refuse to answer, and together the forks do not overspend",
         )
 
     return probe

@@ -1,4 +1,4 @@
-"""The tester: plays a game on every pair of neighbouring inputs, and returns a counterexample or the best bound."""
+"""The tester plays a game on every pair of neighbouring inputs, and returns a counterexample or the best bound."""
 
 from __future__ import annotations
 
@@ -19,19 +19,22 @@ from mia_audit.proving.probes import seed_bits
 from mia_audit.proving.sequential import Evidence
 
 FIRST = 200
-"""Number of trials of every game before the most promising games get the rest."""
+"""Number of trials of every game before only the most promising games continue."""
 PROMISING = 3
 """Number of games that are played to the end."""
 ROUNDS = 4
-"""Number of times that an event is chosen, each from all earlier trials."""
+"""Number of rounds, in each of which an event is chosen from all earlier trials."""
 GROWTH = 4
 """Ratio of a round's trials to all earlier ones."""
 LEARNED = 10_000
-"""Maximum number of trials on each input from which events are learned; of later trials only counts are kept."""
+"""Maximum number of trials on each input from which events are learned. For later trials only counts are kept."""
 LOOKS = 50
-"""Largest ratio of all earlier trials to a chunk's, because evaluating the evidence costs more than running a fast mechanism."""
+"""Largest ratio of all earlier trials to the trials in a chunk.
+
+The evidence is evaluated after every chunk, which takes longer than a run of a fast mechanism.
+"""
 FIRST_SHARE = 0.6
-"""Share of the time for all games together before the most promising games get the rest."""
+"""Share of the time that all games together have before only the most promising games continue."""
 PILOT_SHARE = 0.5
 """Largest share of a game's time for a slow mechanism's pilot."""
 CHUNK = 20
@@ -39,12 +42,12 @@ CHUNK = 20
 SINGLE = "one release"
 """The name of the check on every pair."""
 JOINT = 3
-"""Number of pairs on which two releases under one seed are tried."""
+"""Number of pairs of inputs on which two releases under one seed are tried."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a test: trials per input of a game and of its pilot, the level α of all claims together, seconds, and a seed."""
+    """Limits of a test: trials per input of a game and of its pilot, the joint level α of all claims, seconds, and a seed."""
 
     trials: int = 20_000
     pilot: int = 100
@@ -55,7 +58,7 @@ class Limits:
 
 @dataclass
 class Bet:
-    """An event, chosen before the trials that count for it, with their counts and its share of the round's level."""
+    """An event, with its counts in trials after its choice, and its share of the round's level."""
 
     event: Event
     share: float
@@ -64,16 +67,16 @@ class Bet:
 
 @dataclass
 class Round:
-    """The chosen best event and rarer ones within it, with counts from the same trials."""
+    """The chosen best event and rarer events within it, with counts from the same trials."""
 
     best: Bet
     rarer: list[Bet]
     hopeless: bool = False
-    """Whether the best event can be shown to refute nothing."""
+    """Whether the best event provably refutes nothing."""
 
     @classmethod
     def on(cls, first: Sequence[Observation], second: Sequence[Observation], claim: Claim, rare: bool) -> Round:
-        """Choose events from all observations so far; the best one gets half of the level if there are others."""
+        """Choose events from all observations so far. If there are several, the best one gets half of the level."""
         best = best_event(first, second, claim)
         rarer = rarer_events(best, first, second) if rare else []
         return cls(Bet(best, 0.5 if rarer else 1.0), [Bet(event, 0.5 / len(rarer)) for event in rarer])
@@ -84,7 +87,7 @@ class Round:
         return [self.best, *self.rarer]
 
     def count(self, on_first: Sequence[Observation], on_second: Sequence[Observation]) -> None:
-        """Count pairs of trials; a rarer event occurs where the best one's score is above its own threshold."""
+        """Count pairs of trials; a rarer event occurs where the score of the best event exceeds the rarer event's threshold."""
         sides = (on_first, on_second) if self.best.event.on_first else (on_second, on_first)
         if not self.rarer:
             self.best.evidence.add(*map(self.best.event.occurred, sides))
@@ -102,7 +105,7 @@ class Bets:
 
     claim: Claim
     rare: bool
-    """Whether to bet on rarer events too, at which the ε of (ε, δ)-DP is reached."""
+    """Whether to bet on rarer events too: (ε, δ)-DP reaches its ε there."""
     level: float = 0.01
     """α of all rounds together."""
     rounds: list[Round] = field(default_factory=list)
@@ -123,11 +126,11 @@ class Bets:
 
     @property
     def hopeless(self) -> bool:
-        """Whether the event of the last round can be shown to refute nothing."""
+        """Whether the event of the last round provably refutes nothing."""
         return bool(self.rounds) and self.rounds[-1].hopeless
 
     def choose(self, seen: tuple[list[Observation], list[Observation]], trials: int) -> None:
-        """Begin another round if the event can refute nothing, or if a better one may be learned from the trials since."""
+        """Begin another round if the current event can refute nothing, or if a better one may be learned from later trials."""
         if self.rounds:
             current = self.rounds[-1]
             grown = trials >= GROWTH * (trials - current.best.evidence.trials)
@@ -136,7 +139,7 @@ class Bets:
         self.rounds.append(Round.on(*seen, self.claim, self.rare))
 
     def count(self, on_first: Sequence[Observation], on_second: Sequence[Observation]) -> None:
-        """Count pairs of trials for every round; earlier events have more of them."""
+        """Count pairs of trials for every round. Events of earlier rounds have more trials."""
         for one in self.rounds:
             one.count(on_first, on_second)
         current = self.rounds[-1]
@@ -144,7 +147,7 @@ class Bets:
         current.hopeless = against >= -math.log(self.round_level)
 
     def largest(self, bound: Callable[[Evidence, float], float]) -> tuple[float, Bet]:
-        """Return the largest bound of all bets, each at its own level, and its bet; among equal ones the bet with most trials."""
+        """Return the largest bound of all bets, each at its own level, and the bet. If bounds are equal, the one with the most trials is returned."""
         bets = [bet for one in self.rounds for bet in one.bets]
         bounds = [bound(bet.evidence, self.round_level * bet.share) for bet in bets]
         return max(zip(bounds, bets, strict=True), key=lambda pair: (pair[0], pair[1].evidence.trials))
@@ -180,16 +183,16 @@ class Game:
     def promise(self) -> tuple[bool, float, float]:
         """The rank of a game: first whether an event contradicts the claim, then the proved share of the claim, then the event's worth.
 
-        The event comes before the proved share because a slow mechanism's game may end before the event can prove
-        anything.
+        A contradicting event comes first because a slow mechanism's game may end before the event can prove anything.
         """
         worths = [best_event(*self.seen, bets.claim).worth if self.seen[0] else -math.inf for bets in self.against]
         return max(worths) > FIRST_OF_ALL, self.finding().reached or 0.0, worths[0]
 
     def play(self, trials: int, limits: Limits, deadline: float, to_the_end: bool = False) -> None:
-        """Play until this many trials, a decision or the deadline; each round's event is chosen from all rounds before it.
+        """Play until this many trials, a decision or the deadline.
 
-        The game also ends if its events are shown to refute nothing, unless it is played `to_the_end` for its bound.
+        Each round's event is chosen from the trials of all earlier rounds. The game also ends if its events provably
+        refute nothing, unless it is played `to_the_end` for its bound.
         """
         started = time.monotonic()
         for bets in self.against:
@@ -261,7 +264,7 @@ def games(mechanism: Mechanism) -> Iterator[Game]:
         yield Game(mechanism, SINGLE, pair, mechanism.claim, mechanism.run)
     for pair in mechanism.pairs[:JOINT]:
         if mechanism.other is not None:
-            # the other release comes from an input independent of the pair, and so reveals nothing about it
+            # the other release comes from an input that is independent of the pair, so it reveals nothing about the pair
             yield Game(mechanism, "two releases under one seed", pair, mechanism.claim, _beside(mechanism))
         if mechanism.terms:
             together = mechanism.claim
@@ -292,7 +295,7 @@ def prove(name: str, mechanisms: Sequence[Mechanism], limits: Limits | None = No
     """Try to refute the claims of a target's mechanisms; stop at the first counterexample.
 
     Every game has an equal share of the level, so that all findings hold together at 1 − α. First every game is played
-    for a few hundred trials, then those of the largest bounds to the end.
+    for a few hundred trials, then the games with the largest bounds are played to the end.
     """
     limits = limits or Limits()
     started = time.monotonic()

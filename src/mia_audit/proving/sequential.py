@@ -2,8 +2,8 @@
 
 A trial runs the mechanism once on each of the two inputs. With X and Y for "the event occurred", the claim says that
 E[X − e^ε Y − δ] ≤ 0. Betting a share λ of the wealth on X − e^ε Y − δ multiplies the wealth by 1 + λ(X − e^ε Y − δ), so
-it is a supermartingale: the probability that it ever reaches 1/α is at most α, at any stopping time (Ville 1939;
-Waudby-Smith and Ramdas 2024). The wealth here is the mean over several λ, which is a supermartingale too.
+the wealth is a supermartingale: the probability that it ever reaches 1/α is at most α, at any stopping time (Ville
+1939; Waudby-Smith and Ramdas 2024). The wealth here is the mean over several λ, which is a supermartingale too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RANGE = 200.0
 
 @dataclass
 class Evidence:
-    """Counts of an event in pairs of trials: in both, only on the first input, only on the second, in neither."""
+    """Counts of an event in pairs of trials: on both inputs, only on the first, only on the second, on neither."""
 
     both: int = 0
     first: int = 0
@@ -56,7 +56,7 @@ class Evidence:
         self.neither += len(on_first) - both - first - second
 
     def log_wealth(self, epsilon: float, delta: float) -> float:
-        """Return the log wealth of betting against (ε, δ)-DP; if (ε, δ)-DP holds, it reaches log 1/α with probability at most α."""
+        """Return the log wealth of betting against (ε, δ)-DP; if (ε, δ)-DP holds, this wealth reaches log 1/α with probability at most α."""
         ratio = math.exp(epsilon)
         gains = (1 - ratio - delta, 1 - delta, -ratio - delta, -delta)
         return self._mixed(gains, 1 / (ratio + delta))
@@ -79,7 +79,7 @@ class Evidence:
         return low
 
     def total_variation(self, alpha: float) -> float:
-        """Return the largest d at which P(S | D) − P(S | D′) ≤ d is rejected at level α, at any stopping time; 0 if there is none."""
+        """Return the largest d at which P(S | D) − P(S | D′) ≤ d is rejected at level α, at any stopping time; 0 if no d is rejected."""
         threshold = -math.log(alpha)
         if self.log_wealth(0.0, 0.0) < threshold:
             return 0.0

@@ -1,4 +1,4 @@
-"""Tiny private trainings for the tester: the real loop and the real mechanism, on a handful of records."""
+"""Tiny private training runs for the tester: the real loop and the real mechanism, on a few records."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FEATURES, LONG = 2, 1000.0
 
 @dataclass
 class Seen:
-    """A protection that stores the noisy gradients of every step, which the guarantee covers in addition to the weights."""
+    """A protection that stores the noisy gradients of every step. The guarantee covers these in addition to the weights."""
 
     protection: Protection
     model: nn.Module
@@ -51,11 +51,11 @@ class Seen:
 
 
 class Killed(BaseException):
-    """Represents the signal that ends a training."""
+    """Represents the signal that ends a training run."""
 
 
 class KilledOnce(Checkpoint):
-    """A checkpoint in memory; the training is killed while its first state is written."""
+    """A checkpoint in memory. Training is killed while the first state is written."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,9 +74,9 @@ class KilledOnce(Checkpoint):
 
 @dataclass(frozen=True)
 class Scene:
-    """A training to test: a model, sections of the mechanism and of the training, the public number of records, and ε.
+    """A training run to test: a model, sections of the mechanism and of the training, the public number of records, and ε.
 
-    With `killed` the training is killed after its first epoch and resumed from a checkpoint, by a new protection.
+    With `killed` the run is killed after its first epoch, and a new protection resumes it from a checkpoint.
     """
 
     model: Callable[[], nn.Module]
@@ -90,9 +90,9 @@ class Scene:
     public: tuple[Tensor, Tensor] | None = None
 
     def train(self, data: Any, randomness: int, **terms: Any) -> Any:
-        """Train on records and return the noisy gradients and the weights: rows whose last column is the label, or inputs and labels.
+        """Train on records (rows whose last column is the label, or inputs and labels), and return the noisy gradients and the weights.
 
-        The key is derived as in an audit's trainings: from all terms and the records' content, under the secret.
+        The key is derived as in an audit: from all terms and the records' content, under the secret.
         """
         epsilon = terms.pop("epsilon", self.epsilon)
         section = Mechanism(**{**self.section, **terms})
@@ -157,7 +157,10 @@ def rows(records: int, features: int = FEATURES) -> np.ndarray:
 
 
 def canary_pairs(records: int) -> list[Pair]:
-    """Return training sets with and without a canary, by the canary: long, short, of another class, and not a number."""
+    """Return training sets with and without a canary.
+
+    The canaries are a long record, a short one, one of another class, and one that is not a number.
+    """
     others = rows(records - 1)
     nan, inf = math.nan, math.inf
     known = {
@@ -176,19 +179,19 @@ def canary_pairs(records: int) -> list[Pair]:
 
 
 MANY = 400
-"""Number of records in a sum so large that its rounding could exceed one record's contribution."""
+"""Number of records in a sum that is so large that its rounding error could exceed one record's contribution."""
 TOLERANCE = 1e-3
-"""Relative rounding error of a record's contribution that the noise's calibration allows."""
+"""Relative rounding error of a record's contribution that the calibration of the noise allows."""
 
 
 def sensitivity(scene: Scene) -> Probe:
-    """Return the check that no record, including effects of rounding, moves the clipped sum by more than the sensitivity."""
+    """Return the check that no record moves the clipped sum by more than the sensitivity, rounding errors included."""
 
     def probe(mechanism: Tested) -> Finding:
         torch.manual_seed(0)
         model = scene.model()
         inputs, labels = torch.randn(MANY, FEATURES), torch.zeros(MANY, dtype=torch.long)
-        inputs[: MANY // 2] = torch.tensor([1.0, LONG])  # aligned, so that the sum is large
+        inputs[: MANY // 2] = torch.tensor([1.0, LONG])  # the gradients are aligned, so that the sum is large
         section = Mechanism(**scene.section)
         training = Training(epochs=1, batch=MANY, precision=scene.precision)
         job = Job(model, MANY, scene.epsilon, training, MANY, bytes(32), scene.public)

@@ -1,6 +1,6 @@
 """The card of a released model: its description, its guarantee and the guarantee's assumptions, as JSON and as Markdown.
 
-From the records it states only their number, which is public, and values that the stated ε covers.
+About the records it states only their number, which is public, and values that the stated ε covers.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ KIND, FORMAT = "mia-audit model card", 1
 CARD, PAGE = "card.json", "card.md"
 
 ADJACENCY = {
-    "record": "one record of the pool more or less, their number being public",
-    "person": "one person of the pool, with all of their records, more or less, the number of persons being public",
+    "record": "one record added to the pool or removed from it; the number of records is public",
+    "person": "one person, with all of their records, added to the pool or removed from it; the number of persons is public",
 }
 NOISE = (
-    "Gaussian on the clipped sum: each normal number is the sum of four over 2 (Holohan and Braghin 2021), in double precision,"
+    "Gaussian on the clipped sum: each normal number is the sum of four others, divided by 2 (Holohan and Braghin 2021), in double precision,"
     " rounded to single precision once; AES-256 in counter mode, keyed by 256 bits of the operating system's entropy"
 )
 PACKAGES = ("mia-audit", "torch", "numpy", "cryptography", "dp-accounting", "opacus")
 
 
 def spent(charges: Sequence[Charge], delta: float, accountant: str) -> tuple[float, str]:
-    """Return ε at δ of everything that was charged for a release, and the accountant."""
+    """Return ε at δ of all charges for a release, and the accountant."""
     from mia_audit.privacy.accounting import epsilon_spent
 
     steps = [one for one in charges if isinstance(one, PoissonGaussian)]
@@ -119,7 +119,7 @@ def _privacy(recipe: Recipe, charged: Sequence[Mapping[str, Any]]) -> dict[str, 
         "delta": delta,
         "unit": recipe.unit,
         "adjacency": ADJACENCY[recipe.unit],
-        "accountant": accountant if recipe.promise == PROTECTED else "none: the user's own code claims it",
+        "accountant": accountant if recipe.promise == PROTECTED else "none: the user's own code claims ε",
         "target_epsilon": float(recipe.spec.epsilon),
         "charged": [dict(one) for one in charged],
     }
@@ -160,34 +160,34 @@ def _assumptions(recipe: Recipe) -> Iterator[str]:
     terms, _ = recipe.terms
     unit = recipe.unit
     if recipe.promise == UNPROTECTED:
-        yield "None: nothing is promised, and no bound limits what the model reveals about its records."
+        yield "None: nothing is promised, and what the model reveals about its records has no bound."
     if recipe.promise == CLAIMED:
         yield (
             f"The user's own code is (ε, δ)-DP with respect to one {unit}, draws its randomness from a source that nobody can"
-            " reproduce, and writes nothing else into the model's files; none of this was verified here."
+            " reproduce, and writes nothing else into the model's files. None of this was verified here."
         )
     if recipe.promise == PROTECTED and terms is not None:
         yield (
             f"In every step each {unit} is in the batch with probability {terms.sampling_rate:.6g}, independently of all others."
         )
         yield (
-            "The batches and the noise of the training stay secret; their key was held in the memory of one process and never written to disk."
+            "The batches and the noise of training stay secret; their key was held in the memory of one process and never written to disk."
         )
         yield "AES-256 in counter mode is indistinguishable from random bits."
         if terms.noise_mask != "none":
             yield f"The mask of the noise is computed from data that are public, or that ε already covers: {terms.noise_mask}."
     yield (
-        f"These are public: the number of {unit}s ({recipe.units:,}), the classes, the columns and their bounds, the public records,"
+        f"The following is public: the number of {unit}s ({recipe.units:,}), the classes, the columns and their bounds, the public records,"
         " and which records are duplicates that count as one."
     )
     yield (
         "Architecture, start weights, hyperparameters, and the decision to release were fixed without looking at the records."
-        " An audit does look at the records, and what it publishes is not covered."
+        " An audit does look at the records, and its publications are not covered."
     )
     if recipe.promise != UNPROTECTED:
-        yield "If the training was killed, the time of the kill did not depend on the records; the interrupted part is counted twice."
+        yield "If the training was killed, the time of the kill did not depend on the records. The interrupted part is counted twice."
     if not recipe.audit.privacy.ledger:
-        yield "Nothing else was released of these records: no ledger was kept (privacy.ledger)."
+        yield "Nothing else was released from these records; no ledger was kept (privacy.ledger)."
 
 
 def page(values: Mapping[str, Any]) -> str:
@@ -201,9 +201,9 @@ def _page(values: Mapping[str, Any]) -> Iterator[str]:
     yield from _promise(values)
     yield "\n## Privacy\n"
     yield from _rows(privacy, leave_out=("charged",))
-    yield "\nWhat this rests on:\n"
+    yield "\nAssumptions of this guarantee:\n"
     yield from (f"- {sentence}" for sentence in values["assumptions"])
-    yield "\n## Everything that was released of these records\n"
+    yield "\n## All releases from these records\n"
     if ledger:
         whole = "∞" if ledger["epsilon"] is None else f"{ledger['epsilon']:.4g}"
         yield (
@@ -211,7 +211,7 @@ def _page(values: Mapping[str, Any]) -> Iterator[str]:
             f" (ledger `{ledger['id']}`, {ledger['entries']} entries)."
         )
     else:
-        yield "No ledger was kept: other releases are not known here, and would add to the ε above."
+        yield "No ledger was kept, so other releases are not known here. They would add to the ε above."
     yield "\n## Model\n"
     yield from _rows(values["model"])
     yield "\n## Training\n"
@@ -239,13 +239,13 @@ def _promise(values: Mapping[str, Any]) -> Iterator[str]:
     if values["guarantee"] == UNPROTECTED:
         yield (
             "**This model was trained without differential privacy.** Anyone who has it, or can query it, may find out whether"
-            " somebody's data was in its training set, and may be able to reconstruct some of it; nothing bounds how reliably."
+            " somebody's data was in its training set, and may be able to reconstruct some of these data. There is no bound on how reliably."
         )
         return
     epsilon = "∞" if privacy["epsilon"] is None else f"{privacy['epsilon']:.4g}"
     yield f"**ε = {epsilon} at δ = {privacy['delta']:g} per {privacy['unit']}** ({privacy['adjacency']})."
     if values["guarantee"] == CLAIMED:
-        yield "\nThis is what the code that trained the model claims; nothing here verified it."
+        yield "\nThe code that trained the model claims this; nothing here verified the claim."
 
 
 def _rows(values: Mapping[str, Any], leave_out: Sequence[str] = (), head: bool = True) -> Iterator[str]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mia_audit.pools.store import StoredRecords
 
 PROTECTED, CLAIMED, UNPROTECTED = "differential privacy", "claimed", "none"
-"""Kinds of a release's guarantee: accounted for here, claimed by the user's own code, or none."""
+"""Kinds of a release's guarantee: accounted for here, claimed by the user's own code, or missing."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class Recipe:
     setting: Setting
     results: Path
     tried: TrainingSpec | None = None
-    """Training parameters that differ from the setting's: one candidate of tuning."""
+    """Training parameters that differ from the setting's, if this is a candidate of tuning."""
 
     @classmethod
     def of(cls, audit: Audit, name: str, results: Path) -> Recipe:
-        """Return the recipe of a setting by its name; UserError where there is no such setting, or it cannot be released."""
+        """Return the recipe of a setting by its name. Raises UserError if there is no such setting, or it cannot be released."""
         known = {one.path: one for one in expand.settings(audit) if one.trained}
         if name not in known:
             raise UserError(f"--setting {name}: no trained setting of {audit.audit}: {suggest(name, known)}")
@@ -54,8 +54,9 @@ class Recipe:
         where = f"mechanisms.{setting.mechanism}"
         if mechanism.kind.no_guarantee:
             raise UserError(
-                f"{where}: '{mechanism.mechanism}' guarantees nothing ({mechanism.kind.no_guarantee}), and its model is not released, because"
-                " the card would state an ε that does not hold. Choose another mechanism, or 'none', whose card promises nothing"
+                f"{where}: '{mechanism.mechanism}' guarantees nothing ({mechanism.kind.no_guarantee}). Its model is not released,"
+                " because the card would state an ε that does not hold. Choose another mechanism, or 'none', whose card promises"
+                " nothing"
             )
         if setting.epsilon.startswith(STATED):
             raise UserError(
@@ -79,11 +80,11 @@ class Recipe:
                 " depends on these constants is released. Leave pretrained out, or standardise by stated or public constants"
             )
         if mechanism.by_person:
-            persons_of(self.pool / "records.parquet")  # raises if a person has both public and protected records
+            persons_of(self.pool / "records.parquet")  # this raises if a person has both public and protected records
         elif dataset.by_person and self.promise == PROTECTED:
             raise UserError(
-                f"{where}.unit: record, but the unit of datasets.{setting.dataset} is the person, who may lose more privacy than the ε of"
-                " one record. Leave the mechanism's unit out"
+                f"{where}.unit: record, but the unit of datasets.{setting.dataset} is the person, who may lose more privacy than"
+                " one record's ε allows. Leave the mechanism's unit out"
             )
 
     @cached_property
@@ -99,7 +100,7 @@ class Recipe:
 
     @property
     def folder(self) -> Path:
-        """The folder of the architecture on that pool."""
+        """The folder of the architecture's results on this pool."""
         return self.results / self.setting.group
 
     @property
@@ -109,7 +110,7 @@ class Recipe:
 
     @cached_property
     def architecture(self) -> dict[str, Any]:
-        """Return it; UserError if the audit has not written it."""
+        """Return the architecture.json; UserError if the audit has not written it."""
         from mia_audit.learners import Compute, open_learner
 
         return open_learner(self.architecture_file, Compute())[0]
@@ -133,7 +134,7 @@ class Recipe:
 
     @cached_property
     def units(self) -> int:
-        """The number of the pool's records, or of its persons if the guarantee is for persons; it is public."""
+        """The number of the pool's records, or of its persons if the guarantee is for persons. This number is public."""
         if not self.spec.mechanism.by_person:
             return len(self.stored.labels)
         persons = Records.of(self.stored).persons
@@ -162,13 +163,13 @@ class Recipe:
 
     @cached_property
     def terms(self) -> tuple[Terms | None, int]:
-        """The terms of a training on the whole pool by the built-in loop, and its steps; None and 0 for other learners."""
+        """The terms and the number of steps of training on the whole pool by the built-in loop; None and 0 for other learners."""
         spec, protect = self.spec, self.spec.mechanism.kind.protect
         if self.learner != BUILT_IN or not isinstance(protect, Foreseeable):
             return None, 0
         if spec.training.batch > self.units:
             raise UserError(
-                f"training.batch: {spec.training.batch} {self.unit}s a step, but the pool has {self.units}: at most {self.units}"
+                f"training.batch: {spec.training.batch} {self.unit}s per step, but the pool has only {self.units}"
             )
         return protect.foresee(spec.mechanism, float(spec.epsilon), spec.training, self.units)
 
@@ -189,7 +190,7 @@ class Recipe:
 
     @property
     def constants(self) -> Charge | None:
-        """The charge for the columns' constants, which are released again without a seed; None if they do not depend on private records."""
+        """The charge for the columns' constants, which are released again without a seed; None if constants do not depend on private records."""
         section = self.audit.datasets[self.setting.dataset]
         if section.standardise != "private":
             return None

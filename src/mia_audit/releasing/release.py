@@ -38,7 +38,8 @@ CONSTANTS, MODEL, AGAIN = "constants", "release", "re-training"
 def release(recipe: Recipe, config_digest: str, out: Path, compute: Compute, to: str = "anybody") -> dict[str, Any]:
     """Write the released model of a setting, its card and their SHA256SUMS to a new folder; return the card.
 
-    Raises UserError, and charges nothing, if the folder exists, the setting cannot be released, or the ledger refuses.
+    Raises UserError, and charges nothing, if the folder exists, the setting cannot be released, or the ledger refuses
+    the charge.
     """
     if out.exists():
         raise UserError(f"{out}: exists already; name a new folder for the release")
@@ -101,7 +102,7 @@ def write_release(
 
 
 def _checkpoint(recipe: Recipe, work: Unfinished) -> Checkpoint:
-    """Return the checkpoint of the built-in loop; models of other learners start again from the beginning."""
+    """Return the checkpoint of the built-in loop. Training by other learners starts again from the beginning."""
     if recipe.terms[0] is None:
         return Checkpoint()
     from mia_audit.training.released import KeptEpochs
@@ -113,7 +114,7 @@ def _next_charges(recipe: Recipe, work: Unfinished, checkpoint: Checkpoint) -> l
     """Return the charges before work begins: all of them for a new release, or the repeated part for one that was killed.
 
     The repeated part is the interrupted epoch if the state after the last epoch was kept, and otherwise the whole
-    training.
+    training run.
     """
     constants, model = recipe.constants, recipe.charge
     if MODEL not in work.begun:
@@ -163,13 +164,13 @@ def _entry(recipe: Recipe, work: Unfinished, what: str, charge: spending.Charge,
 
 
 def _named(path: Path, entries: Sequence[Entry]) -> list[Entry]:
-    """Return entries whose purpose says if they repeat: a restart of this release, or a re-training of a setting released before."""
+    """Return entries whose purpose states repetitions: a restart of this release, or a re-training of a setting that was released before."""
     before = dataset_ledger.read_ledger(path)[1] if path.exists() else []
     settings = {one.released.get("setting") for one in before if one.what in (MODEL, AGAIN)}
     charged = [(one.released.get("id"), one.terms) for one in before]
 
     def name(one: Entry) -> str:
-        if (one.released["id"], one.terms) in charged:  # killed between the charge and its work
+        if (one.released["id"], one.terms) in charged:  # the process was killed between the charge and its work
             return RESTART
         return AGAIN if one.what == MODEL and one.released["setting"] in settings else one.what
 
@@ -203,7 +204,7 @@ def _warn_of_delta(recipe: Recipe) -> None:
 
 
 def _with_fresh_constants(recipe: Recipe, work: Unfinished, compute: Compute) -> Path:
-    """Build the pool again with constants released without a seed, unless it exists; return its folder."""
+    """Build the pool again with constants released without a seed, unless such a pool exists; return its folder."""
     from mia_audit.pools import pools
     from mia_audit.pools.build import build_pool
     from mia_audit.privacy.moments import release_afresh
@@ -218,7 +219,7 @@ def _with_fresh_constants(recipe: Recipe, work: Unfinished, compute: Compute) ->
     if len(pool.audited.labels) != len(recipe.stored.labels):
         raise UserError(
             f"datasets.{spec.name}: {len(pool.audited.labels)} records, but the audit's pool has {len(recipe.stored.labels)}: the"
-            " data changed after the audit; run the audit again"
+            " data have changed since the audit; run the audit again"
         )
     write_pool(pool, folder)
     work.finish_constants()
@@ -231,7 +232,7 @@ def _reads_public(recipe: Recipe) -> bool:
 
 
 def _check_terms(recipe: Recipe, model: TrainedModel) -> None:
-    """Raise RuntimeError, before anything is written, if a model was trained on terms other than those charged."""
+    """Raise RuntimeError, before anything is written, if a model was trained on other terms than those charged."""
     expected = recipe.terms[0]
     taken = getattr(model, "terms", None)
     if expected is not None and taken != expected:
@@ -239,14 +240,14 @@ def _check_terms(recipe: Recipe, model: TrainedModel) -> None:
 
 
 def _without_notice(folder: Path) -> None:
-    """Write weights again without the notice that an audit's models are for the audit only."""
+    """Write the weights again, without the notice that they are for the audit only."""
     from mia_audit.models.weights import WEIGHTS, read_weights, write_weights
 
     if (path := folder / WEIGHTS).exists():
         tensors = read_weights(path)
         write_weights(tensors, path)
         if not all(bool(value.isfinite().all()) for value in tensors.values() if value.is_floating_point()):
-            print(f"warning: {WEIGHTS}: not all weights are finite: the training diverged", file=sys.stderr)
+            print(f"warning: {WEIGHTS}: some weights are not finite: the training diverged", file=sys.stderr)
 
 
 def read_card(path: Path) -> dict[str, Any]:
@@ -264,7 +265,7 @@ def summary(values: dict[str, Any]) -> str:
     """Return the command's output for a finished release."""
     privacy, name = values["privacy"], values["setting"]["name"]
     if values["guarantee"] == UNPROTECTED:
-        return f"{name}: trained without differential privacy; its card says what that means"
+        return f"{name}: trained without differential privacy; its card explains what that means"
     epsilon = math.inf if privacy["epsilon"] is None else privacy["epsilon"]
     whole = f"{name}: ε = {epsilon:.4g} at δ = {privacy['delta']:g} per {privacy['unit']}"
     if ledger := values["ledger"]:

@@ -1,8 +1,8 @@
-"""`mia-audit tune`: the best of a random number of private trainings, under one budget (Papernot and Steinke 2022).
+"""`mia-audit tune`: release the best of a random number of private training runs, under one budget (Papernot and Steinke 2022).
 
-The number of trainings is drawn from a truncated negative binomial distribution, and each one's candidate uniformly.
-The model with the best accuracy on the public records is released. The guarantee covers the whole selection, and holds
-as long as nobody learns the number of trainings or the other models.
+The number of runs is drawn from a truncated negative binomial distribution. The candidate of each run is drawn
+uniformly. The model with the best accuracy on the public records is released. The guarantee covers the whole selection,
+and holds as long as nobody learns the number of runs or the other models.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ NARROW = 1e-3
 HALVINGS = 20
 
 LARGEST = 2.0**12
-"""Largest factor on the noise that the calibration tries."""
+"""Largest factor of the noise that the calibration tries."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """The search space: learning rates, batches and clipping norms (the setting's own if none are listed), and the number of trainings.
+    """The search space: learning rates, batches and clipping norms (the setting's own if none are listed), and the number of training runs.
 
-    The number of trainings has a distribution with the given mean and shape η; shape 0 is the logarithmic distribution,
-    1 the geometric one.
+    This number has a distribution with the given mean and shape η; shape 0 is the logarithmic distribution, 1 the
+    geometric one.
     """
 
     learning_rates: Sequence[float] = ()
@@ -63,7 +63,7 @@ class Search:
     shape: float = 1.0
 
     def candidates(self, recipe: Recipe) -> list[Recipe]:
-        """Return a recipe for every combination; UserError for values that do not fit the setting."""
+        """Return a recipe for every combination. Raises UserError for values that are invalid for the setting."""
         spec = recipe.spec
         if self.clip_norms and spec.mechanism.model_dump().get("clipping") != "flat":
             raise UserError(
@@ -82,7 +82,7 @@ class Search:
         return tried
 
     def charge(self, runs: Sequence[spending.Charge]) -> Selection:
-        """Return the charge of a selection among trainings."""
+        """Return the charge of a selection among training runs."""
         return Selection(float(self.mean), float(self.shape), tuple(map(terms_of, runs)))
 
 
@@ -95,8 +95,8 @@ def at(candidate: Recipe, epsilon: float) -> Recipe:
 def calibrated(search: Search, candidates: Sequence[Recipe], epsilon: float, delta: float) -> list[Recipe]:
     """Return the candidates with the least noise for which the whole selection is (ε, δ)-DP, to a thousandth of the budget.
 
-    Their noise multipliers have the same ratios as if every training had the same ε. Raises UserError if no noise is
-    enough, because the selection itself costs more than the budget.
+    Their noise multipliers have the same ratios as if every training run had the same ε. Raises UserError if no noise
+    is enough, because the selection itself costs more than the budget.
     """
     apart = [_steps(at(one, max(1.0, epsilon / 4))) for one in candidates]
 
@@ -111,8 +111,8 @@ def calibrated(search: Search, candidates: Sequence[Recipe], epsilon: float, del
         low, high = high, 2 * high
         if high > LARGEST:
             raise UserError(
-                f"ε = {epsilon:g} at δ = {delta:g} is too small to select the best of {search.mean:g} trainings on average: lower --runs,"
-                " or raise ε"
+                f"ε = {epsilon:g} at δ = {delta:g} is too small to select the best of {search.mean:g} training runs on average:"
+                " lower --runs, or raise ε"
             )
     while whole(low) <= epsilon and low > 1 / LARGEST:
         low, high = low / 2, low
@@ -127,31 +127,31 @@ def calibrated(search: Search, candidates: Sequence[Recipe], epsilon: float, del
 
 def _steps(recipe: Recipe) -> PoissonGaussian:
     charge = recipe.charge
-    assert isinstance(charge, PoissonGaussian)  # only settings that the built-in loop protects are tuned
+    assert isinstance(charge, PoissonGaussian)  # tuning is only for settings that the built-in loop protects
     return charge
 
 
 def tune(
     recipe: Recipe, search: Search, config_digest: str, out: Path, compute: Compute, to: str = "anybody"
 ) -> dict[str, Any]:
-    """Write the release of the best candidate, whose card states ε of the whole selection; return the card.
+    """Write the release of the best candidate, and return its card, which states ε of the whole selection.
 
     The budget is the setting's ε and δ. Raises UserError, and charges nothing, if the setting cannot be tuned, there
-    are no public records to score models on, or the ledger refuses. If it is killed, the whole selection is charged
-    again.
+    are no public records for scoring models, or the ledger refuses the charge. After a kill the whole selection is
+    charged again.
     """
     if out.exists():
         raise UserError(f"{out}: exists already; name a new folder for the release")
     if recipe.promise != PROTECTED or recipe.learner != BUILT_IN or recipe.constants is not None:
         raise UserError(
-            f"{recipe.setting.path}: only private trainings by the built-in loop can be tuned, and only on columns whose constants"
+            f"{recipe.setting.path}: only private training by the built-in loop can be tuned, and only on columns whose constants"
             " are not released with the model"
         )
     public = Records.of(read_records(recipe.pool, "public"))
     if not len(public):
         raise UserError(
-            f"datasets.{recipe.setting.dataset}.public: 0, but candidates are scored on public records: set it to a number of records, and"
-            " run the audit again"
+            f"datasets.{recipe.setting.dataset}.public: 0, but candidates are scored on public records: set public to a number of"
+            " records, and run the audit again"
         )
     delta, budget = recipe.spec.mechanism.delta, float(recipe.spec.epsilon)
     candidates = calibrated(search, search.candidates(recipe), budget, delta)

@@ -1,7 +1,7 @@
 """An unfinished release in its working folder: its random id, its charges, and the state after its last epoch.
 
-The folder is next to that of the release, hidden and readable only by this user, because it may hold records, which the
-release's own folder never does. It is removed when the release is finished, and never holds a random generator's state.
+The folder is hidden, beside that of the release. Only this user can read it, because it may hold records; the release's
+own folder never does. It is removed when the release is finished, and never holds the state of a random generator.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STATE, LOCK = "release.json", "lock"
 
 @dataclass
 class Unfinished:
-    """The working folder of a release, which a killed process leaves behind, and its state."""
+    """The working folder of a release, and the state of the release. The folder remains if the process is killed."""
 
     folder: Path
     key: str
@@ -35,18 +35,18 @@ class Unfinished:
     charged: list[dict[str, Any]] = field(default_factory=list)
     """The terms of all charges of the release, in the form of ledger entries."""
     begun: list[str] = field(default_factory=list)
-    """The parts that were started after their charge: constants, model."""
+    """The parts whose work began after their charge: constants, model."""
     constants: bool = False
     """Whether the constants of the columns have been released and stored."""
 
     def begin(self, parts: Sequence[str], terms: Sequence[Mapping[str, Any]]) -> None:
-        """Note that parts were charged and start now, so that a restart knows which parts were interrupted."""
+        """Record that parts were charged and begin now, so that a restart knows which parts were interrupted."""
         self.begun += [part for part in parts if part not in self.begun]
         self.charged += [dict(one) for one in terms]
         self.write()
 
     def finish_constants(self) -> None:
-        """Note that the constants have been released and stored."""
+        """Record that the constants have been released and stored."""
         self.constants = True
         self.write()
 
@@ -77,7 +77,7 @@ def unfinished(out: Path, depends_on: Mapping[str, Any]) -> Iterator[Unfinished]
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise UserError(f"{out}: another process is making this release") from None
+            raise UserError(f"{out}: another process is working on this release") from None
         state = _read(folder, out, identity(**depends_on))
         try:
             yield state
@@ -94,7 +94,7 @@ def _read(folder: Path, out: Path, key: str) -> Unfinished:
     path = folder / STATE
     if not path.exists():
         begun = Unfinished(folder, key, secrets.token_hex(16))
-        begun.write()  # so that a restart recognises the charges of this release by its id
+        begun.write()  # a restart recognises the charges of this release by its id
         return begun
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
@@ -105,6 +105,6 @@ def _read(folder: Path, out: Path, key: str) -> Unfinished:
         ) from None
     if state.key != key:
         raise UserError(
-            f"{folder}: an unfinished release of another setting, config or audit; finish that one, or choose another --out"
+            f"{folder}: an unfinished release of another setting, config or audit; finish that release, or choose another --out"
         )
     return state

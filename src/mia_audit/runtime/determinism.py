@@ -1,4 +1,4 @@
-"""Bit-for-bit repeatable results, by switching off GPU kernels that add numbers in the order in which their threads arrive."""
+"""Make results repeatable bit for bit, by turning off GPU kernels that add numbers in the order in which threads finish."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ def make_deterministic() -> None:
     os.environ.setdefault(WORKSPACE, ":4096:8")
     switches: Any = torch.utils.deterministic
     switches.fill_uninitialized_memory = (
-        False  # filling memory only costs time, because nothing here reads uninitialised memory
+        False  # nothing here reads uninitialised memory, so filling it would only cost time
     )
     # the backward pass of fused attention is deterministic only in the mode "error"
     torch.set_deterministic_debug_mode("error")
@@ -34,10 +34,10 @@ def lacks_deterministic_kernel(error: RuntimeError) -> bool:
 
 
 def allow_nondeterminism(error: RuntimeError) -> None:
-    """Allow nondeterministic operations from here on, and name the operation that needs it on stderr."""
+    """Allow nondeterministic operations from here on, and print the name of the operation that needs this to stderr."""
     torch.set_deterministic_debug_mode("warn")
     operation = first_line(error).partition(f" {NOT_DETERMINISTIC}")[0]
     print(
-        f"{operation} has no deterministic kernel on this GPU: results of a rerun may differ by rounding",
+        f"{operation} has no deterministic kernel on this GPU: results of a rerun may differ by rounding errors",
         file=sys.stderr,
     )

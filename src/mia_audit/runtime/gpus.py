@@ -1,4 +1,4 @@
-"""One GPU per process, through file locks, which the kernel releases however the process ends; nothing here imports torch."""
+"""One GPU per process, by file locks. The kernel releases them however the process ends. Nothing here imports torch."""
 
 import os
 import subprocess
@@ -33,7 +33,7 @@ def installed_gpus() -> list[str]:
 
 
 def visible_gpus(value: str) -> list[str]:
-    """List the GPUs that a value of CUDA_VISIBLE_DEVICES leaves visible: those before the first invalid one, such as -1."""
+    """List the GPUs that CUDA_VISIBLE_DEVICES leaves visible: those before the first invalid index, such as -1."""
     return list(takewhile(lambda gpu: gpu not in ("", "-1"), map(str.strip, value.split(","))))
 
 
@@ -42,7 +42,7 @@ def usable_gpus(
     installed: Callable[[], Sequence[str]] = installed_gpus,
     environment: Mapping[str, str] = os.environ,
 ) -> list[str]:
-    """List the GPUs that all jobs on this machine together can use; `wanted` is the config's `compute.device`."""
+    """List the GPUs that the jobs on this machine may use; `wanted` is the config's `compute.device`."""
     if wanted == "cpu":
         return []
     available = visible_gpus(environment[VISIBLE]) if VISIBLE in environment else list(installed())
@@ -60,9 +60,9 @@ def acquire_gpu(
     """Lock a free GPU for the life of this process and make it the only visible one, before torch is imported.
 
     `wanted` is the config's `compute.device`. Returns the GPU's index, or None if no lock is needed: on the CPU,
-    without a GPU, and under SLURM, which assigns GPUs itself, unless its allocation gave several to a whole workflow.
-    Waits while all GPUs are taken. Chooses only among those that CUDA_VISIBLE_DEVICES leaves visible. Raises UserError
-    for a GPU that does not exist, and if others can write to the folder of locks.
+    without a GPU, and under SLURM, which assigns GPUs itself (unless one allocation gave several GPUs to a whole
+    workflow). Waits while all GPUs are in use. Only GPUs that CUDA_VISIBLE_DEVICES leaves visible are used. Raises
+    UserError for a GPU that does not exist, and if others can write to the folder of locks.
     """
     if wanted == "cpu":
         environment[VISIBLE] = ""
@@ -75,7 +75,7 @@ def acquire_gpu(
     _, _, index = wanted.partition(":")
     if index and index not in available:
         raise UserError(
-            f"compute.device: {wanted} was asked for, but the GPUs here are: {', '.join(available) or 'none'}"
+            f"compute.device: {wanted} was requested, but the GPUs here are: {', '.join(available) or 'none'}"
         )
     candidates = [index] if index else available
     if not candidates:
@@ -97,7 +97,7 @@ def acquire_gpu(
         if not announced:
             announced = True
             print(
-                f"waiting for GPU {' or '.join(candidates)}, which other processes of yours hold (locks in {folder})",
+                f"waiting for GPU {' or '.join(candidates)}, locked by your other processes (locks in {folder})",
                 file=sys.stderr,
                 flush=True,
             )
@@ -105,6 +105,6 @@ def acquire_gpu(
 
 
 def _runtime_folder(environment: Mapping[str, str]) -> Path:
-    """Return the folder of this user's short-lived files: XDG_RUNTIME_DIR, which nobody else can write to, or the common one."""
+    """Return the folder of this user's short-lived files: XDG_RUNTIME_DIR, to which nobody else can write, or the system's folder."""
     given = environment.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
     return Path(given) if os.access(given, os.W_OK) else Path(tempfile.gettempdir())

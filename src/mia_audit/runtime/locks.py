@@ -1,4 +1,4 @@
-"""Removal of the lock that Snakemake leaves after a killed run."""
+"""Remove the lock that a killed run of Snakemake leaves."""
 
 import fcntl
 import os
@@ -14,21 +14,19 @@ _held: list[int] = []
 
 
 def release_stale_lock(folder: Path) -> bool:
-    """Remove the Snakemake lock in `folder` that a killed orchestrator left; return whether there was one.
+    """Remove the Snakemake lock that a killed orchestrator left in `folder`; return whether there was one.
 
     Every orchestrator of this workflow, even one that only plans, holds a shared kernel lock (flock) on a file while it
-    lives; the kernel releases it however the process ends. A process that gets the exclusive lock knows that no other
-    orchestrator runs here, so Snakemake's lock files are stale. A process that does not get it, or that runs on another
-    host than the last orchestrator (a shared file system may keep flocks per host), leaves them alone; Snakemake then
-    refuses to start and says how to unlock. Raises UserError for links at these places.
+    lives. The kernel releases this lock however the process ends. A process that gets the exclusive lock knows that no
+    other orchestrator runs here, so Snakemake's lock files are stale. If a process does not get it, or runs on another
+    host than the last orchestrator (a shared file system may keep flocks per host), the lock files stay. Snakemake then
+    refuses to start, and says how to unlock. Raises UserError if one of these files is a link.
     """
     state = folder / ".snakemake"
     state.mkdir(exist_ok=True)
     for place in (state, state / "locks"):
         if place.is_symlink():
-            raise UserError(
-                f"{place}: a symbolic link, through which files elsewhere would be removed. Remove the link"
-            )
+            raise UserError(f"{place}: a symbolic link, through which other files would be removed. Remove the link")
     descriptor = open_regular(  # filelock has no shared flock; a folder may be shared by several users
         state / "orchestrator", os.O_RDWR | os.O_CREAT, 0o666, own=False, single=True
     )

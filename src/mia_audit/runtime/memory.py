@@ -1,4 +1,4 @@
-"""Batch sizes that adapt to memory: every pass through a model is retried with half the records until it fits."""
+"""Batch sizes that adapt to memory: a pass through a model is retried with half the records until it fits."""
 
 import sys
 from collections.abc import Callable
@@ -22,7 +22,7 @@ class AdaptiveBatchSize:
         self.size = most
 
     def __call__(self, attempt: Callable[[int], Result]) -> Result:
-        """Return `attempt(size)`; start it again at half the size when memory runs out.
+        """Return `attempt(size)`. When memory runs out, try again with half the size.
 
         Sums over smaller batches differ only by rounding. An attempt that needs an operation without a deterministic
         kernel is repeated at the same size with nondeterminism allowed. Raises UserError if a single record does not
@@ -31,7 +31,7 @@ class AdaptiveBatchSize:
         while True:
             try:
                 return attempt(self.size)
-            except RuntimeError as error:  # halve outside this block: the traceback keeps tensors alive
+            except RuntimeError as error:  # halve outside this block, because the traceback keeps tensors alive
                 if not is_retryable(error):
                     raise
                 full = out_of_memory(error)
@@ -66,6 +66,6 @@ def out_of_memory(error: RuntimeError) -> bool:
 
 
 def fitting(most: int, record_bytes: int, free_bytes: int) -> int:
-    """Return how many records fit in a GPU's free memory: `most`, or the largest power of two below it that fits."""
+    """Return the number of records that fit in a GPU's free memory: `most`, or the largest smaller power of two that fits."""
     fits = int(SHARE * free_bytes) // max(record_bytes, 1)
     return most if fits >= most else max(1, 1 << (fits.bit_length() - 1)) if fits else 1

@@ -1,4 +1,4 @@
-"""Files with a modification time in the future, because a clock was ahead when they were written."""
+"""Files whose modification time is in the future, because a clock was ahead when they were written."""
 
 import os
 import time
@@ -6,11 +6,11 @@ from contextlib import suppress
 from pathlib import Path
 
 TOLERANCE = 2.0
-"""Tolerated lead of a file server's clock over this machine's, in seconds."""
+"""Number of seconds by which a file server's clock may be ahead of this machine's."""
 
 
 def clamp_future_mtimes(folder: Path) -> int:
-    """Set every modification time below `folder` that lies in the future to now; return how many there were.
+    """Set modification times in the future to now, for all files below `folder`; return the number of these files.
 
     Snakemake treats an output that is older than its input as a failure, so every job that reads such a file would fail
     until the clock has caught up.
@@ -20,7 +20,7 @@ def clamp_future_mtimes(folder: Path) -> int:
     for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):
             path = Path(parent, name)
-            with suppress(FileNotFoundError):  # a temporary file of another process, removed meanwhile
+            with suppress(FileNotFoundError):  # another process has removed its temporary file meanwhile
                 if path.lstat().st_mtime > now + TOLERANCE:
                     os.utime(path, (now, now), follow_symlinks=False)
                     count += 1

@@ -1,4 +1,4 @@
-"""Reduced precision for speed: TF32 products, or bfloat16 autocast with the last layer and what follows it in float32."""
+"""Reduced precision for speed: TF32 products, or bfloat16 autocast with float32 from the last layer on."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +14,9 @@ from mia_audit.sections import Precision
 def computing(model: nn.Module, precision: Precision) -> Iterator[None]:
     """Run a model's forward and backward passes in a precision within this context; restore the previous one afterwards.
 
-    `float32` is full float32 on a GPU too, where convolutions would be TF32 by default. `tf32` rounds the factors of
-    products to 10 bits of mantissa on GPUs that support it, and changes nothing elsewhere. `bf16` is autocast; the last
-    linear layer runs in float32, since many logits with 8 bits of mantissa would be equal.
+    `float32` is full float32 even on a GPU, where convolutions would use TF32 by default. `tf32` rounds the factors of
+    products to 10 bits of mantissa on GPUs that support it, and changes nothing on other devices. `bf16` is autocast;
+    the last linear layer runs in float32, because many logits would be equal with 8 bits of mantissa.
     """
     cudnn: Any = torch.backends.cudnn
     backends: list[Any] = [torch.backends.cuda.matmul, cudnn.conv]

@@ -1,4 +1,4 @@
-"""The kinds of processors that this process computes on, because other kinds round differently."""
+"""The kinds of processors on which this process computes; other kinds round differently."""
 
 from __future__ import annotations
 

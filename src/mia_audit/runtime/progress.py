@@ -18,18 +18,18 @@ class Reporter(Protocol):
     """Receives every step of the model that is being trained."""
 
     def begin(self, what: str, epochs: int, records: int) -> None:
-        """Start a model, whose epochs hold this many records."""
+        """Start a model whose epochs have this many records."""
 
     def step(self, records: int, epoch: int) -> None:
         """Count a step on this many records."""
 
     def end(self, remark: str) -> None:
-        """Finish the model with a remark."""
+        """Finish the model, and show a remark."""
 
 
 @contextmanager
 def reporter() -> Iterator[Reporter]:
-    """Yield a progress bar where stderr is a terminal, otherwise a reporter that prints lines."""
+    """Yield a progress bar if stderr is a terminal, otherwise a reporter that prints lines."""
     if sys.stderr.isatty():
         with _bar() as bar:
             yield bar

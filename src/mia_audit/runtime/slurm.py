@@ -1,4 +1,4 @@
-"""Functions for the machine where the workflow is started, when its jobs run on SLURM."""
+"""Functions for the machine on which the workflow is started, if its jobs run on SLURM."""
 
 import re
 import shutil
@@ -9,10 +9,10 @@ from mia_audit.runtime.search_path import prepend
 
 
 def put_first_on_path(folder: Path) -> bool:
-    """Put `folder` first on this process's PATH if SLURM is installed; return whether it is.
+    """If SLURM is installed, put `folder` first on this process's PATH. Return whether SLURM is installed.
 
-    The wrappers in workflow/profiles/slurm/bin call SLURM's own programs: `sacct` reports a cancelled job in the form that
-    Snakemake's plugin understands, and `sbatch` waits while the controller cannot be reached.
+    The wrappers in workflow/profiles/slurm/bin call SLURM's own programs: `sacct` reports a cancelled job in the form
+    that Snakemake's plugin understands, and `sbatch` waits while the controller cannot be reached.
     """
     if not shutil.which("sacct"):
         return False
@@ -27,7 +27,10 @@ TIMEOUT = 30.0
 
 
 def partition_has_gpus(partition: str = "") -> bool:
-    """Return whether all nodes of SLURM's partition (of the default one; of one of several, comma-separated) have GPUs, by `sinfo`.
+    """Return whether all nodes of SLURM's partition have GPUs, by `sinfo`.
+
+    Without a name, the default partition is queried. If there are several names, separated by commas, one partition
+    with GPUs is enough.
 
     If only some nodes of a partition have GPUs, jobs do not request one, because most of the partition would stay idle.
     """
@@ -66,10 +69,10 @@ RUN_ID = re.compile(
 
 
 def cancel_jobs_of(log: Path, executor: str) -> None:
-    """Cancel the jobs in SLURM's queue of the run with this Snakemake log and executor, if it used SLURM.
+    """If the run with this Snakemake log and executor used SLURM, cancel its jobs in SLURM's queue.
 
     When a run is interrupted, Snakemake's plugin cancels the jobs on its list of active ones. That list is empty while
-    the plugin queries SLURM for job states, and jobs that are just being submitted are not yet on it.
+    the plugin queries SLURM for job states, and it lacks jobs that are just being submitted.
     """
     if executor == EXECUTOR and (run := RUN_ID.search(log.read_text(encoding="utf-8", errors="replace"))):
         subprocess.run(["scancel", f"--name={run[1]}"], check=False)

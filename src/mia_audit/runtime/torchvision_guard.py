@@ -1,8 +1,9 @@
-"""Make torchvision importable when its compiled operators were built for another torch than the installed one.
+"""Make torchvision importable if its compiled operators were built for another torch than the installed one.
 
 On a machine without CUDA the only torchvision wheel may be the CUDA build: its extension does not load there, and
 importing torchvision (as timm does) then fails because `torchvision::nms` does not exist. The two operators that
-torchvision names on import are declared here, without an implementation; transforms, data sets and timm need no more.
+torchvision names on import are declared here without an implementation, which is enough for transforms, data sets and
+timm.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ OPERATORS = (
 
 @cache  # the operators are removed when the library is garbage-collected
 def guard() -> torch.library.Library | None:
-    """Declare torchvision's operators if its extension cannot be loaded; return the library that keeps them, if any."""
+    """Declare torchvision's operators if its extension cannot be loaded; return the library that holds the operators, if any."""
     import torch
 
     extension = _extension()
@@ -53,14 +54,14 @@ class _BeforeTorchvision(MetaPathFinder):
 
 
 def guard_imports() -> None:
-    """Guard imports of torchvision by other code, such as a user's or a library's."""
+    """Guard imports of torchvision by any other code, such as libraries."""
     if not any(isinstance(finder, _BeforeTorchvision) for finder in sys.meta_path):
         sys.meta_path.insert(0, _BeforeTorchvision())
 
 
 def _extension() -> Path | None:
     """Find torchvision's compiled extension without importing torchvision; None if torchvision is not installed."""
-    spec = PathFinder.find_spec("torchvision")  # bypassing the other finders, one of which calls this function
+    spec = PathFinder.find_spec("torchvision")  # this bypasses the other finders, one of which calls this function
     if spec is None:
         return None
     folders = [Path(folder) for folder in spec.submodule_search_locations or ()]

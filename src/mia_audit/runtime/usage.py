@@ -9,8 +9,8 @@ from pathlib import Path
 def write_usage(path: Path, seconds: float) -> None:
     """Write the resources that this process used in these seconds as a table with one row; megabytes are 10⁶ bytes.
 
-    The kernel records the peak itself, so that even a short stage is measured. Memory of a GPU is the peak of PyTorch's
-    allocator, 0 if no GPU was used.
+    The kernel records the peak itself, so that even a short stage is measured. The memory of a GPU is the peak of
+    PyTorch's allocator; it is 0 if no GPU was used.
     """
     from mia_audit.storage.atomic import write_text  # the workflow reads tables without pyarrow
 

@@ -1,9 +1,10 @@
 """A warm worker: one process that has imported PyTorch and forks itself for every local job of the workflow.
 
-A job's own start costs seconds, most of them PyTorch's imports. The worker listens on an abstract Unix socket that only its
-own user can talk to; the command of a job sends it the arguments, the environment, the folder and the open files, and waits
-for the exit code of the child that does the work. A job that cannot use the worker runs in its own process: on a cluster, in
-another environment or with another number of threads. The worker ends with the process that started it.
+The start of a process takes seconds, mostly for PyTorch's imports. The worker listens on an abstract Unix socket to
+which only its own user can connect. The command of a job sends it the arguments, the environment, the folder and the
+open files. Then the command waits for the exit code of the child that does the work. On a cluster, in another
+environment or with another number of threads, a job cannot use the worker and runs in its own process. The worker ends
+with the process that started it.
 """
 
 import array
@@ -26,10 +27,10 @@ from pathlib import Path
 from typing import Any
 
 ADDRESS = "MIA_AUDIT_WARM_WORKER"
-"""The environment variable with the worker's name; `off` starts none."""
+"""The environment variable with the worker's name; with `off` no worker is started."""
 READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "TZ", "POLARS_", "ARROW_", "TORCH_", "PYTORCH_", "CUDA_", "HF_")
 NUMBERS_OF_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Variables that Snakemake sets for a job. Libraries read these, and variables with the prefixes above, when imported."""
+"""Variables that Snakemake sets for a job. When libraries are imported, they read these, and variables with the prefixes above."""
 COMPUTING = ("architecture", "pretrain", "train", "signals", "target", "explanation-metrics")
 """The stages that import PyTorch."""
 PROGRAM = "import sys; from mia_audit.cli import serve; serve(int(sys.argv[1]), pytorch=sys.argv[2] == '1')"
@@ -51,7 +52,7 @@ def start(threads: int, pytorch: bool) -> "subprocess.Popen[bytes] | None":
     listener.bind(f"\0{name}")
     listener.listen(256)
     environment = os.environ | dict.fromkeys(NUMBERS_OF_THREADS, str(threads))
-    worker = subprocess.Popen(  # its standard input stays open while this process lives
+    worker = subprocess.Popen(  # the worker's standard input stays open while this process lives
         [sys.executable, "-c", PROGRAM, str(listener.fileno()), str(int(pytorch))],
         stdin=subprocess.PIPE,
         pass_fds=[listener.fileno()],
@@ -63,7 +64,7 @@ def start(threads: int, pytorch: bool) -> "subprocess.Popen[bytes] | None":
 
 
 def turn_off() -> None:
-    """Let the jobs that this process starts from now on run in separate processes."""
+    """Run the jobs that this process starts from now on in separate processes."""
     os.environ[ADDRESS] = "off"
 
 
@@ -111,8 +112,8 @@ def run_warm(arguments: Sequence[str]) -> int | None:
 
 def serve(listener_descriptor: int, main: Main, pytorch: bool) -> None:
     """Fork a child that runs `main` for every requesting job, until standard input closes because the starting process has ended."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is meant for the jobs
-    identity = _identity()  # before anything is imported, because PyTorch sets environment variables
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the jobs, not for the worker
+    identity = _identity()  # note the state before any import, because PyTorch sets environment variables
     with socket.socket(fileno=listener_descriptor) as listener:
         while True:
             ready, _, _ = select.select([listener, sys.stdin], [], [])
@@ -126,7 +127,7 @@ def serve(listener_descriptor: int, main: Main, pytorch: bool) -> None:
 
 
 def _reap(options: int) -> None:
-    """Collect the children that have ended; with no options, wait for all."""
+    """Collect the children that have ended. Without options, wait for all children."""
     try:
         while os.waitpid(-1, options)[0]:
             pass
@@ -152,7 +153,7 @@ def _answer(
         if os.fork() == 0:
             listener.close()
             _become(request, connection, descriptors, main)
-    except Exception:  # the job then runs in its own process, and reports the error there
+    except Exception:  # the job then runs in its own process, which reports the error
         return
     finally:
         for descriptor in descriptors:
@@ -169,7 +170,7 @@ def _become(request: dict[str, Any], connection: socket.socket, descriptors: lis
         os.environ.clear()
         os.environ.update(request["environment"])
         os.environ.pop(ADDRESS, None)
-        tempfile.tempdir = None  # determined again from the job's TMPDIR
+        tempfile.tempdir = None  # the folder is determined again, from the job's TMPDIR
         os.umask(request["umask"])
         os.chdir(request["folder"])
         connection.sendall(LENGTH.pack(os.getpid()))
@@ -219,14 +220,14 @@ def _exactly(connection: socket.socket, count: int) -> bytes:
 
 
 def _peer(connection: socket.socket) -> int:
-    """Return the user of the process at the other end."""
+    """Return the user of the process at the other end of the connection."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     user: int = struct.unpack("3i", credentials)[1]
     return user
 
 
 def _identity() -> dict[str, Any]:
-    """Return the state that a child inherits from the worker instead of the job, and that must be equal in both."""
+    """Return the state that a child inherits from the worker and not from the job; it must be equal in both."""
     return {
         "code": [sys.prefix, __file__],
         "environment": {
@@ -247,7 +248,7 @@ def _identity() -> dict[str, Any]:
 
 
 def _preload(stage: str, pytorch: bool) -> None:
-    """Import the packages for a stage's children, at the first request for one."""
+    """Import the packages for a stage's children, when the first one is requested."""
     import_module(f"mia_audit.commands.{stage.replace('-', '_')}")
     if pytorch and stage in COMPUTING:
         from mia_audit.runtime.torchvision_guard import guard

@@ -1,1 +1,1 @@
-"""A service of private explanations over HTTP: callers with keys and budgets in front of one `PrivateExplainer`."""
+"""A service of private explanations over HTTP: one `PrivateExplainer` for callers with keys and budgets."""

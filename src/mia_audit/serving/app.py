@@ -1,4 +1,4 @@
-"""The HTTP interface: POST /explain, GET /budget, /health, /openapi.json, and a page about it that loads nothing else."""
+"""The HTTP interface: POST /explain, GET /budget, /health, /openapi.json, and a page that describes the interface and loads nothing else."""
 
 import asyncio
 from html import escape
@@ -20,10 +20,10 @@ POLICY = {"Content-Security-Policy": "default-src 'none'", "X-Content-Type-Optio
 ERRORS = {
     400: "not JSON",
     401: "the caller's key is missing or unknown",
-    403: "a budget is exhausted and the history has nothing on the query's class; `left` states the remaining budgets",
+    403: "a budget is exhausted, and the history has no explanation of the query's class; `left` states the remaining budgets",
     408: "the body did not arrive in time",
     413: "the body is too large",
-    422: "the query lies outside the explanation set's shape or domain, or the black box has no value for it",
+    422: "the query does not have the explanation set's shape or domain, or the black box has no value for it",
     429: "too many queries of this caller are waiting",
     503: "too many queries are waiting, or the ledger has failed",
 }
@@ -62,7 +62,7 @@ def create_app(desk: Desk, keys: Keys) -> FastAPI:
         """Answer with the terms of the service, and the spent and remaining parts of the total and of the caller's budget."""
         return desk.facts() | {"caller": caller, "left": desk.left(caller)}
 
-    @app.get("/health", summary="Whether queries are answered", responses={503: errors[503]})
+    @app.get("/health", summary="The state of the service", responses={503: errors[503]})
     async def health() -> dict[str, str]:
         """Answer 'ok', or 503 when the ledger has failed."""
         desk.refuse_failed()
@@ -83,7 +83,7 @@ def create_app(desk: Desk, keys: Keys) -> FastAPI:
         return JSONResponse({"error": str(error.detail)}, error.status_code, error.headers)
 
     async def crashed(_: Request, error: Exception) -> JSONResponse:
-        return JSONResponse({"error": "an error of the service; it is in its log"}, 500)
+        return JSONResponse({"error": "an error in the service; its log has the details"}, 500)
 
     app.add_exception_handler(Refused, refused)
     app.add_exception_handler(HTTPException, http)
@@ -92,14 +92,14 @@ def create_app(desk: Desk, keys: Keys) -> FastAPI:
 
 
 async def body_of(request: Request, largest: int) -> bytes:
-    """Return the body of a request; Refused if it is too large or does not arrive in time."""
+    """Return the body of a request. Raises Refused if the body is too large or does not arrive in time."""
     content = bytearray()
     try:
         async with asyncio.timeout(PATIENCE):
             async for part in request.stream():
                 content += part
                 if len(content) > largest:
-                    raise Refused(413, f"the body has more than {largest:,} bytes; a query has at most as many")
+                    raise Refused(413, f"the body has more than {largest:,} bytes, the most that a query can have")
     except TimeoutError:
         raise Refused(408, f"the body did not arrive in {PATIENCE:g} seconds") from None
     except ClientDisconnect:
@@ -108,7 +108,7 @@ async def body_of(request: Request, largest: int) -> bytes:
 
 
 def described(facts: dict[str, Any]) -> str:
-    """Return the guarantee in a sentence or two."""
+    """Return the guarantee in one or two sentences."""
     card = facts["black_box"]
     trained = (
         ""
@@ -119,12 +119,12 @@ def described(facts: dict[str, Any]) -> str:
     return (
         f"Explanations from {facts['units']} {facts['unit']}s: all answers to all callers together have"
         f" ε = {facts['epsilon']:g} at δ = {facts['delta']:g} per {facts['unit']} ({facts['adjacency']}; accountant:"
-        f" {facts['accountant']}), the black box being fixed.{trained}"
+        f" {facts['accountant']}), for a fixed black box.{trained}"
     )
 
 
 def page(openapi: dict[str, Any]) -> str:
-    """Return the interface as a page without scripts, styles or links to elsewhere."""
+    """Return the interface as a page without scripts, styles or external links."""
     parts = [f"<h1>{escape(openapi['info']['title'])}</h1><p>{escape(openapi['info']['description'])}</p>"]
     for path, methods in openapi["paths"].items():
         for method, operation in methods.items():

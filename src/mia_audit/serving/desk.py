@@ -1,4 +1,4 @@
-"""Scheduling of answers: free answers at once, answers from the records one after the other; and the remaining budgets."""
+"""Scheduling of answers, and the remaining budgets. Free answers are given at once, answers from the records one after the other."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 ACCOUNTANT = "Gaussian DP filter (Smith and Thakurta 2022)"
 PENDING, WAITING = 8, 64
-"""Largest number of waiting queries: of one caller, and of all callers whose queries need the records."""
+"""Largest number of waiting queries: those of one caller, and those of all callers that need the records."""
 
 
 class Refused(Exception):
-    """A query without an answer: an HTTP status, one line with the reason, and the remaining budgets if one is exhausted."""
+    """The refusal of a query: an HTTP status, one line with the reason, and the remaining budgets if one is exhausted."""
 
     def __init__(self, status: int, reason: str, left: Mapping[str, Any] | None = None) -> None:
         super().__init__(reason)
@@ -42,7 +42,7 @@ class Desk:
     """Answers queries of callers, each with their own ε, from one explainer.
 
     One thread queries the black box and another one reads the records, in the order of arrival. A free answer waits
-    only for the first thread; a query that was charged before waits for neither. After the ledger has failed, no query
+    only for the first thread, and a query that was charged before waits for none. After the ledger has failed, no query
     is answered.
     """
 
@@ -56,14 +56,14 @@ class Desk:
         self.failure = ""
         """The reason why no more queries are answered; empty during normal operation."""
         self.failed = failed
-        """Called once when the service stops answering."""
+        """A function that is called once, when the service stops answering."""
         self._asking = ThreadPoolExecutor(1, "black-box")
         self._private = ThreadPoolExecutor(1, "private")
         self._pending: Counter[str] = Counter()
         self._waiting = 0
 
     async def explain(self, record: Num[np.ndarray, " ..."], caller: str) -> dict[str, Any]:
-        """Answer one query, a record in the form of the explanation set's. Raises Refused."""
+        """Answer one query: a record in the form of the explanation set's records. Raises Refused."""
         self.refuse_failed()
         query, account = record[None], self.accounts[caller]
         try:
@@ -73,7 +73,9 @@ class Desk:
         answers = self._checked(partial(self.explainer.known, query), caller)
         if answers is None:
             if self._pending[caller] >= PENDING:
-                raise Refused(429, f"{PENDING} of your queries are already waiting; try again when they are answered")
+                raise Refused(
+                    429, f"{PENDING} of your queries are already waiting; try again when they have been answered"
+                )
             self._pending[caller] += 1
             try:
                 answers = await self._computed(query, account)
@@ -129,18 +131,18 @@ class Desk:
             raise Refused(422, "the black box has no value in [−1, 1] at this query; nothing was spent") from None
 
     def _checked(self, task: Callable[[], Any], caller: str) -> Any:
-        """Return the result of a task of the explainer; Refused for an exhausted budget or a failed ledger."""
+        """Return the result of a task of the explainer. Raises Refused if a budget is exhausted or the ledger has failed."""
         self.refuse_failed()
         try:
             return task()
         except Exhausted:
             raise Refused(
                 403,
-                "your budget or the total budget is too small to answer this query, and no earlier explanation of its class is there to"
-                " answer from; nothing was spent",
+                "your budget or the total budget is too small to answer this query, and there is no earlier explanation of its"
+                " class to reuse; nothing was spent",
                 self.left(caller),
             ) from None
-        except UserError as error:  # queries and values were already checked, so this is an error of the ledger
+        except UserError as error:  # queries and values were checked before, so the error is the ledger's
             if not self.failure:
                 self.failure = str(error)
                 self.failed()
@@ -152,9 +154,11 @@ class Desk:
             raise Refused(503, "the ledger has failed: no query is answered until the service is started again")
 
     def left(self, caller: str) -> dict[str, Any]:
-        """Return the spent and remaining parts of the total and of a caller's own budget; Refused if the ledger may lack charges."""
+        """Return the spent and remaining parts of the total and of a caller's own budget. Raises Refused if the ledger may lack charges."""
         history, terms = self.explainer.ledger.history, self.explainer.terms
-        self._checked(self.explainer.ledger.refuse_closed, caller)  # after reading the history, as in `answer`
+        self._checked(
+            self.explainer.ledger.refuse_closed, caller
+        )  # check this after reading the history, as in `answer`
         account = self.accounts[caller]
 
         def part(budget: float, limit: float, spent: float) -> dict[str, Any]:

@@ -21,7 +21,7 @@ LARGEST = 1 << 20
 
 @dataclass(frozen=True)
 class Keys:
-    """The SHA-256 of every caller's key. A key has 256 random bits, so that its digest needs no salt and cannot be inverted."""
+    """The SHA-256 of every caller's key. A key has 256 random bits, so its digest needs no salt and cannot be inverted."""
 
     digests: tuple[tuple[str, bytes], ...] = field(repr=False)
 
@@ -36,10 +36,10 @@ class Keys:
 
 
 def new_key(path: Path, name: str) -> str:
-    """Make a caller's key, add its digest to the file, and return it; UserError if the caller has one."""
+    """Create a caller's key, add its digest to the file, and return the key. Raises UserError if the caller has a key."""
     if name in (known for known, _ in _lines(path, missing_ok=True)):
         raise UserError(
-            f"{path}: '{name}' has a key already; to withdraw that key, delete its line, and then create another key"
+            f"{path}: '{name}' has a key already; to replace that key, delete its line, and then create a new key"
         )
     key = secrets.token_urlsafe(32)
     descriptor = _opened(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -51,19 +51,19 @@ def new_key(path: Path, name: str) -> str:
 
 
 def read_keys(path: Path, callers: Iterable[str]) -> Keys:
-    """Read the file of keys; UserError if others can read it, a line is malformed, or a caller does not have exactly one key."""
+    """Read the file of keys. Raises UserError if others can read it, a line is malformed, or a caller does not have exactly one key."""
     known = _lines(path, missing_ok=True)
     names = [name for name, _ in known]
     named = set(callers)
     for name in sorted(named - set(names)):
-        raise UserError(f"{path}: no key of caller '{name}'; make it with --new-key {name}")
+        raise UserError(f"{path}: no key of caller '{name}'; create one with --new-key {name}")
     for name in names:
         if name not in named:
             raise UserError(
-                f"{path}: a key of '{name}', which is no caller of the service; delete its line, or add the caller to 'callers'"
+                f"{path}: a key of '{name}', who is not a caller of the service; delete the line, or add the caller to 'callers'"
             )
         if names.count(name) > 1:
-            raise UserError(f"{path}: two keys of '{name}'; expected one: delete the other's line")
+            raise UserError(f"{path}: two keys of '{name}'; expected one: delete the line of the key that is not used")
     return Keys(tuple((name, bytes.fromhex(digest)) for name, digest in known))
 
 
@@ -79,7 +79,7 @@ def _lines(path: Path, missing_ok: bool) -> list[tuple[str, str]]:
         match = LINE.fullmatch(line)
         if match is None:  # the line itself is not shown because it may be a key
             raise UserError(
-                f"{path}, line {number}: expected a name and the SHA-256 of a key; make it with --new-key NAME"
+                f"{path}, line {number}: expected a name and the SHA-256 of a key; create a key with --new-key NAME"
             )
         known.append((match["name"], match["digest"]))
     return known
@@ -92,5 +92,7 @@ def _opened(path: Path, flags: int) -> int:
         raise UserError(f"{path}: {(error.strerror or str(error)).lower()}; expected a file of keys") from None
     if os.fstat(descriptor).st_mode & 0o077:
         os.close(descriptor)
-        raise UserError(f"{path}: other users can access it; expected a file that only you can read: chmod 600 {path}")
+        raise UserError(
+            f"{path}: other users can access it; expected a file that only you can read; run chmod 600 {path}"
+        )
     return descriptor

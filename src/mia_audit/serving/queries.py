@@ -25,7 +25,7 @@ def largest_body(shape: Sequence[int]) -> int:
 
 
 def record_of(body: bytes, shape: Sequence[int], dtype: np.dtype[Any]) -> Num[np.ndarray, " ..."]:
-    """Return the record in a body; Refused if it is not JSON (400), or not numbers of that shape (422)."""
+    """Return the record in a body. Raises Refused if the body is not JSON (400), or not numbers of that shape (422)."""
     try:
         value = parse_object(body)
     except ValueError:
@@ -44,7 +44,9 @@ def record_of(body: bytes, shape: Sequence[int], dtype: np.dtype[Any]) -> Num[np
 def _check(value: Any, shape: Sequence[int], where: str, dtype: np.dtype[Any]) -> None:
     if shape:
         if type(value) is not list or len(value) != shape[0]:
-            raise Refused(422, f"{where}: expected a list of {shape[0]}; a query has shape {list(shape)} there")
+            raise Refused(
+                422, f"{where}: expected a list of {shape[0]} items; this part of a query has shape {list(shape)}"
+            )
         for index, part in enumerate(value):
             _check(part, shape[1:], f"{where}[{index}]", dtype)
     elif type(value) not in (int, float) or (type(value) is float and not math.isfinite(value)):

@@ -39,13 +39,13 @@ class Served(Section):
     architecture: FilePath = ""
     """The architecture.json of that model."""
     quantity: Literal["probability", "margin"] = "probability"
-    """The quantity of the model that is explained."""
+    """The quantity of the model's output that is explained."""
     ledger: FilePath
     """The ledger of the service: created if missing, otherwise continued."""
     data_ledger: FilePath = ""
     """The ledger of the data set, which is charged once with the whole budget; needed if the black box was trained on these records."""
     keys: FilePath
-    """The callers' keys as SHA-256, made by `--new-key`."""
+    """File with the SHA-256 of the callers' keys, which `--new-key` creates."""
     callers: dict[Name, Budget] = Field(min_length=1)
     """The callers, and the ε at δ that each may spend."""
     budget: Budget
@@ -55,7 +55,7 @@ class Served(Section):
     delta: Probability
     """δ of every ε."""
     protocol: Annotated[str, AfterValidator(_protocol)] = "adaptive"
-    """The protocol: how past explanations are used."""
+    """The protocol, which decides how past explanations are used."""
     steps: PositiveInt = 100
     """Noisy steps T of an explanation computed from scratch."""
     c: Budget = 1.0
@@ -63,7 +63,7 @@ class Served(Section):
     kernel: KernelName = "stable"
     """Registered kernel of the weights."""
     adjacency: Literal["zero-out", "replacement"] = "zero-out"
-    """What is protected: whether a record's term is in the loss, the number of records being public, or which record it is."""
+    """What is protected: whether a record's term is in the loss (the number of records is public), or a record's content."""
     scale: Budget | None = None
     """Unit of distance, set without looking at the records; √n for n features (255√n for pixels) when left out."""
 
@@ -72,7 +72,7 @@ class Served(Section):
         if bool(self.black_box) == bool(self.model):
             raise ValueError("expected one of black_box (file.py:function) and model (a folder, with architecture)")
         if bool(self.model) != bool(self.architecture):
-            raise ValueError("model and architecture belong together: give the model's architecture.json")
+            raise ValueError("model and architecture belong together: give architecture, the model's architecture.json")
         if self.black_box and not IN_FILE.fullmatch(self.black_box):
             raise ValueError(f"black_box: expected file.py:function, got '{self.black_box}'")
         return self
@@ -84,7 +84,7 @@ class Served(Section):
 
 
 def read_served(path: Path) -> Served:
-    """Read the file of a service; UserError for a mistake in it, with file, key and how to fix it."""
+    """Read the file of a service; UserError for a mistake, with the file, the key and a way to fix it."""
     if not path.is_file():
         raise UserError(f"{path}: no such file; a service is one YAML file, see docs/private_explanations.md")
     return parse(Served, read_plain(path), str(path))

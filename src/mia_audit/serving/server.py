@@ -21,11 +21,11 @@ CONNECTIONS = 256
 TO_END = 60
 """Time limit for requests in flight at shutdown, in seconds."""
 SWITCH = 0.0005
-"""Seconds after which a computing thread lets another run; in the default of 5 ms, several answers from the history are computed."""
+"""Seconds after which a computing thread lets another one run. The default of 5 ms is the time of several answers from the history."""
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket, on a free port if `port` is 0; UserError if that fails."""
+    """Return a listening socket, on a free port if `port` is 0. Raises UserError on failure."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=CONNECTIONS)
@@ -36,7 +36,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def serve(app: FastAPI, desk: Desk, listener: socket.socket) -> None:
-    """Answer until SIGTERM or SIGINT; then finish requests in flight, close the ledger, and return.
+    """Answer queries until SIGTERM or SIGINT. Then finish requests in flight, close the ledger, and return.
 
     Raises UserError if the ledger has failed, after which no query may be answered.
     """
@@ -56,7 +56,7 @@ def serve(app: FastAPI, desk: Desk, listener: socket.socket) -> None:
         server.should_exit = True
 
     desk.failed = stop
-    # uvicorn raises the signal again after it has ended, and this second signal must be ignored
+    # uvicorn raises the signal again after the server has ended; this second signal must be ignored
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH)

@@ -1,4 +1,4 @@
-"""Opening of a service: the pool, the black box, the explainer with its ledger, and a released model's metadata."""
+"""Open a service: the pool, the black box, the explainer with its ledger, and a released model's metadata."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FACTS = ("epsilon", "delta", "unit", "adjacency", "accountant")
 
 @dataclass(frozen=True)
 class Subject:
-    """An explainer, the pool's metadata on records, and the guarantee of a released model's training from its card, if there is one."""
+    """An explainer, the metadata of the pool's records and, for a released model with a card, the guarantee of its training."""
 
     explainer: PrivateExplainer
     black_box: BlackBox
@@ -46,7 +46,7 @@ class Subject:
 
 
 def open_subject(served: Served, threads: int = 1) -> Subject:
-    """Open the pool, black box and explainer of a service; its answers are not seeded. Raises UserError for invalid files."""
+    """Open the pool, black box and explainer of a service, whose answers are not seeded. Raises UserError for invalid files."""
     stored = read_records(Path(served.pool))
     card = _card(Path(served.model)) if served.model else None
     function, identity = _function(served) if served.black_box else _model(served, stored, threads)
@@ -86,7 +86,7 @@ def _model(served: Served, stored: StoredRecords, threads: int) -> tuple[BlackBo
     model = learner.load(folder)
 
     def values(records: Num[np.ndarray, "q ..."]) -> Float[np.ndarray, "q C"]:
-        # learners require labels and numbers of records, on which no output depends
+        # learners require labels and record numbers, although no output depends on them
         numbers = np.arange(len(records))
         return of_logits(
             model.logits(Records(records, np.zeros(len(records), dtype=np.int64), stored.metadata, numbers)),
@@ -106,4 +106,4 @@ def _card(folder: Path) -> dict[str, Any] | None:
     try:
         return {"id": card["id"], "guarantee": card["guarantee"]} | {name: card["privacy"][name] for name in FACTS}
     except (KeyError, TypeError) as error:
-        raise UserError(f"{path}: its {error} is missing; expected the card.json of a release") from None
+        raise UserError(f"{path}: {error} is missing; expected the card.json of a release") from None

@@ -1,6 +1,7 @@
-"""A few scalars per model and record: their names, how they are computed and merged.
+"""Signals, a few scalars per model and record: their names, computation and merging.
 
-The package is callable, because in `import mia_audit as mia; mia.signals(model, records, labels)` a function has the package's name.
+The package is callable, because in `import mia_audit as mia; mia.signals(model, records, labels)` a function has the
+same name as the package.
 """
 
 import sys
@@ -9,7 +10,7 @@ from typing import Any
 
 
 class _Callable(ModuleType):
-    """A package that, when called, calls its function `of_model.signals`."""
+    """The package, which calls its function `of_model.signals` when it is called."""
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         from mia_audit.signals.of_model import signals

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Task:
-    """A request for one family's signals: its options (from `signals.families`), the audit's seed, and the number of records at once."""
+    """A request for one family's signals: its options (from `signals.families`), the audit's seed, and the number of records in memory at once."""
 
     family: str
     options: Mapping[str, Any]
@@ -47,8 +47,8 @@ def model_signals(
     """Return a family's columns for one model, [N] each: label and predicted int32, the others float32.
 
     Explainers that are fitted to training records need the model's training set in `trained_on`. A model that computes
-    no attributions has only signals of its outputs. Raises UserError if an output is not finite, or if a family without
-    signals of outputs has no explainer that can explain the model.
+    no attributions has only signals of its outputs. Raises UserError if an output is not finite, or if none of the
+    explainers of a family without signals of outputs can explain the model.
     """
     answered = explainers_of(model, task)
     request = ExplanationRequest(answered, task.options, task.seed, trained_on, task.model)
@@ -79,10 +79,10 @@ def explainers_of(model: TrainedModel, task: Task) -> list[str]:
 def summaries_of(
     model: TrainedModel, records: Records, request: ExplanationRequest, with_outputs: bool, batch: int
 ) -> Summaries:
-    """Return summaries of attributions, a batch of records at a time, and the signals of outputs if asked for.
+    """Return summaries of attributions, batch by batch, and the signals of outputs if requested.
 
-    The outputs of all records are requested at once: a model bounds its own memory, and for some models every query is
-    expensive.
+    The outputs of all records are requested at once, because every query of some models is expensive; models bound
+    their own memory.
     """
     scalars = _outputs(model, records, request.options) if with_outputs else {}
     parts: list[dict[tuple[Attribution, str], np.ndarray]] = []
@@ -114,7 +114,7 @@ def _explanations(
 ) -> dict[tuple[Attribution, str], np.ndarray]:
     answers = model.attributions(records, request)
     if missing := set(request.explainers) - {attribution.explainer for attribution in answers}:
-        raise UserError(f"the model returned no attributions of explainer '{min(missing)}', which it was asked for")
+        raise UserError(f"the model returned no attributions of explainer '{min(missing)}', which was requested")
     return {
         (attribution, summary): numbers.astype(np.float32)
         for attribution, attributions in answers.items()
@@ -123,7 +123,7 @@ def _explanations(
 
 
 def summarise(attributions: Float[np.ndarray, "n ..."]) -> dict[str, Float[np.ndarray, " n"]]:
-    """Reduce every record's attributions to variance, L1, L2 and L∞, in float64, like `explain.summaries` on a device."""
+    """Reduce every record's attributions to variance, L1, L2 and L∞, in float64, as `explain.summaries` does on a device."""
     flat = attributions.reshape(len(attributions), -1).astype(np.float64)
     sizes = np.abs(flat)
     return {

@@ -23,7 +23,7 @@ def loss_from_probability(probability: Float[np.ndarray, "N K"]) -> Float[np.nda
 
 
 def confidence_from_probability(probability: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
-    """Return log p − log(1 − p); probabilities of 0 and 1 are replaced by the closest other ones."""
+    """Return log p − log(1 − p); probabilities of 0 and 1 are replaced by the nearest numbers between them."""
     inside, complement = _within(probability)
     confidence: Float[np.ndarray, "N K"] = np.log(inside) - np.log(complement)
     return confidence
@@ -38,7 +38,7 @@ def _within(probability: Float[np.ndarray, "N K"]) -> tuple[np.ndarray, np.ndarr
 
 
 def confidence_from_loss(loss: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
-    """Return log p − log(1 − p) for p = exp(−loss); a loss of 0 is replaced by the smallest positive one."""
+    """Return log p − log(1 − p) for p = exp(−loss); a loss of 0 is replaced by the smallest positive number."""
     least = loss.min(where=loss > 0, initial=np.inf)
     loss = np.maximum(loss, least if np.isfinite(least) else 1.0)
     confidence: Float[np.ndarray, "N K"] = np.negative(loss, dtype=np.float64)

@@ -1,7 +1,8 @@
-"""Signals from explanations of one fixed black box, for attacks on who is in the explanation set.
+"""Signals from explanations of one fixed black box, for attacks on membership in the explanation set.
 
 A record's own explanation does not depend on whether the record is in the set, because its term vanishes at x = z. So
-the attacker queries the explanation of the record's nearest neighbour, and measures how well it fits the record.
+the attacker queries the explanation at the record's nearest neighbour, and measures how well this explanation fits the
+record.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ def membership_signals(
 ) -> dict[str, Float[np.ndarray, " N"]]:
     """Explain record `asked[i]` only from the members, for every record i, and return the signals of each.
 
-    `fit_error` is |φᵀ(x_i − z) − (f(x_i) − f(z))|, the error at record i of the explanation φ of record z = `asked[i]`. The
-    summaries of φ are those of any attribution. Without `noisy` the exact minimum is computed; with it each explanation has
-    independent noise, keyed by `key` and its record.
+    `fit_error` is |φᵀ(x_i − z) − (f(x_i) − f(z))|, the error at record i of the explanation φ of record z = `asked[i]`.
+    The summaries of φ are those of any attribution. Without `noisy` the exact minimum is computed; with `noisy`, each
+    explanation has independent noise, keyed by `key` and its record.
     """
     inside = explained.among(member)
     queries, which = np.unique(asked, return_inverse=True)
@@ -60,7 +61,7 @@ def membership_signals(
     problems = list(inside.problems(points[queries], values[queries, kinds], kinds, terms))
     if noisy:
         deviation, features = terms.multiplier * terms.sensitivity / inside.units, inside.features
-        # noise differs between terms and between explanation sets, because equal noise could be subtracted
+        # the noise differs between terms and between explanation sets, because equal noise could be subtracted
         own = (*key, repr(terms), hashlib.sha256(member.tobytes() + inside.whose).hexdigest())
         noise = [generator(*own, int(query)).standard_normal((terms.steps, features)) for query in queries]
         rate = learning_rate(terms.c, deviation, features)

@@ -1,4 +1,4 @@
-"""Families of signals: each is computed by one job, and has options and columns of its own."""
+"""Families of signals. One job computes a family, which has its own options and columns."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def families(section: Explainers, model: str, learner: str = BUILT_IN) -> dict[str, dict[str, Any]]:
-    """Return every family of explainers that the config requests for a model, with exactly the options that it depends on.
+    """Return every family of explainers that the config requests for a model, with exactly the options on which it depends.
 
-    `gradient` always comes first: it has the signals of outputs, and input × gradient and saliency use the same pass.
+    `gradient` always comes first. It has the signals of outputs, and input × gradient and saliency use the same pass.
     Explainers that cannot explain the model are left out. Families' names are safe as file names.
     """
     of_family: dict[str, list[str]] = {
@@ -42,7 +42,7 @@ def family_of(name: str) -> str:
 def methods_of(section: Explainers, model: str, learner: str = BUILT_IN) -> list[str]:
     """Return the explainers of the section that can explain a learner's model.
 
-    If the config names no explainers, a script's models get none, because they may not be torch modules.
+    If the config names no explainers, there are none for a script's models, because these may not be torch modules.
     """
     named = "methods" in section.model_fields_set
     return [
@@ -58,7 +58,7 @@ def shared() -> list[str]:
 
 
 def columns(family: str, options: Mapping[str, Any]) -> list[str]:
-    """List a family's columns, in their order, without `shadow` and `record`; `options` are those of `families`."""
+    """List a family's columns in order, without `shadow` and `record`. `options` are those of `families`."""
     explained = [
         f"{stem(explainer, quantity, options['explained_class'])}_{summary}"
         for explainer in options["explainers"]

@@ -34,16 +34,16 @@ PROBABILITY = "probability"
 """The softmax probability of the label, from which loss and confidence are derived; attacks do not read it."""
 
 DIAGNOSTIC = "completeness"
-"""Suffix of columns that state how exact an attribution is; they are not signals."""
+"""Suffix of columns that state the error of an attribution; they are not signals."""
 
 FIT_ERROR = "fit_error"
-"""The signal for the error, at a record, of its neighbour's explanation."""
+"""The signal for the error of the neighbour's explanation at a record."""
 
 TEMPERED = re.compile(r"loss_t(?P<temperature>\d+(\.\d+)?)")
-"""Pattern of signals that are the loss at a temperature: of the softmax of logits divided by it."""
+"""Pattern of losses at a temperature, that is, of the softmax of logits divided by the temperature."""
 
 NAMED = 3
-"""Largest number of signals, read together, that a label names one by one."""
+"""Largest number of signals read together that a label names one by one."""
 
 ATTRIBUTION = re.compile(
     rf"(?P<explainer>.+?)(?P<probability>_probability)?(?P<true>_true)?_(?P<summary>{'|'.join(SUMMARIES)})"
@@ -95,7 +95,7 @@ class Signal:
 
     @property
     def is_loss(self) -> bool:
-        """Whether it is −log of a probability of the label: the loss, or the loss at a temperature."""
+        """Whether the signal is −log of a probability of the label: the loss, or the loss at a temperature."""
         return self.name == "loss" or TEMPERED.fullmatch(self.name) is not None
 
     @property
@@ -115,7 +115,7 @@ class Signal:
 
     @property
     def _joined_label(self) -> str:
-        """The label of signals that are read together: a few are named, many are counted."""
+        """The label of signals that are read together: names a few signals, and counts many."""
         parts = [read_signal(part.strip()) for part in self.name.split("+")]
         if len(parts) <= NAMED:
             return " + ".join(part.label for part in parts)
@@ -150,7 +150,7 @@ def stem(explainer: str, quantity: str, explained_class: str) -> str:
 
 
 def is_signal(column: str) -> bool:
-    """Return whether a column holds a signal, as opposed to a key, a class or a diagnostic."""
+    """Return whether a column holds a signal, and not a key, a class or a diagnostic."""
     return column not in ("shadow", "record", "member", "person", *DECISIONS) and not column.endswith(f"_{DIAGNOSTIC}")
 
 
@@ -158,7 +158,7 @@ def is_signal(column: str) -> bool:
 class Reading:
     """A signal and its values: a matrix [N records, K models] for every query of the records (augmentations).
 
-    `queries` are float32 if their file stores that; attacks read `values` or `scaled`, which are float64.
+    `queries` are float32 if their file stores float32; attacks read `values` or `scaled`, which are float64.
     """
 
     signal: Signal
@@ -172,17 +172,17 @@ class Reading:
 
     @property
     def scaled(self) -> Cells:
-        """The mean over queries on the scale on which the signal is closest to a Gaussian: for a positive signal, its logarithm.
+        """The mean over queries, on the scale on which the signal is closest to a Gaussian.
 
-        A Gaussian ratio needs only the mean of exchangeable queries.
+        For a positive signal this is the logarithm. A Gaussian ratio needs only the mean of exchangeable queries.
         """
         values: Cells = self.prepared(as_is)
         return values
 
     def prepared(self, prepare: Callable[[Cells, Scale | None], Any], scaled: bool = True) -> Any:
-        """Return `prepare` applied to the scaled values, or to the raw ones if not `scaled`; computed once and cached.
+        """Return `prepare` applied to the scaled values, or to the raw ones if not `scaled`. The result is cached.
 
-        `prepare` takes the stored matrix, and the function that transforms it to the scale, in float64, or None.
+        `prepare` takes the stored matrix, and the function that transforms it to the scale in float64 (or None).
         """
         if (prepare, scaled) not in self._prepared:
             logged = scaled and self.signal.scale == "positive"
@@ -221,7 +221,7 @@ def every(summary: str) -> Reads:
 
 
 def all_but(name: str) -> Reads:
-    """Read every signal but the one of that name, and the loss only at temperature 1."""
+    """Read every signal except the one of that name, and the loss only at temperature 1."""
     return lambda signals: [
         (signal,) for signal in signals if signal.name != name and not TEMPERED.fullmatch(signal.name)
     ]
@@ -246,8 +246,8 @@ def logarithm(signal: Signal, values: Cells) -> Scale:
     if smallest < 0:
         record, model = np.argwhere(values == smallest)[0]
         raise UserError(
-            f"signal '{signal.name}' is {smallest:g} at model {model}, record {record}: its attack takes the logarithm "
-            "and expects no negative value; declare the signal real"
+            f"signal '{signal.name}' is {smallest:g} at model {model}, record {record}: attacks take its logarithm, so no value may"
+            " be negative; declare the signal real"
         )
     if smallest != 0:
         return lambda some: np.log(some, dtype=np.float64)

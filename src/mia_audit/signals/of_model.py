@@ -31,10 +31,10 @@ def signals(
 ) -> pl.DataFrame:
     """Return a row per record: label, prediction, loss, confidence, and summaries of the explanations of a model.
 
-    `model` is a torch module, which is copied and put in eval mode, or a fitted estimator of scikit-learn's interface; `records`
-    are its inputs, [n, …], and `labels` their classes, numbered from 0. `explainers` and the other `options` are those of a
-    config's section `explainers` (docs/explainers.md). Raises UserError for an unknown explainer or option, for explainers that
-    need training records, and for an output that is not finite.
+    `model` is a torch module, which is copied and put in eval mode, or a fitted estimator with scikit-learn's
+    interface. `records` are its inputs, [n, …], and `labels` their classes, numbered from 0. `explainers` and the other
+    `options` are those of a config's section `explainers` (docs/explainers.md). Raises UserError for an unknown
+    explainer or option, for explainers that need training records, and for an output that is not finite.
     """
     import polars as pl
     from pydantic import ValidationError
@@ -44,7 +44,9 @@ def signals(
     except ValidationError as error:
         raise UserError(f"signals: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
     if fitted := [name for name in section.methods if known_explainers[name].needs_training_records]:
-        raise UserError(f"signals: {fitted[0]} is fitted to training records; only an audit computes it")
+        raise UserError(
+            f"signals: {fitted[0]} is fitted to training records, which only an audit provides; leave it out"
+        )
     rows = _array(records)
     truth = _array(labels).astype(np.int64)
     if rows.ndim < 2 or truth.shape != rows.shape[:1]:
@@ -66,7 +68,7 @@ def _array(values: Any) -> np.ndarray:
 
 
 def _trained(model: Any, batch: int, classes: int) -> tuple[TrainedModel, str, int]:
-    """Return a model wrapped as an audit queries it, the learner of such models, and the number of classes."""
+    """Return the model in the form that an audit queries, the learner of such models, and the number of classes."""
     from mia_audit.learners.kinds.estimator import EstimatorModel, is_estimator
 
     if is_estimator(model):

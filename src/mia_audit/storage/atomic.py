@@ -22,7 +22,10 @@ SWAPS = 10
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FULL_SIGNS = ("No space left", "os error 28", "File too large", "os error 27", "Disk quota", " requested and ")
-"""Parts of the messages of Arrow, safetensors and NumPy (`8 requested and 4 written`) for a full disk, if the error has no number."""
+"""Parts of the messages of Arrow, safetensors and NumPy (`8 requested and 4 written`) that mean a full disk.
+
+They identify errors without an error number.
+"""
 
 
 @contextmanager
@@ -30,8 +33,8 @@ def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path` and rename it to `path` on success, so that a reader never sees a partial file.
 
     Temporary files that killed processes left for this path are removed before and after writing, because an orphaned
-    worker may be the last to write it. Raises UserError, naming the file, if the disk is full or the folder cannot be
-    written to.
+    worker may still write one. Raises UserError, naming the file, if the disk is full or the folder cannot be written
+    to.
     """
     with _naming_full_disk(path), _reserved(path) as folder:
         partial = folder / path.name
@@ -43,7 +46,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def create_once(path: Path, mode: int = 0o666) -> Iterator[Path]:
-    """Yield a temporary path as `atomic_write` does, but keep the file of another process that has created it in the meantime."""
+    """Yield a temporary path like `atomic_write`, but if another process has created the file meanwhile, keep that file."""
     with _naming_full_disk(path), _reserved(path) as folder:
         partial = folder / path.name
         yield partial
@@ -54,7 +57,7 @@ def create_once(path: Path, mode: int = 0o666) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder next to `path` that replaces it on success; the counterpart of `atomic_write` for folders."""
+    """Yield a temporary folder beside `path` that replaces `path` on success, like `atomic_write` for files."""
     with _naming_full_disk(path), _reserved(path) as folder:
         partial = folder / path.name
         partial.mkdir()
@@ -101,7 +104,7 @@ def _hold(folder: Path) -> int | None:
 def _clear(path: Path) -> None:
     """Remove the temporary folders for `path` that no living process has locked."""
     for stale in path.parent.glob(f".{glob.escape(path.name)}.*{PARTIAL}"):
-        with suppress(OSError):  # another process is writing there, or has just finished
+        with suppress(OSError):  # another process is writing to that folder, or has just finished
             descriptor = os.open(stale, os.O_RDONLY)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -113,7 +116,7 @@ def _clear(path: Path) -> None:
 def _swap(partial: Path, path: Path) -> None:
     """Replace a folder by another one, and try again if another process replaced it in between.
 
-    The old folder is renamed before it is removed, so that no reader sees it with some of its files missing.
+    The old folder is renamed before it is removed, so that no reader sees a folder with only some of its files.
     """
     before = partial.with_name(f"{path.name}.before")
     for attempt in count(1):
@@ -150,7 +153,7 @@ def _naming_full_disk(path: Path) -> Iterator[None]:
 def _naming_place(path: Path) -> Iterator[None]:
     """Turn errors due to a folder that cannot be created or written to into a UserError that names the file.
 
-    If an existing folder has disappeared, another process removed it: that is no mistake of the user's, and the error is
+    If an existing folder has disappeared, another process removed it. That is not the user's mistake, so the error is
     raised unchanged.
     """
     try:
@@ -159,12 +162,12 @@ def _naming_place(path: Path) -> Iterator[None]:
         if error.errno in FULL or (error.errno == errno.ENOENT and not path.parent.exists()):
             raise
         reason = os.strerror(error.errno).lower() if error.errno else error
-        raise UserError(f"{path}: cannot be written there: {reason}; choose another place") from None
+        raise UserError(f"{path}: cannot be written: {reason}; choose another place") from None
 
 
 def _reason(error: Exception) -> str:
     code = getattr(error, "errno", None)
-    return os.strerror(code).lower() if code in FULL else "the disk is full, or a limit is reached"
+    return os.strerror(code).lower() if code in FULL else "the disk is full, or a limit on file sizes is reached"
 
 
 def _umask() -> int:

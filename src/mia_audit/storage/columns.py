@@ -1,4 +1,4 @@
-"""Columns of Parquet files, read a batch of rows at a time: a setting's whole column is larger than anything else in memory."""
+"""Columns of Parquet files, read batch by batch, because a setting's whole column would be larger than anything else in memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BATCH_ROWS = 1 << 18
 def column_parts(
     file: pq.ParquetFile, name: str, where: str, row_groups: Sequence[int] | None = None
 ) -> Iterator[np.ndarray]:
-    """Yield a column's values in parts, from all row groups or some; after the last part, UserError if cells were empty."""
+    """Yield a column's values in parts, from all row groups or some; raises UserError after the last part if cells were empty."""
     empty = 0
     for batch in file.iter_batches(BATCH_ROWS, columns=[name], row_groups=row_groups):
         values = batch.column(0)
@@ -40,7 +40,7 @@ def joined(parts: Parts) -> np.ndarray:
 
 
 def filled(parts: Parts, rows: int, dtype: type) -> np.ndarray:
-    """Return the values of all parts, which are `rows` in number, as an array of this type."""
+    """Return the `rows` values of all parts as an array of this type."""
     values: np.ndarray = np.empty(rows, dtype=dtype)
     start = 0
     for part in parts:
@@ -50,7 +50,7 @@ def filled(parts: Parts, rows: int, dtype: type) -> np.ndarray:
 
 
 def stretches(parts: Parts) -> tuple[np.ndarray, Int[np.ndarray, " s"]]:
-    """Return the value of every stretch of equal values, and the rows at which they begin."""
+    """Return the value of every run of equal values, and the row at which each run begins."""
     values: list[np.ndarray] = []
     starts: list[np.ndarray] = []
     row, last = 0, None

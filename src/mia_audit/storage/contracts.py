@@ -1,4 +1,4 @@
-"""The columns, and their types, that a table from another tool needs to be read like one of the audit's own."""
+"""The columns and types that a table from another tool must have to be read like an audit's own table."""
 
 from __future__ import annotations
 

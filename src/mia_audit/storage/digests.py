@@ -9,7 +9,7 @@ BLANK = "0" * 64
 """The value of KEY in a table's metadata while its digest is computed."""
 
 _MARK = KEY.encode() + b"\x18\x40"
-"""The key as Thrift encodes it, followed by the header of a string of 64 bytes."""
+"""The key in Thrift's encoding, followed by the header of a string of 64 bytes."""
 
 _CHUNK = 1 << 22
 
@@ -21,13 +21,13 @@ _known: dict[tuple[int, ...], tuple[State, str]] = {}
 
 
 def embed_digest(path: Path) -> None:
-    """Compute the SHA-256 of a finished Parquet file whose metadata have BLANK at KEY, and write it in place of BLANK.
+    """Compute the SHA-256 of a finished Parquet file whose metadata have BLANK at KEY, and replace BLANK by this digest.
 
     Raises ValueError if the metadata have no KEY.
     """
     place = _place(path)
     if place is None:
-        raise ValueError(f"{path}: no metadata '{KEY}' for its digest")
+        raise ValueError(f"{path}: no metadata '{KEY}' for the digest")
     before, after = _around(path, place)
     digest = _joined(before, BLANK, after)
     with path.open("r+b") as file:
@@ -37,12 +37,12 @@ def embed_digest(path: Path) -> None:
 
 
 def state(path: Path) -> State:
-    """Return whether a Parquet file matches its digest; a file is read once, and again only after it has changed."""
+    """Return whether a Parquet file matches its digest. A file is read once, and again only after it has changed."""
     return _examined(path)[0]
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 of any file; one that this process has written or checked is not read again."""
+    """Return the SHA-256 of any file. A file that this process has written or checked is not read again."""
     return _examined(path)[1]
 
 

@@ -1,4 +1,4 @@
-"""The random id of an audit: unlike a digest, it names the results without revealing anything about them."""
+"""The random id of an audit. Unlike a digest, it reveals nothing about the results."""
 
 import re
 import secrets
@@ -12,7 +12,7 @@ IDENTIFIER = ".audit-id"
 
 
 def audit_id(results: Path) -> str:
-    """Return the random id of an audit, 32 hexadecimal digits; it is drawn on first use."""
+    """Return the random id of an audit, 32 hexadecimal digits; the id is drawn on first use."""
     path = results / IDENTIFIER
     if not path.exists():
         with create_once(path) as partial:

@@ -1,6 +1,6 @@
 """The list of an audit's files with their SHA-256, and comparison of the files with it.
 
-The list is `SHA256SUMS` in the format of sha256sum, so that `sha256sum --check` reads it; its own SHA-256 is the audit's
+The list is `SHA256SUMS` in the format of sha256sum, so `sha256sum --check` can read it. Its own SHA-256 is the audit's
 root hash.
 """
 
@@ -19,12 +19,12 @@ from mia_audit.storage.atomic import write_text
 MANIFEST = "SHA256SUMS"
 SIGNATURE = "SHA256SUMS.minisig"
 LOCAL = ("logs", "benchmarks", "specs")
-"""Folders of results that reveal the machine, its paths and the time of an audit: they are neither passed on nor listed."""
+"""Folders of results that reveal the machine, its paths and the time of an audit: these are neither passed on nor listed."""
 _LINE = re.compile(r"([0-9a-f]{64})  ([^\n\r\\]+)")
 
 
 def files_of(root: Path, only: Collection[str] = ()) -> Iterator[Path]:
-    """Yield the files of results that are handed on, sorted; UserError for links and anything else that is not a file.
+    """Yield the files of results that are passed on, sorted. Raises UserError for links and anything else that is not a file.
 
     `only` has the top-level names to include, for a folder that may contain other files.
     """
@@ -38,10 +38,12 @@ def files_of(root: Path, only: Collection[str] = ()) -> Iterator[Path]:
             continue
         if not stat.S_ISREG(mode):
             raise UserError(
-                f"{path}: a link, or not a regular file; results that are passed on must have only regular files"
+                f"{path}: a link, or not a regular file; results that are passed on may have only regular files"
             )
         if set("\n\r\\") & set(path.name):
-            raise UserError(f"{path}: a name with a line end or a backslash, which {MANIFEST} cannot list; rename it")
+            raise UserError(
+                f"{path}: the name has a line end or a backslash, which {MANIFEST} cannot list; rename the file"
+            )
         yield path
 
 
@@ -58,7 +60,7 @@ def root_hash(root: Path) -> str:
 
 
 def differences(root: Path) -> Iterator[str]:
-    """Yield a line for every file that differs from its line in SHA256SUMS, is listed but missing, or is not listed."""
+    """Yield a line for every file that does not match SHA256SUMS, is missing, or is not listed."""
     listed = read_manifest(root / MANIFEST)
     files = {path.relative_to(root).as_posix(): path for path in files_of(root)}
     for name, digest in listed.items():
@@ -71,7 +73,7 @@ def differences(root: Path) -> Iterator[str]:
 
 
 def provenance_differences(root: Path) -> Iterator[str]:
-    """Yield a line for every file that provenance.json names and that is missing or has another digest."""
+    """Yield a line for every file that provenance.json names, if the file is missing or has another digest."""
     path = root / "provenance.json"
     try:
         stated = parse_json(path.read_text(encoding="utf-8"))
@@ -87,7 +89,7 @@ def provenance_differences(root: Path) -> Iterator[str]:
         elif not _is_file(root / name):
             yield f"{root / name}: missing, but provenance.json names it"
         elif _sha256(root / name) != digest:
-            yield f"{root / name}: not the file that provenance.json states"
+            yield f"{root / name}: does not match its digest in provenance.json"
 
 
 def read_manifest(path: Path) -> dict[str, str]:
@@ -95,7 +97,7 @@ def read_manifest(path: Path) -> dict[str, str]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
-        raise UserError(f"{path}: no such file; a finished audit has it") from None
+        raise UserError(f"{path}: no such file; every finished audit has one") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from None
     listed = {}
@@ -108,7 +110,7 @@ def read_manifest(path: Path) -> dict[str, str]:
 
 
 def _is_file(path: Path) -> bool:
-    """Return whether a path from a foreign file is a file; a path that is longer than the system allows is not."""
+    """Return whether a path from a foreign file is that of a file; a path longer than the system allows is not."""
     try:
         return path.is_file()
     except OSError:

@@ -1,4 +1,4 @@
-"""Detached signatures of an audit's list of files, in minisign's format (prehashed Ed25519, `ED`), which minisign reads too."""
+"""Detached signatures of an audit's list of files, in minisign's format (prehashed Ed25519, `ED`), so minisign can read them."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def sign(root: Path, key: Path, password: str) -> str:
 
 
 def check_signature(root: Path, key: str) -> str:
-    """Return the trusted comment of results' signature; UserError unless it is valid for this public key and the current SHA256SUMS.
+    """Return the trusted comment of results' signature. Raises UserError unless the signature is valid for this key and the current SHA256SUMS.
 
-    The key is minisign's: a file, or its line in base64.
+    The key is a public key of minisign: a file, or the base64 line in the file.
     """
     from minisign import Error, Signature
 
@@ -75,7 +75,7 @@ def check_signature(root: Path, key: str) -> str:
     except OSError as error:
         raise UserError(f"{path}: {(error.strerror or str(error)).lower()}") from None
     except (Error, ValueError) as error:
-        raise UserError(f"{path}: {first_line(error)}; it is not a signature of these results by that key") from None
+        raise UserError(f"{path}: {first_line(error)}; not a signature of these results by that key") from None
     if not signature.is_prehashed():
         raise UserError(f"{path}: an old signature, without prehashing; expected a prehashed one (ED)")
     return str(signature.trusted_comment)
@@ -88,5 +88,5 @@ def _public_key(key: str) -> PublicKey:
         return PublicKey.from_bytes(Path(key).read_bytes()) if Path(key).is_file() else PublicKey.from_base64(key)
     except (Error, ValueError, OSError) as error:
         raise UserError(
-            f"{key}: {first_line(error)}; expected a public key of minisign: its file, or the line in it"
+            f"{key}: {first_line(error)}; expected a public key of minisign: the file, or the line in the file"
         ) from None

@@ -1,9 +1,9 @@
-"""Stamps: a small file for every job that trained or explained shadow models, which the workflow waits for.
+"""Stamps: a small file for every job that trained or explained shadow models. The workflow waits for this file.
 
 Every result belongs to a shadow model and is named after it; jobs only group the models, and may group them differently
-when models are added. A stamp is named after its first and last model, in a hidden folder beside the results of its job,
-and holds the key of every model: the digest of everything that the model's result depends on. No model is in two stamps,
-so an existing stamp always describes existing results.
+when models are added. A stamp is named after its first and last model, in a hidden folder beside the results of its
+job, and holds the key of every model: the digest of everything that the model's result depends on. No model is in two
+stamps, so an existing stamp always describes existing results.
 """
 
 import re
@@ -26,7 +26,7 @@ def parse_range(text: str, where: str) -> range:
 
 
 def clear_stamps(folder: Path, shadows: range) -> None:
-    """Remove every stamp in this folder that includes one of the models, before the models' results are written."""
+    """Remove every stamp in this folder that includes one of the models. Call it before the models' results are written."""
     for path in folder.glob("*-*"):
         if re.fullmatch(r"\d+-\d+", path.name):
             stamped = parse_range(path.name, str(path))

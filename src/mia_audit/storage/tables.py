@@ -26,7 +26,7 @@ BUFFER = 1 << 20
 ROW_GROUPS = "row_groups"
 """The metadata key of a scores table that lists attack, signal, likelihood, null_control, unit and aggregate of every row group."""
 MOST_ROWS = 1 << 26
-"""Rows of a row group, at most: Arrow's writer cuts longer ones."""
+"""Largest number of rows in a row group; Arrow's writer splits longer ones."""
 
 
 def write_table(
@@ -37,7 +37,7 @@ def write_table(
     metadata: dict[str, Any] | None = None,
     **encoding: Any,
 ) -> None:
-    """Write a Parquet table of the given kind (`signals`, `scores` …), one row group per table of the iterator, or `row_groups_of` it.
+    """Write a Parquet table of the given kind (`signals`, `scores` …), with one row group per table of the iterator, or `row_groups_of` the table.
 
     `metadata` is stored in the file with the kind and the schema's version; `encoding` is passed to Parquet's writer.
     Raises ValueError, and writes nothing, if the number of rows is not `rows`.
@@ -57,10 +57,10 @@ def write_table(
             while table is not None:
                 writer.write_table(table.cast(schema), row_group_size=min(max(len(table), 1), MOST_ROWS))
                 written += len(table)
-                del table  # before the next one is made
+                del table  # free this table before the next one is computed
                 table = next(parts, None)
         if written != rows:
-            raise ValueError(f"{path}: {written} rows written where {rows} were expected")
+            raise ValueError(f"{path}: {written} rows were written, but {rows} were expected")
         digests.embed_digest(partial)
 
 
@@ -70,17 +70,18 @@ def row_groups_of(rows: int) -> int:
 
 
 def open_table(path: Path, kind: str, columns: Sequence[str] = ()) -> pq.ParquetFile:
-    """Open a Parquet table and check its digest, kind and columns; raise a UserError that names a wrong or damaged file.
+    """Open a Parquet table and check its digest, kind and columns; raise a UserError, which names the file, if it is invalid or damaged.
 
-    A table without an audit's metadata is accepted if tables of its kind may come from other tools and it has their columns.
+    A table without an audit's metadata is accepted if tables of this kind may come from other tools, and if it has the
+    required columns.
     """
     if not path.exists():
         raise UserError(f"{path}: no such file; expected a {kind} table in Parquet")
     state = digests.state(path)
     if state == "damaged":
-        raise _damaged(path, "its bytes are not those that an audit wrote", kind, CHANGED if kind in CONTRACTS else "")
+        raise _damaged(path, "its bytes do not match its digest", kind, CHANGED if kind in CONTRACTS else "")
     try:
-        file = pq.ParquetFile(path, buffer_size=BUFFER)  # the pages of a memory map would stay resident
+        file = pq.ParquetFile(path, buffer_size=BUFFER)  # no memory map, because its pages would stay resident
     except (pa.ArrowException, OSError) as error:
         raise UserError(
             f"{path}: truncated or not Parquet ({first_line(error)}); expected a {kind} table. {REMEDY}"
@@ -90,8 +91,8 @@ def open_table(path: Path, kind: str, columns: Sequence[str] = ()) -> pq.Parquet
         raise UserError(f"{path}: a {stored} table where a {kind} table was expected")
     if state == "absent":
         if kind not in CONTRACTS:
-            reason = "it does not carry its digest" if stored else "it does not state its kind"
-            raise UserError(f"{path}: not written by an audit ({reason}); only an audit makes {kind} tables")
+            reason = "it does not contain its digest" if stored else "it does not state its kind"
+            raise UserError(f"{path}: not written by an audit ({reason}); only an audit writes {kind} tables")
         check_columns(path, file.schema_arrow, kind)
     missing = [name for name in columns if name not in file.schema_arrow.names]
     if missing:
@@ -102,7 +103,7 @@ def open_table(path: Path, kind: str, columns: Sequence[str] = ()) -> pq.Parquet
 
 
 def read_table(path: Path, kind: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read a Parquet table of the kind, or only `columns` of it; raise a UserError that names a wrong or damaged file."""
+    """Read a Parquet table of the kind, or only `columns` of it; raise a UserError, which names the file, if it is invalid or damaged."""
     file = open_table(path, kind, columns or ())
     check_parquet(file, str(path), len(columns) if columns is not None else None)
     with naming_damage(path, kind):
@@ -121,7 +122,7 @@ def read_frame(path: Path, kind: str) -> "pl.DataFrame":
 
 @contextmanager
 def naming_damage(path: Path, kind: str) -> Iterator[None]:
-    """Turn the errors of reading a damaged table's pages into a UserError that names the file."""
+    """Turn errors from reading a damaged table's pages into a UserError that names the file."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:
@@ -145,5 +146,5 @@ def table_metadata(path: Path, kind: str) -> dict[str, Any]:
 
 
 def given_digest(path: Path) -> dict[str, str]:
-    """Return the SHA-256 of a table that no audit wrote, by its file name; empty for the audit's own tables, which contain it."""
+    """Return the SHA-256 of a table that no audit wrote, by file name. It is empty for an audit's own tables, which contain their digest."""
     return {path.name: digests.sha256(path)} if digests.state(path) == "absent" else {}

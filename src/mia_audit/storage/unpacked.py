@@ -1,4 +1,4 @@
-"""The unpacked size of a compressed file, taken from its headers before anything is unpacked."""
+"""Read the unpacked size of a compressed file from its headers, before anything is unpacked."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 NOT_NUMPY = (ValueError, OSError, EOFError, TypeError, KeyError, OverflowError, SyntaxError, TokenError)
-"""The exceptions that NumPy raises for files that are not arrays; they vary because it parses the header as Python."""
+"""The exceptions that NumPy raises for files that are not arrays. They vary because NumPy parses the header as Python."""
 DEFLATED = 1100
-"""The largest number of bytes to which one deflated byte unpacks, about 1,032."""
+"""The largest number of bytes to which one compressed byte unpacks; for deflate it is about 1,032."""
 
 
 def check_memory(where: str, needed: int, what: str) -> None:
     """Raise UserError if reading a file needs more memory than available."""
     if needed > (free := available_memory()):
         raise UserError(
-            f"{where}: {what} takes {needed / 1e9:,.2g} GB in memory, and {free / 1e9:,.2g} GB are available; expected a smaller"
-            " file, or run where there is more memory"
+            f"{where}: {what} takes {needed / 1e9:,.2g} GB in memory, and {free / 1e9:,.2g} GB are available; use a smaller file,"
+            " or a machine with more memory"
         )
 
 
@@ -42,10 +42,10 @@ def check_parquet(file: pq.ParquetFile, where: str, columns: int | None = None) 
 
 
 def read_foreign(path: Path) -> pl.DataFrame:
-    """Read a Parquet file of any origin; UserError if it does not fit in memory; errors of Arrow and polars are passed on.
+    """Read a Parquet file of any origin. Raises UserError if it does not fit in memory; errors of Arrow and polars are passed on.
 
-    Arrow reads and checks the file, because polars' own reader ends the process for a file that does not fit, and panics
-    for damaged ones.
+    Arrow reads and checks the file, because polars' own reader ends the process for a file that does not fit, and
+    panics for damaged ones.
     """
     import polars as pl
     import pyarrow.parquet as pq
@@ -58,17 +58,17 @@ def read_foreign(path: Path) -> pl.DataFrame:
 
 
 def without_metadata(table: pa.Table) -> pa.Table:
-    """Return a table without the metadata of its schema and columns: polars panics if these contain bytes that are not text."""
+    """Return a table without the metadata of its schema and columns, because polars panics if these contain bytes that are not text."""
     import pyarrow as pa
 
     return table.cast(pa.schema([field.remove_metadata() for field in table.schema]))
 
 
 class Npz:
-    """The arrays of an .npz file: shapes and types come from the headers, and each array is read on request; nothing is unpickled."""
+    """The arrays of an .npz file. Shapes and types come from the headers, and each array is read on request. Nothing is unpickled."""
 
     def __init__(self, path: Path) -> None:
-        """Read the headers; raises the errors of zipfile and NumPy, and ValueError for headers that do not fit the archive."""
+        """Read the headers; raises the errors of zipfile and NumPy, and ValueError for headers that do not match the archive."""
         self.path = path
         self.headers: dict[str, tuple[tuple[int, ...], np.dtype]] = {}
         with zipfile.ZipFile(path) as archive:
@@ -90,7 +90,7 @@ def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> tuple[tuple[int,
     import numpy as np
 
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ValueError(f"array '{info.filename}' is compressed in a way that NumPy does not write")
+        raise ValueError(f"array '{info.filename}' has a compression that NumPy does not use")
     with archive.open(info) as file:
         version = np.lib.format.read_magic(file)
         read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
@@ -101,5 +101,5 @@ def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> tuple[tuple[int,
     if dtype.hasobject:
         raise ValueError("Object arrays cannot be loaded when allow_pickle=False")
     if size != info.file_size or info.file_size > DEFLATED * max(info.compress_size, 1):
-        raise ValueError(f"array '{info.filename}' says that it has {size:,} bytes, which are not there")
+        raise ValueError(f"the header of array '{info.filename}' states {size:,} bytes, but the file has fewer")
     return tuple(shape), dtype

@@ -1,4 +1,4 @@
-"""Models that differed when they were trained again from the same seed: training tables list them in their metadata."""
+"""Models that differed when they were trained again from the same seed. Training tables list them in their metadata."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A block of shadow models: trained one after the other by one job, each saved as soon as it is trained. Nothing here imports torch."""
+"""A block of shadow models: one job trains them one after the other, and saves each as soon as it is trained. Nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ class Trained(Protocol):
 
 @dataclass(frozen=True)
 class Block:
-    """The shadow models of a block, numbered `shadows`, and what they share.
+    """The shadow models of a block, numbered `shadows`, and the data and terms that they share.
 
-    `membership` has one column per shadow. `epsilon` is the config's text, because keys of random streams contain it.
+    `membership` has one column per shadow. `epsilon` is the text in the config, because keys of random streams contain
+    this text.
     """
 
     seed: int
@@ -69,7 +70,7 @@ class Block:
 
     @property
     def key(self) -> tuple[int | str, ...]:
-        """The key of all randomness in the training of the setting's models, together with a model's number."""
+        """The key that, together with a model's number, determines all randomness in its training."""
         return (self.seed, "train", self.dataset, self.architecture, self.mechanism_name, self.epsilon)
 
     def label(self, shadow: int) -> str:
@@ -81,8 +82,8 @@ class Block:
 class Checkpoints:
     """Folder and frequency of the block's checkpoints while it runs; without a folder there are none.
 
-    `environment` is what an epoch depends on in addition to what the finished model's key covers: a training is not
-    resumed with other versions of packages.
+    `environment` has everything on which an epoch depends and which the finished model's key does not cover. So
+    training does not resume with other versions of packages.
     """
 
     folder: Path | None
@@ -110,9 +111,9 @@ def train_block(
 
     `keys` holds every model's key, the digest of everything that the model depends on; an existing model with the same
     key is kept. The step times of the other models are written to the folder `step_times`, and digests of their
-    outcomes to the file `repeats`; a model's table records whether an earlier run of the same training had another
-    outcome. A model whose training diverges, or whose outputs are not finite, is left out and its table records this if
-    `keep_going` is set; otherwise a UserError names the model. Also raises UserError if the test accuracy of the first
+    outcomes to the file `repeats`; a model's table records whether the same training had another outcome in an earlier
+    run. A model whose training diverges, or whose outputs are not finite, is left out if `keep_going` is set, and its
+    table records this. Otherwise a UserError names the model. Also raises UserError if the test accuracy of the first
     model is below `floor`; that model is kept.
     """
     results = Repeats.read(repeats)
@@ -123,7 +124,7 @@ def train_block(
             if known is not None and (len(known) or keep_going):
                 tables.append(known)
                 checkpoint = checkpoints.of(shadow, keys[shadow])
-                checkpoint.remove()  # the checkpoint of the epoch that was trained to measure memory
+                checkpoint.remove()  # this is the checkpoint of the epoch that was trained to measure memory
                 results.keep(shadow, checkpoint.key)
                 print(f"{block.label(shadow)}: already trained", file=sys.stderr)
                 _check_floor(block, shadow, tables, floor)
@@ -152,7 +153,7 @@ def train_block(
             except NotFinite as error:
                 if not keep_going:
                     raise UserError(
-                        f"shadow {shadow} of {block.setting}: {error}, or leave such models out by compute.keep_going: true"
+                        f"shadow {shadow} of {block.setting}: {error}, or set compute.keep_going: true to leave such models out"
                     ) from None
                 reason = error.reason
                 model_table(models, shadow).unlink(missing_ok=True)
@@ -161,7 +162,7 @@ def train_block(
                 progress.end(f"left out, {reason}")
             else:
                 progress.end(summary_line(report))
-                model_table(models, shadow).unlink(missing_ok=True)  # it may describe another model
+                model_table(models, shadow).unlink(missing_ok=True)  # the existing table may describe another model
                 with atomic_folder(model_folder(models, shadow)) as folder:
                     model.save(folder)
                 tables.append(training_table(shadow, report))
@@ -179,12 +180,12 @@ def train_block(
 
 
 def report_of(model: Trained, task: TrainingTask) -> TrainingReport:
-    """Return a model's own report of its training, or one computed from its logits."""
+    """Return a model's own report on its training, or one computed from its logits."""
     return model.report if isinstance(model, ReportsTraining) else report_from_logits(model.logits(task.records), task)
 
 
 def summary_line(report: TrainingReport) -> str:
-    """Return the last line of a training's log."""
+    """Return the last line of a training log."""
     return (
         f"train accuracy {report.train_accuracy:.3f}, test accuracy {report.test_accuracy:.3f},"
         f" ε {report.epsilon:.4g} at δ {report.terms.delta:g}"
@@ -192,7 +193,7 @@ def summary_line(report: TrainingReport) -> str:
 
 
 def _check_floor(block: Block, shadow: int, tables: Sequence[pa.Table], floor: float) -> None:
-    """Raise UserError if the last table is that of the first model that did not diverge, and its accuracy is below the floor."""
+    """Raise UserError if the last table is that of the first model that did not diverge, and this model's accuracy is below the floor."""
     *before, last = tables or [SCHEMA.empty_table()]
     if any(map(len, before)) or not len(last):
         return

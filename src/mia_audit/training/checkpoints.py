@@ -1,4 +1,4 @@
-"""Checkpoints of a training that may be killed: the state after the last epoch, kept until the model is trained."""
+"""Checkpoints of training that may be killed: the state after the last epoch, kept until the model is trained."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Checkpoint:
 
     States are written atomically, with their digest, and at most once in `seconds`. A checkpoint that is damaged or has
     another identity is not used: training then starts from the beginning, and the model has the same bytes. Without a
-    folder nothing is kept. A worker whose orchestrator was killed may still train the same model at the same time: it
-    writes the same bytes, and removes the folder when it ends.
+    folder nothing is kept. A worker whose orchestrator was killed may still be training the same model. It writes the
+    same bytes, and removes the folder when it ends.
     """
 
     def __init__(self, folder: Path | None = None, key: str = "", seconds: float = 0.0) -> None:
@@ -55,7 +55,7 @@ class Checkpoint:
         if metadata.get("key") != self.key:
             return {}
         if metadata.get("digest") != digest_of(state):
-            self._warn_damaged(path, "its digest differs from the one written with it")
+            self._warn_damaged(path, "its digest is not the stored one")
             return {}
         print(f"{path}: resuming training from this checkpoint", file=sys.stderr, flush=True)
         return state

@@ -36,7 +36,7 @@ SCHEDULES: dict[str, Callable[[Training, float], float]] = {
     "cosine": lambda training, epochs: (1 + math.cos(math.pi * epochs / training.epochs)) / 2,
     "step": lambda training, epochs: (training.decay or 1) ** (epochs // (training.decay_epochs or 1)),
 }
-"""The learning rate's factor, from a training section and a number of epochs, which may be fractional."""
+"""Functions from a training section and a number of epochs, which may be fractional, to the factor of the learning rate."""
 
 
 Batches = Inputs | Subset | Tensor
@@ -54,8 +54,8 @@ def fit(
     """Train the job's model in place on the training set [n, …]; random layers are seeded in every epoch by the job's key.
 
     The state is offered to the checkpoint at the end of every epoch, and training resumes from the saved state. Raises
-    Diverged if a weight is not finite after an epoch; without noise, also if the epoch's mean loss is not. Under a
-    private mechanism the losses, which have no noise, decide nothing.
+    Diverged if a weight is not finite after an epoch or, without noise, if the epoch's mean loss is not. Under a
+    private mechanism the losses decide nothing, because they have no noise.
     """
     checkpoint = checkpoint or Checkpoint()
     training = training_of(job)
@@ -80,7 +80,7 @@ def fit(
             if not protection.terms.noise_multiplier and seen and not math.isfinite(epochs[-1].loss):
                 raise Diverged(number, f"its mean loss is {epochs[-1].loss}")
             if not all(bool(parameter.isfinite().all()) for parameter in job.model.parameters()):
-                raise Diverged(number, "its last step left weights that are not finite")
+                raise Diverged(number, "its last step gave weights that are not finite")
             if number < training.epochs:
                 checkpoint.offer(lambda: capture_state(job.model, optimizer, _progress_state(epochs, protection)))
     job.model.eval()
@@ -88,7 +88,7 @@ def fit(
 
 
 def training_of(job: Job) -> Training:
-    """Return the full training section of a job; its declared type, `Steps`, has only the keys that mechanisms read."""
+    """Return the full training section of a job; the declared type `Steps` has only the keys that mechanisms read."""
     assert isinstance(job.training, Training)
     return job.training
 
@@ -107,7 +107,7 @@ def steps_of_epoch(
     optimizer: torch.optim.Optimizer,
     steps: int,
 ) -> Iterator[tuple[Tensor, int]]:
-    """Take the steps of one epoch, `steps` being those taken before it; yield each step's loss and number of records."""
+    """Take the steps of one epoch, and yield each step's loss and number of records. `steps` is the number of earlier steps."""
     training = training_of(job)
     schedule = SCHEDULES[training.schedule]
     for number, batch in enumerate(protection.batches(), start=steps):
@@ -138,7 +138,7 @@ def _resume(state: dict[str, Tensor], protection: Protection) -> list[Epoch]:
 def hits_and_losses(
     model: nn.Module, inputs: Batches, labels: Int[Tensor, " n"], micro_batch: int
 ) -> tuple[Bool[Tensor, " n"], Float[Tensor, " n"]]:
-    """Return which records the model, in eval mode, classifies correctly, and the cross-entropy of each."""
+    """Return a mask of the records that the model, in eval mode, classifies correctly, and every record's cross-entropy."""
 
     def logits_of(size: int) -> Tensor:
         return torch.cat([model(inputs[start : start + size]) for start in range(0, len(labels), size)])

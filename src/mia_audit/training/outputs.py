@@ -1,4 +1,4 @@
-"""Loss and confidence from logits, in float64 by NumPy: for models that are not torch modules."""
+"""Loss and confidence from logits, in float64 by NumPy, for models that are not torch modules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 TEMPERATURES = "loss_temperatures"
-"""The option that lists the temperatures of additional losses, for the signals from outputs."""
+"""The option that lists the temperatures of additional losses, for signals of outputs."""
 
 
 def tempered(temperatures: Sequence[float]) -> list[str]:
@@ -21,7 +21,7 @@ def tempered(temperatures: Sequence[float]) -> list[str]:
 
 
 def losses_at(options: Mapping[str, Any]) -> dict[str, float]:
-    """Return the temperatures that a family's options ask for, by the names of their losses."""
+    """Return the temperatures in a family's options, by the names of their losses."""
     temperatures = options.get(TEMPERATURES, ())
     return dict(zip(tempered(temperatures), temperatures, strict=True))
 

@@ -1,4 +1,4 @@
-"""Stop a training after its first epoch, to measure its memory before many models are trained; its checkpoint is kept."""
+"""Stop training after the first epoch, to measure its memory before many models are trained. The checkpoint is kept."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,11 +10,11 @@ Trained = TypeVar("Trained")
 
 
 class FirstEpochTrained(Exception):
-    """The first epoch of a training and one step of the second are done."""
+    """The first epoch and one step of the second are done."""
 
 
 def first_epoch_of(train: Callable[[TrainingTask], Trained]) -> Callable[[TrainingTask], Trained]:
-    """Return `train`, changed to raise FirstEpochTrained in the second epoch; a learner without epochs trains the whole model."""
+    """Return `train`, changed to raise FirstEpochTrained in the second epoch. A learner without epochs trains the whole model."""
 
     def run(task: TrainingTask) -> Trained:
         def progress(records: int, epoch: int) -> None:

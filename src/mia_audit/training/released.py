@@ -1,4 +1,4 @@
-"""The training of a model for release: without a seed, and without keeping anything that was computed without noise."""
+"""Train a model for release, without a seed and without keeping anything that was computed without noise."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mia_audit.models import Inputs
 
 COUNTERS = ("draws", "noise", "records")
-"""Names of a mechanism's stream counters in its state; they are not restored, because another process has other streams."""
+"""Names of a mechanism's stream counters in its state; these are not restored, because another process has other streams."""
 
 EPOCHS = "epochs"
 """The key of the number of finished epochs in a saved state."""
@@ -46,10 +46,10 @@ class Released:
 
 
 class KeptEpochs(Checkpoint):
-    """The state after the last epoch of a training that is released: only weights, the optimizer's moments and public masks.
+    """The state after the last epoch of training for release: only weights, the optimizer's moments and public masks.
 
-    These are functions of the noisy sums, so ε covers them all. The state is saved after every epoch, so that a killed
-    training loses at most one.
+    These are functions of the noisy sums, so ε covers them all. The state is saved after every epoch, so a kill loses
+    at most one epoch.
     """
 
     def __init__(self, folder: Path, key: str) -> None:
@@ -69,7 +69,7 @@ class KeptEpochs(Checkpoint):
 
     @property
     def epochs(self) -> int | None:
-        """The number of epochs after which the state was saved; None if there is none, or it is damaged."""
+        """The number of epochs after which the state was saved; None if there is no state, or it is damaged."""
         state = self.resume()
         return int(state[f"rest.{EPOCHS}"]) if state else None
 
@@ -85,7 +85,7 @@ def train_released(
     """Train on the members of the pool [n, …], with batches, noise and random layers from a key that only this call knows.
 
     No loss is kept, and no value ends training early. If training was killed, the interrupted epoch is repeated with
-    another key, and so with other batches and noise; the caller must account for its steps twice. Raises UserError if
+    another key, and so with other batches and noise. The caller must account for its steps twice. Raises UserError if
     the batch exceeds the training set or the mechanism cannot be applied.
     """
     checkpoint = checkpoint or Checkpoint()

@@ -1,6 +1,6 @@
-"""Digests of the outcome of every training, kept when models are deleted: a repeated training must have the same outcome.
+"""Digests of the outcome of every training run, which are kept when models are deleted. A repeated run must have the same outcome.
 
-They are files below benchmarks/, because all other results have the same bytes after every run.
+The digests are in files below benchmarks/, because all other results have the same bytes after every run.
 """
 
 from __future__ import annotations
@@ -17,10 +17,7 @@ from mia_audit.training.identity import identity
 
 
 class Repeats:
-    """The different outcomes of each training; a training is identified by its inputs.
-
-    `known` are the outcomes of earlier runs.
-    """
+    """The different outcomes of each training, which is identified by its inputs. `known` has the outcomes of earlier runs."""
 
     def __init__(self, known: Mapping[str, list[str]]) -> None:
         self._known = known
@@ -60,8 +57,8 @@ class Repeats:
         """The warning that names the models with another outcome."""
         numbers = ", ".join(map(str, self.unrepeatable))
         return (
-            f"shadow models {numbers}, trained again from the same seed, differ from their earlier training: something in their"
-            " training is not determined by the seed; the report says so"
+            f"shadow models {numbers}, trained again from the same seed, differ from their earlier versions: the seed does not"
+            " determine everything in their training; the report says so"
         )
 
     def write(self, path: Path | None) -> None:

@@ -1,4 +1,4 @@
-"""training.parquet: the course of a model's training, the ε it spent, and the model's accuracy. Nothing here imports torch."""
+"""training.parquet: the course of a model's training, the ε spent, and the model's accuracy. Nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -56,9 +56,10 @@ class Epoch:
 
 @dataclass(frozen=True)
 class TrainingReport:
-    """The outcome of a model's training; ε is for the whole training, by the mechanism's accountant and by RDP.
+    """The outcome of a model's training. ε is that of the whole training, by the mechanism's accountant and by RDP.
 
-    Train accuracy and loss are over the `records` training records, test accuracy and loss over the pool's other records.
+    Train accuracy and loss are over the `records` training records, test accuracy and loss over the pool's other
+    records.
     """
 
     records: int
@@ -78,15 +79,15 @@ class TrainingReport:
 
 @runtime_checkable
 class ReportsTraining(Protocol):
-    """A model with a report of its training."""
+    """A model with a report on its training."""
 
     @property
     def report(self) -> TrainingReport:
-        """The report of its training."""
+        """The report on the model's training."""
 
 
 def report_from_logits(logits: Float[np.ndarray, "n C"], task: TrainingTask) -> TrainingReport:
-    """Return a report for a model that has none: one epoch of unknown loss, no steps, and the claimed guarantee, if any."""
+    """Return a report for a model without one. It has one epoch of unknown loss, no steps, and the claimed guarantee, if any."""
     claimed = task.mechanism.kind.claimed
     labels, members = task.records.labels, task.members
     hits, losses = logits.argmax(axis=1) == labels, outputs.loss(logits, labels)

@@ -8,7 +8,7 @@ from mia_audit.privacy.catalogue import PerRecord
 from mia_audit.sections import Name, Precision, Probability, Section, is_unset
 
 Floor = Probability | dict[Name, Probability]
-"""A test accuracy, or one for each data set."""
+"""A test accuracy for all data sets, or one for each."""
 
 Schedule = Literal["constant", "cosine", "step"]
 
@@ -28,9 +28,9 @@ class Training(Section):
     learning_rate: float = Field(1e-3, gt=0, allow_inf_nan=False)
     """Peak learning rate."""
     weight_decay: float = Field(0.0, ge=0)
-    """Decoupled for adamw, L2 otherwise."""
+    """Weight decay: decoupled for adamw, L2 otherwise."""
     momentum: float | None = Field(None, ge=0, lt=1, exclude_if=is_unset)
-    """Only for optimizer sgd; 0.9 when left out."""
+    """Momentum, only for optimizer sgd; 0.9 when left out."""
     schedule: Schedule = "cosine"
     """Course of the learning rate: `cosine` decreases it to zero over all steps, `step` multiplies it by `decay` every `decay_epochs` epochs."""
     decay: Probability | None = None
@@ -40,11 +40,11 @@ class Training(Section):
     trainable: Literal["all", "head", "bias"] = "all"
     """Parameters that are trained: all, only the classifier, or only the bias terms (BiTFiT); the rest keep their initial values."""
     precision: Precision | None = None
-    """float32 when left out; `tf32` and `bf16` are faster on GPUs, bf16 with the classifier in float32."""
+    """float32 when left out; `tf32` and `bf16` are faster on GPUs; under bf16 the classifier stays in float32."""
     per_record: PerRecord | None = Field(None, exclude_if=is_unset)
     """Per-record gradients of private steps: `vmap` when left out, `book-keeping` (faster), or `auto`: book-keeping if it covers the model."""
     floor: Floor | None = None
-    """Test accuracy, for all data sets or by data set; if a job's first model is below it, the audit stops. A change retrains nothing."""
+    """Test accuracy, for all data sets or by data set; if a job's first model is below it, the audit stops. A change of this key retrains nothing."""
 
     @model_validator(mode="before")
     @classmethod
@@ -55,17 +55,17 @@ class Training(Section):
     def _decay(self) -> Self:
         for key in DECAY:
             if (getattr(self, key) is None) != (self.schedule != "step"):
-                raise ValueError(f"{key}: needs schedule step, but schedule is {self.schedule}")
+                raise ValueError(f"{key}: requires schedule step, but schedule is {self.schedule}")
         return self
 
     @model_validator(mode="after")
     def _momentum(self) -> Self:
         if self.momentum is not None and self.optimizer != "sgd":
-            raise ValueError(f"momentum: needs optimizer sgd, but optimizer is {self.optimizer}")
+            raise ValueError(f"momentum: requires optimizer sgd, but optimizer is {self.optimizer}")
         return self
 
     def overridden(self, overrides: "TrainingOverrides") -> "Training":
-        """Return the section with the overrides' keys; if schedule or optimizer changes, keys only for the former one are dropped."""
+        """Return the section with the overrides' keys. If they change schedule or optimizer, keys that only the former one has are dropped."""
         given = overrides.model_dump(exclude_none=True)
         gone = set(DECAY) if given.get("schedule", "step") != "step" else set()
         gone |= {"momentum"} if given.get("optimizer", "sgd") != "sgd" else set()

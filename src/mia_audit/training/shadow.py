@@ -1,4 +1,4 @@
-"""One shadow model of the built-in torch loop: built or fine-tuned, trained under a mechanism, evaluated on its pool."""
+"""One shadow model of the built-in torch loop: it is built or fine-tuned, trained under a mechanism, and evaluated on its pool."""
 
 import hashlib
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ from mia_audit.training.trainable import PARTS
 class Recipe:
     """Everything that all shadow models of a setting share.
 
-    `public` are their initial weights, if any, except those that each model draws itself (a classifier's).
+    `public` has their initial weights, if any, except those that each model draws itself (a classifier's).
     """
 
     architecture: Mapping[str, Any]
@@ -50,7 +50,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Shadow(TrainingReport):
-    """A trained model, in eval mode, the report of its training, and the masks of its noise, if any."""
+    """A trained model in eval mode, the report on its training, and the masks of its noise, if any."""
 
     model: nn.Module
     masks: Masks | None
@@ -66,7 +66,7 @@ def train_shadow(
     checkpoint: Checkpoint | None = None,
     persons: Int[np.ndarray, " n"] | None = None,
 ) -> Shadow:
-    """Train shadow model number `shadow` on its members of the pool [n, …]; test accuracy is over the others.
+    """Train shadow model number `shadow` on its members of the pool [n, …]; test accuracy is that on the other records.
 
     `persons` has the number of each record's person, for mechanisms whose guarantee is for persons.
 
@@ -123,19 +123,19 @@ def check_batch(training: Training, units: int, persons: bool = False) -> None:
     """Raise UserError if a batch is larger than the training set."""
     if training.batch > units:
         words = "persons" if persons else "records"
-        raise UserError(
-            f"training.batch: {training.batch} {words} a step, but the training set has {units}: at most {units}"
-        )
+        raise UserError(f"training.batch: {training.batch} {words} per step, but the training set has only {units}")
 
 
 def _terms(recipe: Recipe, model: nn.Module) -> dict[str, Any]:
-    """Return everything except the records that defines a training: exactly the terms on which the key of its noise depends.
+    """Return everything except the records that defines a training run: exactly the terms on which the key of its noise depends.
 
-    Config keys that only decide when an audit stops, or how much memory a model needs, are excluded: they must not
-    change batches and noise.
+    Config keys that only decide when an audit stops, or how much memory a model needs, are excluded, because they must
+    not change batches and noise.
     """
     public = recipe.public_records
-    whose = set(Unit.model_fields)  # unused if every person has one record: training is as by records
+    whose = set(
+        Unit.model_fields
+    )  # not used if every person has one record, because training is then the same as by records
     return {
         "architecture": {name: value for name, value in recipe.architecture.items() if name not in MEASURED},
         "start": digest_of({name: value.cpu() for name, value in model.state_dict().items()}),
@@ -147,7 +147,7 @@ def _terms(recipe: Recipe, model: nn.Module) -> dict[str, Any]:
 
 
 def _terms_of_people(mechanism: Mechanism, people: Persons | None) -> dict[str, Any]:
-    """Return the person of every record, and how many of a person's records a step uses, if somebody has several records."""
+    """If a person has several records, return the person of every record, and the number of a person's records that a step uses."""
     if people is None or int(people.records.max()) == 1:
         return {}
     of = hashlib.sha256(people.of.astype("<i8").tobytes()).hexdigest()
@@ -161,9 +161,11 @@ def people_of(recipe: Recipe, members: Bool[np.ndarray, " n"], persons: Int[np.n
 
 
 def start(recipe: Recipe, seed: int) -> nn.Module:
-    """Return the initial model of a training: random weights from a seed, replaced by public ones where there are any."""
+    """Return the initial model: random weights from a seed, replaced by public weights where these exist."""
     model = construct(recipe.architecture, seed)
     if recipe.public is not None:
-        model.load_state_dict(recipe.public, strict=False)  # names and shapes were checked when the weights were read
+        model.load_state_dict(
+            recipe.public, strict=False
+        )  # names and shapes were checked before, when the weights were read
     PARTS[recipe.training.trainable](model)
     return model

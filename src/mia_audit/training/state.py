@@ -1,4 +1,4 @@
-"""The state of a torch training between two epochs: weights, the optimizer's moments and the loop's own state."""
+"""The state of torch training between two epochs: weights, the optimizer's moments and the loop's own state."""
 
 from collections.abc import Mapping
 
@@ -6,11 +6,14 @@ import torch
 from torch import Tensor, nn
 
 State = dict[str, Tensor]
-"""Everything that the rest of a training depends on, by name."""
+"""Everything that the rest of training depends on, by name."""
 
 
 def capture_state(model: nn.Module, optimizer: torch.optim.Optimizer, rest: Mapping[str, Tensor]) -> State:
-    """Return weights and buffers, the optimizer's moments, and the rest; random layers are reseeded every epoch."""
+    """Return weights and buffers, the optimizer's moments, and the rest.
+
+    Generators of random layers are left out, because they are seeded anew in every epoch.
+    """
     state = {f"model.{name}": value for name, value in model.state_dict().items()}
     for index, moments in optimizer.state_dict()["state"].items():
         state |= {f"optimizer.{index}.{name}": value for name, value in moments.items() if value is not None}

@@ -1,7 +1,7 @@
 """The time of a training step under every mechanism.
 
-Training writes the time of every model to a separate table below benchmarks/: times differ between runs, while files
-beside the models have the same bytes after every run.
+Training writes the time of every model to a separate table below benchmarks/, because times differ between runs, while
+files beside the models have the same bytes after every run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 KIND = "step_times"
 REFERENCES = ("none", "dp-sgd")
-"""Mechanisms to whose step times the others are compared."""
+"""Mechanisms whose step times are references for the others."""
 
 SCHEMA = pa.schema([("shadow", pa.int32()), ("milliseconds", pa.float64())])
 """A table of one row, written only if a single job trained the model from the first step to the last."""
@@ -73,8 +73,8 @@ class Timed(NamedTuple):
 def step_times(folder: Path, settings: Sequence[Timed], models: int) -> pl.DataFrame:
     """Return a row per setting: dataset, architecture, mechanism, epsilon, models timed, median milliseconds, and ratios.
 
-    Ratios are to the step time of `none` and of `dp-sgd` on the same data set and architecture, at the same ε if there
-    are several. Null if a time is missing.
+    Ratios are those to the step times of `none` and of `dp-sgd` on the same data set and architecture, at the same ε if
+    there are several. They are null if a time is missing.
     """
     import polars as pl
 
@@ -98,7 +98,7 @@ def _times(paths: Iterator[Path]) -> list[float]:
 
 
 def _reference(medians: Mapping[Timed, float], setting: Timed, name: str) -> float | None:
-    """Return the step time of a mechanism on the same data set and architecture, at the same ε if it was trained there."""
+    """Return the step time of a mechanism on the same data set and architecture, at the same ε if the mechanism has it."""
     beside = {
         other.epsilon: value
         for other, value in medians.items()

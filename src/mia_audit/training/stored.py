@@ -1,7 +1,7 @@
 """Trained shadow models on disk: a folder shadow-{k} with the model, and a table shadow-{k}.parquet that describes its training.
 
-The table is written last. Its metadata hold the key of the training, which is the digest of all that the model depends on,
-and the digests of the model's files: a model is trained again only if these differ.
+The table is written last. Its metadata hold the key of the training, which is the digest of everything that the model
+depends on, and the digests of the model's files. A model is trained again only if one of these differs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MASKS = "masks.safetensors"
 
 
 def files_read(pool: Path, architecture: Path, start: Path | None, public: bool) -> list[Path]:
-    """List the files that training reads; arrays are represented by the tables next to them, which hold their digests."""
+    """List the files that training reads; an array is represented by the table beside it, which holds its digest."""
     weights = [start] if start else []
     return [pool / "records.parquet", architecture, *weights, *([pool / "public.parquet"] if public else [])]
 
@@ -49,7 +49,7 @@ def training_keys(
     """Return the key of the training of every model in `membership`'s columns.
 
     `spec` describes the training, and `files` are the files that training reads; an array is represented by the table
-    that holds its digest. Versions of packages are not part of a key: an upgrade does not retrain finished models.
+    that holds its digest. Versions of packages are not part of a key, so an upgrade does not retrain finished models.
     """
     depends_on = {"spec": dict(spec), "files": {path.name: sha256(path) for path in files}}
     return {
@@ -77,8 +77,8 @@ def file_digests(folder: Path) -> dict[str, str]:
 def discard(models: Path, shadows: Iterable[int], keep: int) -> int:
     """Delete the files of finished models, except the first and those numbered below `keep`; return how many models were deleted.
 
-    Their tables stay, so that the models still count as trained. A marker that the files were deleted on purpose is
-    written first. UserError if a model is damaged.
+    Their tables stay, so the models still count as trained. A marker is written first, which states that the files were
+    deleted on purpose. Raises UserError if a model is damaged.
     """
     trained = [shadow for shadow in shadows if model_folder(models, shadow).is_dir()]
     chosen = [shadow for shadow in trained[1:] if shadow >= keep]
@@ -87,7 +87,7 @@ def discard(models: Path, shadows: Iterable[int], keep: int) -> int:
         metadata = table_metadata(model_table(models, shadow), "training")
         if damaged := damaged_file(models, shadow, metadata):
             raise UserError(
-                f"{damaged}: does not match its digest in the table beside its folder: run again with --forcerun train"
+                f"{damaged}: does not match its digest in the model's table: run again with --forcerun train"
             )
         write_text(folder / DISCARDED, "The weights were deleted after the model's signals were computed.\n")
         for name in metadata.get(FILES, {}):
@@ -100,13 +100,13 @@ def require_weights(folder: Path) -> None:
     """Raise UserError if a model's weights were deleted."""
     if (folder / DISCARDED).exists():
         raise UserError(
-            f"{folder}: its weights were deleted after its signals were computed (compute.weights: temporary), and are needed again:"
+            f"{folder}: the weights were deleted after the signals were computed (compute.weights: temporary), but are needed again:"
             f" delete {folder.parent}/shadow-*/ and run with --forcerun train, which trains the same models"
         )
 
 
 def stated_digests(models: Path, shadow: int, folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file of a model; if they were deleted, the digests in its table."""
+    """Return the SHA-256 of every file of a model, or the digests in its table if the files were deleted."""
     if (folder / DISCARDED).exists():
         stated: dict[str, str] = table_metadata(model_table(models, shadow), "training")[FILES]
         return stated
@@ -114,7 +114,7 @@ def stated_digests(models: Path, shadow: int, folder: Path) -> dict[str, str]:
 
 
 def write_training(models: Path, shadow: int, key: str, table: pa.Table, unrepeatable: bool = False) -> None:
-    """Write the table of a model whose folder is complete; `unrepeatable`: an earlier run of its training had another outcome."""
+    """Write the table of a model whose folder is complete. `unrepeatable` states that an earlier run of its training had another outcome."""
     metadata = {KEY: key, FILES: file_digests(model_folder(models, shadow))}
     metadata |= unrepeatable_metadata([shadow] if unrepeatable else [])
     write_table(model_table(models, shadow), table, "training", len(table), metadata)
@@ -127,7 +127,7 @@ def write_diverged(models: Path, shadow: int, key: str, reason: str) -> None:
 
 
 def known_key(models: Path, shadow: int) -> str:
-    """Return the key under which a model was trained; empty if there is none, or its table is damaged."""
+    """Return the key under which a model was trained. It is empty if there is no model, or its table is damaged."""
     try:
         return str(table_metadata(model_table(models, shadow), "training").get(KEY, ""))
     except UserError:
@@ -157,7 +157,7 @@ def finished(models: Path, shadow: int, key: str) -> pa.Table | None:
 
 
 def damaged_file(models: Path, shadow: int, metadata: dict[str, Any]) -> Path | None:
-    """Return a file of a model that is missing or differs from its digest in the table; None if all match, or were discarded."""
+    """Return a file of a model that is missing or differs from its digest in the table; None if all files match, or were discarded."""
     folder = model_folder(models, shadow)
     if (folder / DISCARDED).exists():
         return None
@@ -179,7 +179,7 @@ def _warn_damaged(why: str) -> None:
 def shadow_folders(models: Path, shadows: Iterable[int], weights: bool = True) -> dict[int, Path]:
     """Return the folders of models by number, without those whose training diverged.
 
-    UserError if a model that did not diverge is missing or, with `weights`, if one was discarded.
+    Raises UserError if a model that did not diverge is missing or, with `weights`, if a model was discarded.
     """
     folders = {}
     for shadow in shadows:

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from mia_audit.training.section import Training
 
 Progress = Callable[[int, int], None]
-"""Called after every step with its number of records and the number of its epoch (from 1)."""
+"""Called after every step with the step's number of records and the epoch's number (from 1)."""
 
 
 def _nothing_kept() -> Checkpoint:
-    from mia_audit.training.checkpoints import Checkpoint  # pyarrow is not needed to read configs
+    from mia_audit.training.checkpoints import Checkpoint  # configs are read without pyarrow
 
     return Checkpoint()
 
@@ -42,7 +42,7 @@ class Records:
     metadata: Mapping[str, Any]
     numbers: Int[np.ndarray, " n"]
     persons: Int[np.ndarray, " n"] | None = None
-    """The number of every record's person, if the pool has persons; persons are numbered in the order of their first records."""
+    """The number of every record's person, if the pool has persons. They are numbered in the order of their first records."""
 
     @classmethod
     def of(cls, stored: StoredRecords) -> Self:
@@ -67,10 +67,10 @@ class Records:
 class TrainingTask:
     """One model to train.
 
-    `members` marks the training set, `public` are the pool's public records if the mechanism reads them, and `start` is
+    `members` marks the training set, `public` has the pool's public records if the mechanism reads them, and `start` is
     the file of initial weights, if any. With `rounded`, weights are rounded to bfloat16 after the last epoch. All
-    randomness is keyed by `key` and the number of the shadow model; a task without a key is for a model to be released,
-    and all its randomness comes from the operating system's entropy.
+    randomness is keyed by `key` and the number of the shadow model. A task without a key is for a model to be released,
+    whose randomness comes from the operating system's entropy.
     """
 
     records: Records

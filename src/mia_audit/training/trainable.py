@@ -1,4 +1,4 @@
-"""Which parameters are trained; the others are frozen and cost neither gradients nor noise."""
+"""The choice of trained parameters. The others are frozen, and need neither gradients nor noise."""
 
 from collections.abc import Callable
 

@@ -32,7 +32,7 @@ def test_small_losses_are_losses(lowest):
 def test_a_transposed_membership_is_named(capsys):
     member = halves(200, 12)
     check_orientation(member, "member.npy")
-    with pytest.raises(UserError, match=r"read as 12 records of 200 models, but every row .* transpose it"):
+    with pytest.raises(UserError, match=r"read as 12 records of 200 models, but all rows .* transpose it"):
         check_orientation(member.T, "member.npy")
     assert capsys.readouterr().err == ""
     coins = np.random.default_rng(0).random((12, 200)) < 0.5
@@ -43,7 +43,7 @@ def test_a_transposed_membership_is_named(capsys):
 def test_halves_and_balanced_designs_are_no_coins():
     random = np.random.default_rng(0)
     check_coins(random.random((400, 8)) < 0.5, "--design bernoulli")
-    with pytest.raises(UserError, match="exactly 200 of 400 records, which fair coins do not give"):
+    with pytest.raises(UserError, match="exactly 200 of 400 records, so membership was not drawn by fair coins"):
         check_coins(halves(400, 8), "--design bernoulli")
     with pytest.raises(UserError, match="depend on each other"):
         check_coins(random.random((400, 8)).argsort(axis=1) < 4, "--design bernoulli")

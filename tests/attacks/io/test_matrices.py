@@ -104,11 +104,11 @@ def test_a_signal_s_name_says_what_it_is(text, scale, members):
     ("text", "message"),
     [
         ("loss", "expected NAME=FILE"),
-        ("gap=f", "give its scale and where members lie: gap:positive:low"),
+        ("gap=f", "give its scale, and whether members have low or high values: gap:positive:low"),
         ("gap:positive=f", "expected gap:positive|real:low|high"),
         ("gap:complex:low=f", "expected gap:positive|real:low|high"),
-        ("loss:real:low=f", "a loss is positive and low in members; give anything else another name"),
-        ("confidence:real:low=f", "a confidence is real and high in members"),
+        ("loss:real:low=f", "the signal loss is positive and low in members; rename any other signal"),
+        ("confidence:real:low=f", "the signal confidence is real and high in members"),
     ],
 )
 def test_a_signal_that_is_not_named_right_says_how(text, message):

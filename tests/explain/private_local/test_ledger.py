@@ -157,7 +157,7 @@ def test_a_full_disk_keeps_the_charge_and_releases_nothing(table, terms, tmp_pat
 
 def test_two_processes_cannot_share_a_ledger(table, terms, tmp_path):
     one = service(table, terms, tmp_path / "ledger")
-    with pytest.raises(UserError, match="another process answers from this ledger"):
+    with pytest.raises(UserError, match="another process uses this ledger"):
         service(table, terms, tmp_path / "ledger")
     one.ledger.close()
     service(table, terms, tmp_path / "ledger").ledger.close()
@@ -173,7 +173,7 @@ def test_of_two_processes_that_begin_a_ledger_at_once_one_is_refused(table, term
         others[0].answer(table.records[:1])
 
     monkeypatch.setattr(ledger, "_sync", meanwhile)
-    with pytest.raises(UserError, match="another process answers from this ledger"):
+    with pytest.raises(UserError, match="another process uses this ledger"):
         service(table, terms, path)
     spent = others[0].ledger.mu_squared
     others[0].ledger.close()
@@ -201,7 +201,7 @@ def test_a_damaged_ledger_is_refused(table, terms, tmp_path):
     one.answer(table.records[300:301])
     one.ledger.close()
     path.write_bytes(path.read_bytes()[:start] + path.read_bytes()[start + len(row) :])
-    with pytest.raises(UserError, match=r"damaged \(line 2: its digest does not follow from the lines before it"):
+    with pytest.raises(UserError, match=r"damaged \(line 2: its digest does not follow from the earlier lines"):
         service(table, terms, path)
 
 

@@ -150,7 +150,7 @@ def test_no_order_of_queries_overspends(clustered_table, batches, protocol, budg
         try:
             answers = service.answer(clustered_table.records[batch])
         except UserError as error:
-            assert "nothing was spent on it" in str(error)
+            assert "nothing was spent on this query" in str(error)
             charged = service.ledger.entries[before[1] :]
             assert service.ledger.mu_squared == pytest.approx(before[0] + sum(entry.mu_squared for entry in charged))
             released += sum(entry.mu_squared for entry in charged)
@@ -231,7 +231,7 @@ def test_no_queries_are_no_answers(table, terms):
 
 def test_a_column_of_labels_needs_them_at_the_queries(table, terms):
     service = PrivateExplainer(table.explained, terms, "non-adaptive", seed=0)
-    with pytest.raises(UserError, match="pass the values at the queries; nothing was spent"):
+    with pytest.raises(UserError, match="Pass the values at the queries; nothing was spent"):
         service.answer(table.records[:1])
     service.answer(table.records[:1], table.black_box(table.records[:1]))
     uncentred = PrivateExplainer(table.explained, replace(terms, as_published=("uncentred",)), "non-adaptive", seed=0)
@@ -266,9 +266,9 @@ def test_a_call_that_is_refused_half_way_charges_what_it_computed(table, terms):
     ("changes", "words"),
     [
         ({"delta": 1.5}, "delta 1.5: expected a number between 0 and 1"),
-        ({"epsilon": -1.0}, "epsilon -1: an ε is a positive number"),
+        ({"epsilon": -1.0}, "epsilon -1: expected a positive number"),
         ({"budget": np.inf}, "budget: epsilon inf"),
-        ({"epsilon": 300.0}, "epsilon 300: noise is calibrated below 200 only"),
+        ({"epsilon": 300.0}, "epsilon 300: noise is calibrated only below 200"),
         ({"steps": 0}, "steps 0"),
         ({"c": 0.0}, "c 0: the weight constant"),
         ({"kernel": "stabel"}, "unknown kernel 'stabel': did you mean 'stable'"),
@@ -328,7 +328,7 @@ def test_the_ledger_of_the_data_set_is_charged_once_with_the_whole_budget(table,
     (entry,) = dataset_ledger.read_ledger(path)[1]
     assert entry.what == "explanations"
     assert charge_of(entry.terms).mu_squared() == pytest.approx(terms.mu_squared)
-    with pytest.raises(UserError, match="no guarantee that could be charged"):
+    with pytest.raises(UserError, match="no guarantee to charge"):
         explainer(table, terms, ledger=tmp_path / "seeded", data_ledger=path, seed=0)
     with pytest.raises(UserError, match="adjacency 'replacement'"):
         other = replace(terms, adjacency="replacement")

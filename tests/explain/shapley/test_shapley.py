@@ -91,10 +91,10 @@ def test_linear_models_are_explained_by_their_weights() -> None:
 
 def test_a_model_of_another_kind_is_refused() -> None:
     with pytest.raises(
-        UserError, match="linear_shap explains only linear models, and a RandomForestClassifier has no coef_"
+        UserError, match="linear_shap explains only linear models, but a RandomForestClassifier has no coef_"
     ):
         linear_shap(box(RandomForestClassifier(2).fit(ROWS, CLASSES), np.arange(3)))
-    with pytest.raises(UserError, match="explain only estimators, and this model is not one; choose permutation_shap"):
+    with pytest.raises(UserError, match="explain only estimators, but this model is not one; choose permutation_shap"):
         tree_shap(box())
 
 

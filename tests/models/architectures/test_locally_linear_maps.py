@@ -170,7 +170,7 @@ def test_several_maps_learn_what_one_cannot() -> None:
         (
             {"projection": 65},
             (1, 8, 8),
-            "parameters.projection: 65 dimensions, but a record has 64: at most 64, or none",
+            "parameters.projection: 65 dimensions, but a record has only 64; expected at most 64, or none",
         ),
         ({"projection": 0}, (5,), "parameters.projection: a whole number of at least 1 was expected, or none, not 0"),
         ({"maps": 0}, (5,), "parameters.maps: a whole number of at least 1 was expected, not 0"),
@@ -179,7 +179,7 @@ def test_several_maps_learn_what_one_cannot() -> None:
         ({"beta": -1.0}, (5,), "parameters.beta: a number above 0 was expected, not -1.0"),
         ({"projection": 3, "scale": 0}, (5,), "parameters.scale: a number above 0 was expected, not 0"),
         ({"scale": 1.0}, (5,), "parameters.scale: scales random projections, but projection is none"),
-        ({"img_size": 8}, (5,), "parameters.img_size: model 'locally-linear-maps' gets a table of 5 columns"),
+        ({"img_size": 8}, (5,), "parameters.img_size: model 'locally-linear-maps' receives a table of 5 columns"),
         ({"img_size": 0}, (1, 8, 8), "parameters.img_size: a whole number of pixels was expected, not 0"),
         ({"betta": 1}, (5,), "did you mean 'beta'?"),
     ],

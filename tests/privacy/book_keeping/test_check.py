@@ -59,7 +59,7 @@ NOT_COVERED: dict[str, tuple[str, Callable[[Model, Tensor], Tensor]]] = {
     "a layer used twice": ("more than once", lambda m, x: m.first(m.first(x))),
     "a weight shared by two layers": ("more than once", lambda m, x: F.linear(m.first(x), m.first.weight)),
     "a computed weight": ("computed from other", lambda m, x: F.linear(x, m.first.weight / m.first.weight.norm())),
-    "a weight in another function": ("has no rule", lambda m, x: x @ m.first.weight),
+    "a weight in another function": ("there is no rule", lambda m, x: x @ m.first.weight),
     "a weight beside its layer": ("more than once", lambda m, x: m.first(x) * m.first.weight.sum()),
     "records mixed": ("alone", lambda m, x: m.first(x - x.mean(dim=0))),
     "another first dimension": ("first dimension", lambda m, x: m.first(x[None])[0]),

@@ -236,7 +236,7 @@ def test_groups_are_never_clipped_by_book_keeping(way: Literal["auto", "book-kee
 
 
 def test_clips_of_groups_are_multiples_of_a_norm() -> None:
-    with pytest.raises(ValueError, match="group_clips: multiples of clip_norm, but clipping is automatic"):
+    with pytest.raises(ValueError, match="group_clips: these are multiples of clip_norm, but clipping is automatic"):
         protect("fadp", cnn(), group_clips=CLIPS, clipping="automatic")
 
 
@@ -277,7 +277,9 @@ def test_all_but_the_most_important_channels_may_have_the_noise_of_a_smaller_eps
     protection.backward(*records(8))
     assert {round(factor, 9) for factor in protection._factors.tolist()} <= {0.6, 32.0, 40.0}
     assert protection._rest == pytest.approx(40)
-    with pytest.raises(ValueError, match="base_epsilon: applies to a nominal ε, but noise_multiplier states the noise"):
+    with pytest.raises(
+        ValueError, match="base_epsilon: sets the noise of a nominal ε, but noise_multiplier states the noise"
+    ):
         protect("fadp-literal", cnn(), base_epsilon=0.1, noise_multiplier=1.0)
 
 
@@ -302,7 +304,7 @@ def test_a_model_without_channels_is_refused(mechanism: str, model: nn.Module, m
 def test_frozen_channels_are_refused() -> None:
     model = cnn()
     PARTS["head"](model)
-    with pytest.raises(UserError, match=r"scales the noise of 3, which training\.trainable freezes"):
+    with pytest.raises(UserError, match=r"scales the noise of 3, but training\.trainable freezes"):
         protect("fadp", model)
 
 

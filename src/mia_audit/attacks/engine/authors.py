@@ -19,8 +19,8 @@ def authors_ratio(signal: Cells, member: Member, pairs: Pairs | None = None) -> 
 
     The variance is that of the in and out means of all records.
 
-    `signal` and `member` are [N records, K models]; so are the scores, or with `pairs` [N, P], a column for every pair.
-    NaN where no other model is on one side.
+    `signal` and `member` are [N records, K models]; so are the scores, or with `pairs` [N, P], one column per pair. NaN
+    where no other model is on one side.
     """
     columns = signal.shape[1] if pairs is None else len(pairs)
     scores = np.empty((len(signal), columns), order="F")

@@ -1,4 +1,4 @@
-"""A weighted sum of two log ratios, by types and hierarchical: the first is better on large pools, the second on small ones.
+"""A weighted sum of two log ratios: `types` is better on large pools, `hierarchical` on small ones.
 
 The weights are those of a logistic regression of membership on both scores, with shadow models as pseudo-targets. For
 every fold of targets the pseudo-targets are models of other folds, scored without that fold. So the weights of a target
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
     Features = Float[np.ndarray, "n F"]
 
 ENOUGH_CELLS, MOST_CELLS = 4_000, 100_000
-"""Numbers of scores from which weights are learned: folds are added until there are the first, and each gives at most the second."""
+"""Limits on the scores from which weights are learned: folds are added until the first number is reached; each fold gives at most the second."""
 
 LARGEST = 5.0
-"""Log ratios are clipped at this value when the weights are learned: a model trained differently from the rest has many large, wrong ones."""
+"""Log ratios are clipped at this value when the weights are learned: a model trained differently from the rest has many large, wrong ratios."""
 
 STEPS = 15
-"""Newton's steps of the regression."""
+"""Number of Newton steps of the regression."""
 
 RIDGE = 1.0
-"""The regression's penalty on squared coefficients, beside a log likelihood that is a sum over scores."""
+"""The regression's penalty on squared coefficients; the log likelihood is a sum over scores, not a mean."""
 
 
 def blended_ratio(signals: Sequence[Cells], member: Member, pairs: Pairs | None = None, *, other: Other) -> Cells:
     """Score records by a weighted sum of two log ratios, by types and by `other`, [N records, K models].
 
     `other` scores all targets from signals and membership, without reading a target's own membership. With `pairs` the
-    scores are [N, P], a column for every pair, with the weights of its target.
+    scores are [N, P]: one column per pair, with the weights of its target.
     """
     evidence = Evidence(signals, member)
     targets, left = columns_of(member, pairs)
@@ -68,7 +68,7 @@ def _learned_weights(
     learned: dict[tuple[int, ...], Types],
     other: Other,
 ) -> Float[np.ndarray, " F"]:
-    """Return the weights for the targets of one fold; `learned` caches the types learned without two folds, for both of them."""
+    """Return the weights for the targets of one fold. `learned` caches the types by the two folds left out, because both folds use them."""
     folds = evidence.folds
     unseen = folds[place]
     rest = np.setdiff1d(np.arange(member.shape[1]), unseen)
@@ -90,9 +90,10 @@ def _features(by_types: Cells, by_other: Cells) -> Features:
 
 
 def _pseudo_targets(folds: Sequence[Fold], place: int, records: int) -> Iterator[tuple[int, Fold]]:
-    """Yield the places of other folds, each with its models that are pseudo-targets, until there are enough scores.
+    """Yield the indices of other folds, each with the models that serve as pseudo-targets, until there are enough scores.
 
-    The fold half-way round comes first, so that two folds choose each other and share the types learned without both.
+    In cyclic order, the fold half the cycle away comes first, so that two folds choose each other and share the types
+    learned without both.
     """
     number, cells = len(folds), 0
     for step in sorted(range(1, number), key=lambda step: (abs(2 * step - number), step)):
@@ -105,7 +106,7 @@ def _pseudo_targets(folds: Sequence[Fold], place: int, records: int) -> Iterator
 
 
 def blend_weights(features: Features, labels: Bool[np.ndarray, " n"]) -> Float[np.ndarray, " F"]:
-    """Return a weight of at least 0 for every feature, by logistic regression; all equal where none predicts the labels.
+    """Return a non-negative weight for every feature, by logistic regression. If no feature predicts the labels, all weights are 1.
 
     Rows with NaN are left out.
     """

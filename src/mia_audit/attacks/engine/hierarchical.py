@@ -1,14 +1,14 @@
 """The likelihood ratio for few shadow models: an empirical-Bayes shift between a record's in and out means.
 
 With few models the difference d between a record's two means is mostly noise. Records with similar means r shift
-similarly, so d is shrunk towards the shift D(r) that is expected there, by as much as its sampling variance outweighs
-the spread T(r) of shifts between records. Both functions are learned from all records, for every target without that
-target's values.
+similarly, so d is shrunk towards their expected shift D(r). The shrinkage is strong where the sampling variance of d is
+large compared with T(r), the spread of shifts between records. For every target, both functions are learned from all
+records without that target's values.
 
-Leaving out one of the n values of a side, at distance y from their mean, changes only that side: its mean by −y/(n − 1),
-its sum of squares by −y² n/(n − 1). So the factors that a cell needs have only two values per record, one for targets that
-are in and one for targets that are out, and the sums over records are products of a few weights per record with the
-matrices 1, y and y², over all cells and over those that are in.
+Leaving out one of the n values of a side, at distance y from their mean, changes only that side: its mean by −y/(n −
+1), its sum of squares by −y² n/(n − 1). So the factors of a cell have only two values per record: one for targets that
+are in, and one for targets that are out. The sums over records are therefore products of a few weights per record with
+the matrices 1, y and y², over all cells and over those that are in.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ BINS = 20
 """Quantile bins of r in which D and T are estimated."""
 
 RECORDS_PER_BIN = 50
-"""Smaller pools have fewer bins."""
+"""Smallest number of records per bin; smaller pools have fewer bins."""
 
 STEPS = 512
-"""Resolution with which D(r) and T(r) are tabulated."""
+"""Number of points at which D(r) and T(r) are tabulated."""
 
 LEAST = 1e-150
 """Lower limit of variances, so that the ratio of two is finite."""
@@ -56,11 +56,11 @@ def hierarchical_ratio(signal: Ordered, member: Member) -> Cells:
 class Ordered:
     """A signal's records sorted by their mean, so that bins are slices.
 
-    The signal is held in its own precision; slices of it are float64, less each model's median over records.
+    The signal keeps its own precision. Slices of it are float64, minus each model's median over records.
     """
 
     def __init__(self, signal: Cells, scale: Scale | None = None) -> None:
-        """Sort the records of a signal, after transforming it by `scale` if that is given."""
+        """Sort the records of a signal. If `scale` is given, the signal is transformed by it first."""
         cells = signal if scale is None else scale(signal)
         self._order = np.argsort(cells.mean(axis=1, dtype=np.float64), kind="stable")
         self._cells = _reordered(cells, self._order, in_place=scale is not None)
@@ -84,7 +84,7 @@ class Ordered:
         return _reordered(matrix, self._order)
 
     def unsorted(self, values: Cells) -> Cells:
-        """Return the matrix with its records in their original order; it is overwritten if it is contiguous by model."""
+        """Return the matrix with its records in their original order. A matrix that is contiguous by model is overwritten."""
         return _reordered(values, np.argsort(self._order), in_place=True)
 
 
@@ -115,12 +115,18 @@ class Records:
         self.sum_in: Column = self.squares_in.sum(axis=1, keepdims=True)
         self.sum_out: Column = np.maximum(self.squares.sum(axis=1, keepdims=True) - self.sum_in, 0)
         self.others_in, self.others_out = np.maximum(self.inside - 1, 1), np.maximum(self.outside - 1, 1)
-        """The number of other models on the target's side, for a target that is in and for one that is out; at least 1."""
+        """The number of other models on the target's side (at least 1).
+
+        The first array is for targets that are in, the second for targets that are out.
+        """
         self.known_in, self.known_out = (
             np.multiply(own_side > 1, other_side > 0, dtype=np.float64)
             for own_side, other_side in ((self.inside, self.outside), (self.outside, self.inside))
         )
-        """1 for records with other models on both sides, for a target that is in and for one that is out."""
+        """1 for records that have other models on both sides, else 0.
+
+        The first array is for targets that are in, the second for targets that are out.
+        """
 
     def by_side(self, inside: np.ndarray, outside: np.ndarray) -> Cells:
         """Select between two arrays [B, 1]: the first for targets that are in, the second for those that are out."""
@@ -168,7 +174,7 @@ class Shifts:
 def _reordered(matrix: np.ndarray, order: np.ndarray, in_place: bool = False) -> np.ndarray:
     """Return a matrix [N, K] with its records in another order, copied model by model so that a column stays in the cache.
 
-    The result is contiguous by model; with `in_place` it overwrites the matrix, if that is contiguous by model too.
+    The result is contiguous by model. With `in_place`, a matrix that is contiguous by model is overwritten.
     """
     in_place &= matrix.flags.f_contiguous
     made = matrix.T if in_place else np.empty((matrix.shape[1], len(order)), dtype=matrix.dtype)
@@ -234,7 +240,7 @@ def _log_ratio(records: Records, from_in: Cells, from_out: Cells, pools: np.ndar
 
 
 class Curves:
-    """Functions of r, for every target: piecewise linear, and tabulated on an even grid because many cells look them up."""
+    """Functions of r, for every target: piecewise linear, and tabulated on an even grid for fast look-up."""
 
     def __init__(self, means: np.ndarray, points: np.ndarray, known: np.ndarray, *functions: np.ndarray) -> None:
         """Tabulate each function by interpolating its `known` values at `points`, [bins, K]; `means` give the range of r."""
@@ -293,7 +299,7 @@ def bins_of(signal: Ordered) -> list[slice]:
 def prior_of(
     signal: Ordered, bins: Sequence[slice], moments: np.ndarray, squares: np.ndarray, freedom: np.ndarray
 ) -> tuple[np.ndarray, Curves]:
-    """Return the pooled variances in and out, [2, K], and D and T, from the sums of `tally`; `moments` are per bin, [5, bins, K]."""
+    """Return the pooled variances in and out, [2, K], and D and T, from the sums of `tally`. `moments` are the sums per bin, [5, bins, K]."""
     count, shift, square, over_in, over_out = moments
     means = signal.span.mean[:, 0]
     pools = np.maximum(squares, 0) / np.maximum(freedom, 1)
@@ -308,8 +314,8 @@ def prior_of(
 def tally(records: Records) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return three arrays of sums over the block's records for every target, from all other models.
 
-    [5, K], over records with other models on both sides: their number, Σd, Σd², Σ1/n_in, Σ1/n_out; [2, K]: the sums of
-    squared deviations in and out; [2, K]: the degrees of freedom of these.
+    The first, [5, K], is over records with other models on both sides: their number, Σd, Σd², Σ1/n_in and Σ1/n_out. The
+    second, [2, K], has the sums of squared deviations in and out, and the third, [2, K], their degrees of freedom.
     """
     shift, known_in, known_out = records.shift, records.known_in, records.known_out
     step_in, step_out = known_in / records.others_in, -(known_out / records.others_out)  # d is shift − step · own

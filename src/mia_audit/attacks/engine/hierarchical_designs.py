@@ -1,7 +1,7 @@
 """The hierarchical ratio with a further model left out of every score, as some designs (`attacks.design`) and intervals require.
 
-The shifts and densities are those of `hierarchical`, but each score leaves out two models, and the second one may differ
-from record to record: sums over records are no longer products of matrices, and are added up cell by cell.
+The shifts and densities are those of `hierarchical`, but each score leaves out two models, and the second one may
+differ from record to record. So the sums over records are not products of matrices; they are added up cell by cell.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def ratio(signal: Ordered, member: Member, pairs: Pairs | None = None) -> Cells:
     """Score records by log p(x | in) − log p(x | out) with a shrunk shift, under any design of the membership.
 
-    The scores are [N, K], or with `pairs` [N, P], a column for every pair.
+    The scores are [N, K], or with `pairs` [N, P], one column per pair.
     """
     leaving = pairs or left_out(member)
     if leaving is None:

@@ -25,7 +25,7 @@ BY_VALUE = 0.7
 """Grid points are evenly spaced in 0.7 value + 0.3 rank: the grid is finer where values are dense, and still resolves the tails."""
 
 TAIL = 0.0005
-"""The share of values beyond either end of the grid; these count at its end points."""
+"""The share of values beyond either end of the grid; they are counted at the end points."""
 
 SAMPLE = 1 << 18
 """Maximum number of values from which the grid is computed."""
@@ -39,7 +39,7 @@ class Grid:
         records, models = signals[0].shape
         self.shape = BINS[len(signals)]
         self.size = int(np.prod(self.shape))
-        """Points of the grid."""
+        """Number of grid points."""
         self.place: Int[np.ndarray, "K N"] = np.zeros((models, records), dtype=np.int32)
         """The lowest of the grid points around each value."""
         self._above: list[Float[np.ndarray, "K N"]] = []
@@ -72,7 +72,7 @@ class Grid:
     def counts(self, side: Sides, models: Iterable[int], counted: Sides | None = None) -> Float[np.ndarray, "N B"]:
         """Count for each record the models at every grid point: first the models without the record (out), then those with it (in).
 
-        `side` is true where a record was in, [K, N]; cells where `counted` is false do not count.
+        `side` is true where a record was in, [K, N]; cells where `counted` is false are ignored.
         """
         records = self.place.shape[1]
         counts = np.zeros((records, 2 * self.size), dtype=np.float32)
@@ -111,7 +111,7 @@ def smooth(histograms: np.ndarray, axes: Iterable[int]) -> np.ndarray:
 
 
 def chunked(keys: Int[np.ndarray, " n"], least: int, most: int) -> tuple[bool, Iterator[Int[np.ndarray, " m"]]]:
-    """Return whether every chunk holds a single key, and the chunks: positions of keys, at most `most` in each.
+    """Return whether every chunk holds a single key, and the chunks, which are positions of at most `most` keys.
 
     Chunks hold a single key if keys occur `least` times or more on average.
     """

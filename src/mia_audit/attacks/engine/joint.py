@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 LEAST = 1e-9
-"""A direction of the signals' correlation matrix with a smaller eigenvalue is taken to be rounding."""
+"""Directions of the signals' correlation matrix with a smaller eigenvalue are treated as rounding errors."""
 
 
 def joint_ratio(signals: Sequence[Cells], member: Member, pairs: Pairs | None = None) -> Cells:
     """Score records by log p(x | in) − log p(x | out) of the vector of signals, each [N records, K models].
 
-    NaN where a side has no other model. With one signal this is the pooled likelihood ratio. With `pairs` the scores are
-    [N, P], a column for every pair.
+    NaN where a side has no other model. With one signal this is the pooled likelihood ratio. With `pairs` the scores
+    are [N, P], one column per pair.
     """
     leaving = pairs or left_out(member)
     covariances = _covariances(signals, member, leaving)
@@ -49,9 +49,10 @@ def joint_ratio(signals: Sequence[Cells], member: Member, pairs: Pairs | None = 
 
 
 def hierarchical_joint_ratio(signals: Sequence[Cells], member: Member, pairs: Pairs | None = None) -> Cells:
-    """Score records as `joint_ratio` does, around means whose shift is shrunk, signal by signal, towards that of similar records.
+    """Score records as `joint_ratio` does, but around means whose shift is shrunk towards that of similar records, signal by signal.
 
-    The vectors are Student-t with the pooled covariances and the degrees of freedom of the prior. Every record has a score.
+    The vectors are Student-t with the pooled covariances and the degrees of freedom of the prior. Every record has a
+    score.
     """
     leaving = pairs or left_out(member)
     deviations = [_shrunk_deviations(signal, member, leaving) for signal in signals]
@@ -78,7 +79,7 @@ def _shrunk_deviations(signal: Cells, member: Member, leaving: Leaving) -> tuple
 
 
 def _informative(span: Span, deviations: Cells) -> Cells:
-    """Return deviations with 0 for records on which all models agree: theirs are rounding, or a shift learned from other records."""
+    """Return deviations with 0 for records on which all models agree: their deviations are rounding errors, or come from other records."""
     agreed = span.agreed
     return np.where(agreed[:, None], 0.0, deviations) if agreed.any() else deviations
 
@@ -93,7 +94,7 @@ def _covariances(signals: Sequence[Cells], member: Member, leaving: Leaving) -> 
     """Return each target's covariances in and out, pooled over records and estimated without the target, [2, S, S, columns].
 
     Where no record has two other models on a side, this is the covariance over all models. Variances are at least the
-    records' mean `Span.floor`.
+    mean of `Span.floor` over records.
     """
     size, models = len(signals), member.shape[1]
     columns = len(leaving) if isinstance(leaving, Pairs) else models
@@ -136,4 +137,4 @@ JOINT_RATIOS: dict[str, Callable[[Sequence[Cells], Member, Pairs | None], Cells]
 """The joint ratios by the name of their likelihood; the best first."""
 
 AT_MOST = {"blend": MOST_SIGNALS, "types": MOST_SIGNALS}
-"""The largest number of signals that a likelihood reads together; likelihoods not listed read any number."""
+"""The largest number of signals that a likelihood can read together; likelihoods that are not listed have no limit."""

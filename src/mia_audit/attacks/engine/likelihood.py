@@ -1,11 +1,11 @@
 """Leave-one-out likelihood ratios in closed form: every model is the target once, with all others as its shadow models.
 
-With n values of mean m and sum of squared deviations SS on one side (in or out) of a record, leaving out a value x
-of that side gives mean m − (x − m)/(n − 1), sum of squares SS − (x − m)² n/(n − 1), and puts x at a distance of
-(x − m) n/(n − 1) from the new mean. So one pass over the cells scores every target, with no loop over targets. Records
-are centred first, and processed in blocks that stay in the processor's cache. Some membership designs (`attacks.design`)
-require that a further model is left out of the other side, in the same way; intervals over targets need scores without a
-second model, on either side (`PairSide`).
+Let n values on one side (in or out) of a record have mean m and sum of squared deviations SS. Without a value x of that
+side the mean is m − (x − m)/(n − 1), the sum of squares is SS − (x − m)² n/(n − 1), and x is at a distance of (x − m)
+n/(n − 1) from that mean. So one pass over the cells scores every target, with no loop over targets. Records are centred
+first, and processed in blocks that stay in the processor's cache. Some membership designs (`attacks.design`) require
+that a further model is left out of the other side, in the same way. Intervals over targets need scores without a second
+model, on either side (`PairSide`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BLOCK_CELLS, BLOCK_RECORDS = 1 << 15, 1 << 8
 """Cells processed at a time, and the smallest number of records processed at a time."""
 
 PAIR_CELLS = 1 << 14
-"""Cells processed at a time when columns are pairs of models, which take more arrays."""
+"""Cells processed at a time when columns are pairs of models, which need more arrays."""
 
 PRIOR = 20.0
 """Degrees of freedom ν of the prior of `shrunk`."""
@@ -42,8 +42,8 @@ class Side:
     def __init__(self, values: Cells, here: Cells, further: tuple[Cells, Cells] | None = None) -> None:
         """Leave each target out of its own side, which `here` marks with 1; `values` are centred.
 
-        `further` has the values of the further models that are left out of the side opposite to the target's, and 1 where
-        there is one.
+        `further` has the values of the models that are left out of the side opposite to the target's, and a mask with 1
+        where there is such a model.
         """
         self.models = values.shape[1]
         self._total = here.sum(axis=1, keepdims=True)
@@ -72,13 +72,13 @@ class Side:
         return squares
 
     def products(self, other: Side) -> Cells:
-        """Return the others' sum of products of deviations from the means of two signals."""
+        """Return the sum, over the other models, of products of two signals' deviations from their means."""
         total = (self._every * other._every).sum(axis=1, keepdims=True)
         products: Cells = total - self._left * other._apart
         return products
 
     def by_count(self, table: np.ndarray) -> Cells:
-        """Look up a function of the number of models, tabulated from 0; a record has two numbers, with a model left out and without."""
+        """Look up a function of the number of models, tabulated from 0. A record has two such numbers: with a model left out, and without."""
         number = self._total.astype(np.intp)
         every, without = table[number], table[np.maximum(number - 1, 0)]
         values: Cells = every + self._gone * (without - every)
@@ -103,7 +103,7 @@ class PairSide(Side):
         self.deviation += self._apart
 
     def products(self, other: Side) -> Cells:
-        """Return the others' sum of products of deviations from the means of two signals."""
+        """Return the sum, over the other models, of products of two signals' deviations from their means."""
         assert isinstance(other, PairSide)
         total = np.einsum("ij,ij->i", self._every, other._every)[:, None]
         products: Cells = total - self._mine * other._mine
@@ -136,13 +136,13 @@ class Span(NamedTuple):
 
     @property
     def agreed(self) -> np.ndarray:
-        """Which records have the same value in all models, [B], and so carry no information on any membership."""
+        """A mask of the records that have the same value in all models, [B], and so carry no information on membership."""
         agreed: np.ndarray = (self.low == self.high)[:, 0]
         return agreed
 
     @property
     def floor(self) -> np.ndarray:
-        """The variance, [B, 1], below which rounding dominates, be it of the values or of the removal of one of them."""
+        """The variance, [B, 1], below which rounding errors dominate: those of the values, or those of removing one of them."""
         farthest = np.maximum(self.high, -self.low)
         rounding = np.maximum((RESOLUTION * (np.abs(self.mean) + farthest)) ** 2, 16 * RESOLUTION * farthest**2)
         floor: np.ndarray = np.maximum(rounding, np.finfo(np.float64).tiny)
@@ -212,7 +212,7 @@ def per_record(side: Side, pool: np.ndarray) -> Scale:
 
 
 def shrunk(side: Side, pool: np.ndarray) -> Scale:
-    """Normal–inverse-gamma with ν prior degrees of freedom centred on the pooled variance: a Student-t."""
+    """The Student-t of a normal–inverse-gamma prior with ν degrees of freedom, centred on the pooled variance."""
     variance = (PRIOR * pool + side.squares) / side.by_count(freedoms(side.models))
     return Scale(variance * (1 + 1 / side.count), student=True)
 
@@ -228,8 +228,8 @@ LIKELIHOODS = {
 def likelihood_ratio(signal: Cells, member: Member, likelihood: str = "pooled", pairs: Pairs | None = None) -> Cells:
     """Score records by log p(x | in) − log p(x | out), from the other models' values of the same record.
 
-    `signal` and `member` are [N records, K models]; so are the scores, or with `pairs` [N, P], a column for every pair.
-    NaN where a side has too few other models.
+    `signal` and `member` are [N records, K models]; so are the scores, or with `pairs` [N, P], one column per pair. NaN
+    where a side has too few other models.
     """
     estimate, least = LIKELIHOODS[likelihood]
     leaving = pairs or left_out(member)
@@ -256,9 +256,9 @@ def offline_ratio(
 ) -> Cells:
     """Score records by how unlikely the target's value is among the other models that did not train on them.
 
-    `members` says where members lie. With `low` or `high` the score is −log of the tail probability on that side, which
-    ranks like the log cdf of Carlini et al. 2022 and keeps its resolution in the tail; with `either` it is −log p(x | out),
-    as in their code. Shapes and NaN are as in `likelihood_ratio`.
+    `members` says on which side the values of members lie. With `low` or `high` the score is −log of the tail
+    probability on that side. It ranks like the log cdf of Carlini et al. 2022, and keeps its resolution in the tail.
+    With `either` the score is −log p(x | out), as in their code. Shapes and NaN are as in `likelihood_ratio`.
     """
     estimate, least = LIKELIHOODS[likelihood]
     leaving = pairs or left_out(member)
@@ -280,7 +280,7 @@ def offline_ratio(
 
 
 def _log_tail(distance: Cells, side: Side, scale: Scale) -> Cells:
-    """Return the log probability of a larger distance than this, which is in units of the scale."""
+    """Return the log probability of a distance larger than this one, in units of the scale."""
     from scipy.special import log_ndtr, stdtr
 
     if not scale.student:
@@ -308,7 +308,7 @@ def pooled_variances(over: Iterable[Block], columns: int) -> tuple[np.ndarray, n
 
 
 def blocks(signal: Rows, member: Member, leaving: Leaving = None) -> Iterator[Block]:
-    """Yield the records block by block; `leaving` are further models to leave out, from `left_out`, or pairs of models."""
+    """Yield the records block by block. `leaving` has the further models to leave out (from `left_out`), or pairs of models."""
     step = max(BLOCK_RECORDS, BLOCK_CELLS // signal.shape[1])
     if isinstance(leaving, Pairs):
         step = max(64, PAIR_CELLS // len(leaving))

@@ -33,7 +33,7 @@ MOST_SIGNALS = 2
 
 
 class Evidence:
-    """One or two signals of all models, with the membership: the data that types are learned from and applied to."""
+    """One or two signals of all models, with the membership: the data from which types are learned, and to which they are applied."""
 
     def __init__(self, signals: Sequence[Cells], member: Member) -> None:
         """Subtract each model's median from signals, [N, K], and compute the values' positions on a grid."""
@@ -56,7 +56,7 @@ class Evidence:
         return [np.sort([model for unit in units[fold::number] for model in unit]) for fold in range(number)]
 
     def without(self, models: Fold, strictly: bool = True) -> Types:
-        """Return the types learned from the other models.
+        """Return the types learned from all models except `models`.
 
         Where every record is in the same number of models, `strictly` leaves out some of the other models, record by
         record, so that the rest carry no information on the membership in `models`.
@@ -73,9 +73,10 @@ class Evidence:
     def scores(
         self, types: Types, targets: Fold, left: Int[np.ndarray, " F"] | None = None
     ) -> Float[np.ndarray, "N F"]:
-        """Score targets whose membership did not enter the types, with all other models except those `left` out as shadow models.
+        """Score targets whose membership did not enter the types.
 
-        Models are `left` out of γ only; their small influence on the types remains.
+        Their shadow models are all other models except those `left` out. These are left out of γ only; their small
+        influence on the types remains.
         """
         without = None if self._partners is None else self._partners[:, targets]
         if left is not None:
@@ -101,7 +102,7 @@ def types_ratio(signals: Sequence[Cells], member: Member, pairs: Pairs | None = 
     """Score records by the posterior predictive log p(x | in) − log p(x | out) of their types, [N records, K models].
 
     Every record has a score, whatever the number of its models on a side. `signals` are one or two. With `pairs` the
-    scores are [N, P], a column for every pair.
+    scores are [N, P], one column per pair.
     """
     evidence = Evidence(signals, member)
     targets, left = columns_of(member, pairs)
@@ -116,16 +117,17 @@ def types_ratio(signals: Sequence[Cells], member: Member, pairs: Pairs | None = 
 
 
 def columns_of(member: Member, pairs: Pairs | None) -> tuple[Fold, Fold | None]:
-    """Return the target of every column of scores, and with `pairs` the model that it is scored without."""
+    """Return the target of every column of scores and, with `pairs`, the model that is left out of its score."""
     return (np.arange(member.shape[1]), None) if pairs is None else (pairs.target, pairs.left)
 
 
 def equalised(member: Member, fold: Fold) -> Member:
     """Return which cells of a balanced membership to count so that they carry no information on the membership in a fold, [N, K].
 
-    A record in s of the fold's F models is in m − s of the other models, with the same m for all records. Leaving out
-    F − s of these and s of the models without the record, drawn uniformly, leaves it in m − F models whatever s is. With
-    one model in the fold this does what `design.left_out` does for a target. A missing model is drawn like the others.
+    A record in s of the fold's F models is in m − s of the other models; m is the same for all records. F − s of these,
+    and s of the models without the record, are drawn uniformly and left out. The record is then in m − F models for any
+    s. With one model in the fold this does what `design.left_out` does for a target. A missing model is drawn like the
+    others.
     """
     known, member = member.shape[1], completed(member)
     random = generator("counted in a balanced design", *member.shape, *fold.tolist())

@@ -43,7 +43,7 @@ def shrunk_means(
 ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " N"]]:
     """Return every record's out mean, and its shift to the in mean, shrunk towards the shift of records with similar means.
 
-    As in `hierarchical`, but from all models, because none of them is a target.
+    The computation is that of `hierarchical`, but from all models, because none of them is a target.
     """
     known = np.ones(values.shape) if counted is None else counted.astype(np.float64)
     inside = member * known

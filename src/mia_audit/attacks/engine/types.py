@@ -1,9 +1,9 @@
 """The likelihood of unobserved types of records: histograms of any shape, shared by records that behave alike.
 
 Every record is of an unobserved type g, drawn with probability π_g; p_g(x | in) and p_g(x | out) are histograms of the
-signal, or of two signals jointly. EM learns them from shadow models (nonparametric empirical Bayes): a record's weights are
-γ_g ∝ π_g Π_s p_g(x_s | m_s)^τ over its values in the shadow models, with τ < 1 because these are not quite independent. A
-target's score is the posterior predictive ratio, log Σ γ_g p_g(x | in) − log Σ γ_g p_g(x | out).
+signal, or of two signals jointly. EM learns them from shadow models (nonparametric empirical Bayes). A record's weights
+are γ_g ∝ π_g Π_s p_g(x_s | m_s)^τ over its values in the shadow models, with τ < 1 because the values are not quite
+independent. A target's score is the posterior predictive ratio, log Σ γ_g p_g(x | in) − log Σ γ_g p_g(x | out).
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ LAST, FEW = 2, 5000
 """Only the last `LAST` steps read all records; earlier steps read about `FEW` evenly spaced ones, in a fifth of the time."""
 
 TEMPER = 0.7
-"""τ: the weight of one model's value of a record."""
+"""τ, the weight of one model's value for a record."""
 
 POOL = 2.0
-"""Pseudo-counts with which the whole pool's histogram enters that of every type."""
+"""Weight, in counts, of the whole pool's histogram in the histogram of every type."""
 
 PRODUCT = 20.0
-"""Pseudo-counts with which the product of a type's own marginals enters its joint histogram."""
+"""Weight, in counts, of the product of a type's marginals in its joint histogram."""
 
 EMPTY = 0.01
 """Total pseudo-count added to the pool's histogram, so that no bin has probability 0."""
@@ -50,7 +50,7 @@ ALIKE = 2500
 
 @dataclass(frozen=True)
 class Types:
-    """The parameters learned from shadow models: π, [G]; every type's histograms, out bins before in bins, [B, G]; their logarithms."""
+    """The parameters learned from shadow models: π, [G]; every type's histograms, [B, G], with out bins before in bins; and their logarithms."""
 
     share: Float[np.ndarray, " G"]
     histogram: Float[np.ndarray, "B G"]
@@ -124,8 +124,8 @@ def score(
 ) -> Float[np.ndarray, "N T"]:
     """Score records by the posterior predictive log ratio for some targets, [N, T].
 
-    `side` is true where a record was in, [K, N]. `counts` include the targets and their shadow models; each target's own
-    value is then removed from γ, and so is the value of the further model `left` out (`design.NONE`: no model).
+    `side` is true where a record was in, [K, N]. `counts` include the targets and their shadow models; each target's
+    own value is then removed from γ, and so is that of the further model in `left` (`design.NONE`: no model).
     """
     posterior = types.posterior(counts)
     records = len(posterior)
@@ -150,7 +150,7 @@ def score(
 
 
 def _interpolated(weights: Float[np.ndarray, "n C"], points: Float[np.ndarray, "m C G"]) -> Float[np.ndarray, "n G"]:
-    """Interpolate every type at the cells' values from the surrounding grid points, which are one set for all cells or one each."""
+    """Interpolate every type at the cells' values from the surrounding grid points: one set of them for all cells, or one per cell."""
     density: Float[np.ndarray, "n G"]
     density = weights @ points[0] if len(points) == 1 else np.einsum("nc,ncg->ng", weights, points)
     return density

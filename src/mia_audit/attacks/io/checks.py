@@ -1,4 +1,4 @@
-"""Checks for mistakes that leave every number in range: probabilities given as losses, swapped axes, exact halves given as coins."""
+"""Checks for mistakes that leave every number in range: probabilities given as losses, swapped axes, exact halves declared as fair coins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mia_audit.signals.name import Cells, Member
 
 SURE = 5.0
-"""Values are not taken to be a loss if the members' mean exceeds the others' by more than this many standard errors."""
+"""A loss is rejected if the members' mean exceeds that of the others by more than this many standard errors."""
 
 NEAR_ONE, PILED = 0.99, 0.25
 """Values within [0, 1] are taken to be softmax probabilities if more than the share `PILED` of them exceed `NEAR_ONE`."""
@@ -47,9 +47,9 @@ def check_probability(values: Cells, where: str) -> None:
 
 
 def check_orientation(member: Member, where: str) -> None:
-    """Raise UserError for a membership that is models × records: every row has as many members, but not every column.
+    """Raise UserError for a membership that is models × records: all rows, but not all columns, have the same number of members.
 
-    Only memberships with more columns than rows are checked; where this does not settle it, warn on stderr.
+    Only memberships with more columns than rows are checked. Undecided cases get a warning on stderr.
     """
     records, models = member.shape
     if models <= records:
@@ -58,7 +58,7 @@ def check_orientation(member: Member, where: str) -> None:
     shape = f"{where}: {records} × {models} is read as {records} records of {models} models"
     if rows and not columns and records > 1:
         raise UserError(
-            f"{shape}, but every row has the same number of members, as a model has; expected records × models: transpose it"
+            f"{shape}, but all rows have equally many members, as if they were the models; expected records × models: transpose it"
         )
     print(f"mia-audit: {shape}; if it is models × records, transpose it and the signals", file=sys.stderr)
 
@@ -68,9 +68,9 @@ def check_coins(member: Member, where: str) -> None:
     records = len(member)
     if records >= FEW and (member.sum(axis=0) == records // 2).all():
         raise UserError(
-            f"{where}: every model has exactly {records // 2} of {records} records, which fair coins do not give; expected --design half"
+            f"{where}: every model has exactly {records // 2} of {records} records, so membership was not drawn by fair coins; expected --design half"
         )
     if not recognise(member).independent:
         raise UserError(
-            f"{where}: memberships in different models depend on each other; fair coins do not: expected --design half"
+            f"{where}: memberships in different models depend on each other, so they were not drawn by fair coins; expected --design half"
         )

@@ -1,4 +1,4 @@
-"""Files of other audit tools, as they write them, read into one table of signals; nothing in them is executed."""
+"""Read the files of other audit tools into one table of signals; nothing in them is executed."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def per_model_csv(root: Path, where: Mapping[str, str], labels: Path | None) -> 
 def carlini(root: Path, where: Mapping[str, str], labels: Path | None) -> Published:
     """Read the layout of Carlini et al. 2022: `experiment-*/keep.npy` with the last of `scores/*.npy`, or of `logits/*.npy` and y_train.npy.
 
-    Scores are the confidence, [N, queries]. Logits are [N, C], [N, queries, C] or [N, shifts, queries, C]; probabilities are
-    averaged over shifts, as their score.py does.
+    Scores are the confidence, [N, queries]. Logits are [N, C], [N, queries, C] or [N, shifts, queries, C];
+    probabilities are averaged over shifts, as in their score.py.
     """
     folders = sorted((path.parent for path in root.glob("exp*/keep.npy")), key=lambda path: _natural(path.name))
     _enough(folders, root, "experiment-*/keep.npy")
@@ -59,8 +59,8 @@ def carlini(root: Path, where: Mapping[str, str], labels: Path | None) -> Publis
 def privacy_meter(root: Path, where: Mapping[str, str], labels: Path | None) -> Published:
     """Read Privacy Meter's layout: `models/memberships.npy` (models × records) and `signals/{algorithm}_signals.npy`.
 
-    Signals for RMIA are probabilities of the label, those for LOSS are losses. `*_pop.npy` holds the same signals of a
-    population: records that no model was trained on.
+    Signals for RMIA are probabilities of the label; signals for LOSS are losses. `*_pop.npy` holds the same signals of
+    a population: records that no model was trained on.
     """
     places = [root / "memberships.npy", root / "models" / "memberships.npy"]
     file = next((place for place in places if place.is_file()), None)
@@ -103,8 +103,8 @@ METER = {"rmia": "probability", "softmax": "probability", "loss": "loss"}
 def leakpro(root: Path, where: Mapping[str, str], labels: Path | None) -> Published:
     """Read LeakPro's layout: `attack_cache/{target,sm_*}_logits.npy` and the `train_indices` of every model's metadata.
 
-    Rows are the target's `train_indices`, then its `test_indices`, from a `*metadata*.pkl` that has both. These pickles
-    are parsed, not executed. `labels` is a file with the labels of all records, by index.
+    Rows are the target's `train_indices`, followed by its `test_indices`, from a `*metadata*.pkl` that has both. These
+    pickles are parsed, not executed. `labels` is a file with the labels of all records, by index.
     """
     caches = sorted(root.rglob("*_logits.npy"), key=lambda path: _natural(path.name))
     stored = {path: read_objects(path) for path in sorted(root.rglob("*metadata*.pkl"))}
@@ -115,7 +115,7 @@ def leakpro(root: Path, where: Mapping[str, str], labels: Path | None) -> Publis
         )
     if labels is None:
         raise UserError(
-            "--labels: LeakPro keeps labels with its data; give them as a file, one for each record of its population"
+            "--labels: LeakPro keeps labels with its data; give a file with one label for each record of its population"
         )
     rows = np.concatenate([target.integers("train_indices"), target.integers("test_indices")])
     trained = {"target": target.integers("train_indices")}
@@ -195,7 +195,7 @@ def from_logits(logits: Path, labels: Path, membership: Path, temperatures: Sequ
 
 
 def oriented(member: np.ndarray, shape: tuple[int, ...], where: str) -> Bool[np.ndarray, "N K"]:
-    """Return a membership as records × models of this `shape`, transposed where only that fits; UserError if neither fits."""
+    """Return a membership as records × models of this `shape`, transposed if only the transpose fits. Raises UserError if neither fits."""
     if member.shape == shape:
         return member
     if member.T.shape == shape:

@@ -1,4 +1,4 @@
-"""Reading of users' score matrices: records × models in .npy, .npz, .csv or .parquet, with or without a header."""
+"""Read users' score matrices: records × models in .npy, .npz, .csv or .parquet, with or without a header."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     Check = Callable[["Shape"], None]
 
 MOST_MODELS = 10_000
-"""With more columns than this, a matrix is transposed or does not hold models."""
+"""The largest number of columns. A matrix with more is transposed, or its columns are not models."""
 
 INDEX = ("record", "", "__index_level_0__")
 """Names of a column that identifies the record of each row; pandas writes the last two."""
 
 Read = tuple[np.ndarray, np.ndarray | None]
-"""A matrix, and the record of each row as text, where the file states it."""
+"""A matrix, with the record of each row as text if the file names records."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def parse_signal_file(text: str) -> SignalFile:
         if name not in ("loss", "confidence", PROBABILITY) and signal.summary is None:
             raise UserError(
                 f"--signal {text}: '{name}' is not a loss, confidence, probability or attribution summary (…_{', …_'.join(SUMMARIES)}); "
-                f"give its scale and where members lie: {name}:positive:low, {name}:real:high …"
+                f"give its scale, and whether members have low or high values: {name}:positive:low, {name}:real:high …"
             )
         return SignalFile(signal, file)
     if len(rest) != 2 or rest[0] not in ("positive", "real") or rest[1] not in ("low", "high"):
@@ -61,7 +61,7 @@ def parse_signal_file(text: str) -> SignalFile:
     signal = Signal(name, cast(Any, rest[0]), cast(Any, rest[1]))
     if name in ("loss", "confidence") and signal != (known := read_signal(name)):
         raise UserError(
-            f"--signal {text}: a {name} is {known.scale} and {known.members} in members; give anything else another name"
+            f"--signal {text}: the signal {name} is {known.scale} and {known.members} in members; rename any other signal"
         )
     return SignalFile(signal, file)
 
@@ -70,7 +70,7 @@ class MatrixFiles:
     """Membership and signals in matrix files, checked against each other and read one at a time."""
 
     def __init__(self, membership: str, given: list[SignalFile]) -> None:
-        """Read the membership; loss and confidence are derived from one another where only one is given."""
+        """Read the membership. If only one of loss and confidence is given, the other is derived."""
         self.member, self._index = read_membership(membership)
         self.record = np.arange(len(self.member))
         self.models = self.member.shape[1]
@@ -98,7 +98,7 @@ class MatrixFiles:
         return derived_from(self._files)
 
     def read(self, signal: Signal) -> list[Float[np.ndarray, "N K"]]:
-        """Return one matrix [N, K] per query of a signal; UserError for records or a shape unlike the membership's, or invalid values."""
+        """Return one matrix [N, K] per query of a signal; UserError for invalid values, or if records or shape differ from the membership's."""
         if source := source_of(signal.name, self._files):
             return derive(signal.name, source, self.read)
         file = self._files[signal.name]
@@ -152,7 +152,9 @@ Shape = tuple[int, ...]
 
 
 def read_matrix(file: str, expected: Expected | None = None) -> Read:
-    """Read a matrix of numbers, records × models (× queries), by the file's ending; UserError that names the file for anything else.
+    """Read a matrix of numbers, records × models (× queries), in the format of the file's ending.
+
+    Raises UserError, which names the file, for any other content.
 
     Where a file states the type and shape of its array in a header, they are checked before the array is read.
     """
@@ -194,7 +196,7 @@ def read_matrix(file: str, expected: Expected | None = None) -> Read:
 
 
 def read_column(file: str) -> Float[np.ndarray, " n"]:
-    """Read one number per model, from a file that `read_matrix` reads or a .npy file with one axis; UserError for anything else."""
+    """Read one number per model, from a file that `read_matrix` reads, or a .npy file with one axis. Raises UserError for any other content."""
     if file.endswith(".npy"):
         try:
             values = np.load(file, allow_pickle=False)
@@ -270,9 +272,10 @@ def _read_csv(path: Path, key: str, check: Check) -> Read:
 
 
 def _is_header(names: list[str], indexed: bool) -> bool:
-    """Return whether these cells of the first line name models, by words or by consecutive numbers.
+    """Return whether the cells of the first line name models, by words or by consecutive numbers.
 
-    After an index column, any distinct whole numbers name models. A line that mixes words and numbers is a damaged record.
+    After an index column, any distinct whole numbers name models. A line that mixes words and numbers is a damaged
+    record.
     """
     numbers = [_number(name) for name in names if _is_number(name)]
     if len(numbers) < max(len(names), 2):

@@ -1,7 +1,7 @@
-"""Arrays and lists in pickled metadata, read without executing anything: the pickle's instructions only move values on a stack.
+"""Arrays and lists in pickled metadata, read without executing anything.
 
-An object becomes a `PickledObject`, which has the name of its class and the arguments; no class is looked up, nothing is imported
-or called.
+The pickle's instructions only move values on a stack. An object becomes a `PickledObject` with the name of its class
+and the arguments. No class is looked up, and nothing is imported or called.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from mia_audit.errors import UserError
 
 MOST_BYTES = 1 << 30
-"""The size from which a file is taken not to be metadata."""
+"""Size in bytes above which a file is not read as metadata."""
 
 
 @dataclass
@@ -30,13 +30,13 @@ class PickledObject:
 
 @dataclass(frozen=True)
 class StoredObject:
-    """All attributes of a stored object and of the objects inside it, by name; of equal names the outermost."""
+    """All attributes of a stored object and of the objects inside it, by name. Of attributes with the same name, the outermost is kept."""
 
     path: Path
     names: dict[str, Any] = field(default_factory=dict)
 
     def integers(self, name: str) -> np.ndarray:
-        """Return a list or an array of whole numbers; UserError that names the file for anything else."""
+        """Return a list or an array of whole numbers. Raises UserError, which names the file, for anything else."""
         if name not in self.names:
             raise UserError(f"{self.path}: no '{name}'; it has {', '.join(sorted(self.names)[:10])}")
         try:
@@ -176,7 +176,7 @@ def _collect(part_of: Any, names: dict[str, Any], depth: int) -> None:
 
 
 def _array(value: Any) -> np.ndarray | None:
-    """Return a list of whole numbers, or a NumPy array from the state that it is stored with."""
+    """Return a list of whole numbers, or a NumPy array from its pickled state."""
     if isinstance(value, (list, tuple)):
         return np.array([_number(item) for item in value]) if value else np.zeros(0, dtype=np.int64)
     if not isinstance(value, PickledObject):
@@ -206,7 +206,7 @@ def _number(item: Any) -> int | float:
 
 
 def _bytes(content: Any) -> bytes | None:
-    """Return bytes, which old protocols store as text and the name of an encoding, and new ones in a buffer."""
+    """Return bytes. Old protocols store them as text with the name of an encoding, new ones in a buffer."""
     if isinstance(content, PickledObject) and isinstance(content.arguments, tuple) and content.arguments:
         first = content.arguments[0]
         return first.encode("latin-1") if content.name == "_codecs.encode" and isinstance(first, str) else _bytes(first)
@@ -214,7 +214,7 @@ def _bytes(content: Any) -> bytes | None:
 
 
 def _dtype(kind: Any) -> np.dtype[Any] | None:
-    """Return a NumPy type of numbers from how it is stored."""
+    """Return a NumPy type of numbers from its pickled form."""
     if not (isinstance(kind, PickledObject) and kind.name == "numpy.dtype" and isinstance(kind.arguments, tuple)):
         return None
     text = str(kind.arguments[0])

@@ -1,4 +1,4 @@
-"""Reading signals.parquet, one signal in memory at a time, and writing scores.parquet, one row group per run and aggregate."""
+"""Read signals.parquet with one signal in memory at a time, and write scores.parquet with one row group per run and aggregate."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ ENCODING: dict[str, Any] = {
     "data_page_size": 1 << 23,
     "write_batch_size": 1 << 16,
 }
-"""Writer options of scores.parquet, which take a quarter of the defaults' time and half of their size.
+"""Writer options of scores.parquet. They take a quarter of the defaults' time and half of their space.
 
 Scores and membership look like noise to a compressor: zstd, which restarts on every page, takes a tenth of the total
-time and compresses no better than lz4. Statistics would take half as much time again; the metadata `ROW_GROUPS` describes
-the row groups instead.
+time and compresses no better than lz4. Statistics would take half as much time again; the metadata `ROW_GROUPS`
+describes the row groups instead.
 """
 
 NAME = pa.dictionary(pa.int32(), pa.string())
@@ -68,7 +68,7 @@ def score_schema(persons: Persons | None = None) -> pa.Schema:
 
 
 CHUNK_ROWS = 1 << 16
-"""Most rows of scores.parquet given to the writer at a time: columns that repeat from target to target stay in the cache."""
+"""Largest number of rows given to the writer at a time, so that columns that repeat from target to target stay in the cache."""
 
 SMALLEST, LARGEST = 1e-60, 1e100
 """Limits between which the largest absolute value of a signal must lie."""
@@ -80,20 +80,20 @@ TARGET = "target"
 """The metadata key of signals.parquet for the number of a finished model: it is the only target, the others are its references."""
 
 UNREAD = "unread_attacks"
-"""The metadata key of scores.parquet and metrics.parquet for the attacks that were asked for but had no signal to read."""
+"""The metadata key of scores.parquet and metrics.parquet for the requested attacks that had no signal to read."""
 
 DERIVED = "derived_signals"
 """The metadata key of scores.parquet and metrics.parquet for the source of a derived loss or confidence."""
 
 OPTIONS = "attack_options"
-"""The metadata key of scores.parquet for the options of attacks that the config sets."""
+"""The metadata key of scores.parquet for the attack options that the config sets."""
 
 QUERY = "@"
 """Joins a signal's name and the number of a further query (augmentation) of the same records: `loss`, `loss@2`, `loss@3`."""
 
 
 def readings_metadata(asked: Sequence[str], signals: Sequence[Signal], derived: Mapping[str, str]) -> dict[str, Any]:
-    """Return metadata on what attacks read: derived signals, and attacks without a signal to read, which also get a warning on stderr."""
+    """Return metadata on derived signals and on attacks without a signal to read. The latter are also named in a warning on stderr."""
     nothing = unread(asked, signals)
     if nothing:
         names = ", ".join(signal.name for signal in signals)
@@ -106,7 +106,7 @@ class TooFewModels(UserError):
 
 
 class SignalsFile:
-    """A signals.parquet, column by column as matrices [N records, K models] (transposed views: models are contiguous)."""
+    """A signals.parquet, read column by column as matrices [N records, K models]. They are transposed views, contiguous by model."""
 
     def __init__(self, path: Path) -> None:
         """Open the file and read the membership; UserError for a file that is not K models × the same N records in order."""
@@ -154,8 +154,8 @@ class SignalsFile:
     def read(self, signal: Signal) -> list[Float[np.ndarray, "N K"]]:
         """Return a signal's values for every query, as float32 if they are stored so, else as float64.
 
-        A loss or confidence that the table lacks is derived from the other one or from probabilities. Raise UserError that
-        names the first cell that is not a finite number.
+        A loss or confidence that the table lacks is derived from the other one or from probabilities. Raises UserError,
+        which names the first cell that is not a finite number.
         """
         if source := source_of(signal.name, self._queries):
             return derive(signal.name, source, self.read)
@@ -185,7 +185,9 @@ class SignalsFile:
         return self._matrix((label == predicted for label, predicted in pairs), bool)
 
     def _persons(self) -> Persons | None:
-        """Return the person of every record, if the table has them; UserError where models disagree, or split a person."""
+        """Return the person of every record, if the table has them; UserError if models disagree on it, or if a
+        training set has only some of a person's records.
+        """
         if "person" not in self._file.schema_arrow.names:
             return None
         values = joined(self._parts("person"))
@@ -216,7 +218,7 @@ class SignalsFile:
         return filled(parts, self.models * self._records, kind).reshape(self.models, self._records).T
 
     def _parts(self, name: str) -> Iterator[np.ndarray]:
-        """Yield a column's values, ordered by model, then record; in one part if the table has another order."""
+        """Yield a column's values, ordered by model, then record. If the table has another order, they are yielded at once."""
         with naming_damage(self._path, "signals"):
             parts = column_parts(self._file, name, str(self._path))
             if self._order is None:
@@ -226,7 +228,7 @@ class SignalsFile:
 
 
 def stated_order(file: pq.ParquetFile) -> bool:
-    """Whether the metadata state that an audit wrote the table, which implies the usual order of rows."""
+    """Return whether an audit wrote the table, according to its metadata; the rows then have the usual order."""
     return digests.KEY.encode() in (file.schema_arrow.metadata or {})
 
 
@@ -240,7 +242,7 @@ def check_membership(member: Bool[np.ndarray, "N K"], where: str) -> None:
         )
     if twins := same_training_set(member):
         raise UserError(
-            f"{where}: models {twins[0]} and {twins[1]} have the same training set, so that each gives the other's members away; "
+            f"{where}: models {twins[0]} and {twins[1]} have the same training set, so that each reveals the other's members; "
             "expected one model per training set"
         )
 
@@ -268,8 +270,8 @@ def check_values(values: Float[np.ndarray, "N K"], signal: Signal, where: str, r
     if (size := max(-low, high)) and not SMALLEST < size < LARGEST:
         record, model = np.argwhere(values == (high if size == high else low))[0]
         raise UserError(
-            f"{where}: {values[record, model]:g} at model {model}, record {record} is the largest value; "
-            f"expected one between {SMALLEST:g} and {LARGEST:g} in size: give the signal in another unit"
+            f"{where}: {values[record, model]:g} at model {model}, record {record} is the largest value; expected an absolute value"
+            f" between {SMALLEST:g} and {LARGEST:g}: give the signal in another unit"
         )
 
 
@@ -282,10 +284,10 @@ def write_scores(
     metadata: dict[str, Any],
     persons: Persons | None = None,
 ) -> None:
-    """Write scores.parquet: float32 scores, NaN where there is none, one row group per run and aggregate, in the order of `runs`.
+    """Write scores.parquet: float32 scores, with NaN for missing ones, and one row group per run and aggregate, in the order of `runs`.
 
-    With `persons` a run's scores of records are followed by those of persons, for every aggregate. A run with more rows
-    than a row group holds has several, one after the other.
+    With `persons`, a run's scores of records are followed by those of persons, for every aggregate. A run with more
+    rows than fit in a row group has several consecutive ones.
     """
     schema, aggregates = score_schema(persons), aggregates_of(persons)
     tables = score_tables(scored, record, target, persons) if runs else iter([schema.empty_table()])
@@ -316,11 +318,11 @@ def score_tables(
             if aggregate != NONE and persons is not None:
                 rows, inside = of_people, persons.gathered(member, "membership")
             yield rows.table(run, aggregate, inside, in_unit(scores, persons, aggregate), schema)
-        del scores  # before the next run's are computed
+        del scores  # free these scores before the next run's are computed
 
 
 class _Rows:
-    """The columns that all runs share, ordered by target, then record or person: built once and kept in memory once."""
+    """The columns that all runs share, ordered by target, then record or person: built only once, and shared."""
 
     def __init__(self, own: dict[str, np.ndarray], target: Sequence[int] | np.ndarray) -> None:
         count = len(next(iter(own.values())))
@@ -342,7 +344,7 @@ class _Rows:
         self._members: dict[bool, pa.Array] = {}
 
     def _chunked(self, values: np.ndarray | pa.Array) -> pa.ChunkedArray:
-        """Return an array of all rows whose chunks repeat the values, which are in memory once."""
+        """Return an array of all rows that repeats the values chunk by chunk, and holds them in memory once."""
         values = pa.array(values)
         return pa.chunked_array([values[start % len(values) :][:length] for start, length in self._places], values.type)
 

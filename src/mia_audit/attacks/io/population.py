@@ -19,7 +19,10 @@ KEY = "population"
 
 
 def with_population(options: Mapping[str, Any] | None, models: int) -> dict[str, Any]:
-    """Return the options of attacks with files of populations read, [Z records, K models] float64; UserError for one that does not fit."""
+    """Return the attacks' options with each population file replaced by its matrix, float64 [Z records, K models].
+
+    Raises UserError for a matrix that does not fit.
+    """
     given = dict(options or {})
     if files := given.get(KEY):
         given[KEY] = {name: _read(name, file, models) for name, file in files.items()}

@@ -37,8 +37,8 @@ class Published:
 def read_per_model_csv(root: Path, where: dict[str, str]) -> Published:
     """Read the layout of Huang et al. 2024: {kind}_{dataset}/{key=value_…}/{model}.csv, one column of records per model.
 
-    `where` keeps only folders with the given values (`dataset` is one of its keys). The remaining folders must belong to
-    one setting, with one membership and one folder per signal; otherwise a UserError lists the settings.
+    `where` keeps only folders with the given values (`dataset` is one of the keys). The remaining folders must belong
+    to one setting, with one membership and one folder per signal; otherwise a UserError lists the settings.
     """
     folders_of: dict[str, list[tuple[dict[str, str], Path]]] = {}
     for folder in sorted(path for path in root.glob("*/*") if path.is_dir()):
@@ -130,8 +130,8 @@ def _signal(name: str, folder: Path, models: list[int], records: int) -> Float[n
     if (outside := (sizes > room.max) | ((sizes < room.tiny) & (sizes > 0))).any():
         record, model = np.argwhere(outside)[0]
         raise UserError(
-            f"{folder}: {values[record, model]:g} at model {model}, record {record}; signals are kept in single precision, "
-            f"from {room.tiny:.0e} to {room.max:.0e} in size: give the signal in another unit"
+            f"{folder}: {values[record, model]:g} at model {model}, record {record}; signals are stored in single precision, "
+            f"whose absolute values range from {room.tiny:.0e} to {room.max:.0e}: give the signal in another unit"
         )
     return values
 
@@ -142,7 +142,7 @@ def _matrix(folder: Path, models: list[int], records: int | None = None) -> Floa
     for model in models:
         path = folder / f"{model}.csv"
         if not path.is_file():
-            raise UserError(f"{path}: no such file, but indices have model {model}")
+            raise UserError(f"{path}: no such file, but the indices_* files list model {model}")
         try:
             with warnings.catch_warnings(action="ignore"):  # about an empty file, which is an error below
                 columns.append(np.loadtxt(path, skiprows=1, ndmin=1, encoding="utf-8"))
@@ -152,7 +152,7 @@ def _matrix(folder: Path, models: list[int], records: int | None = None) -> Floa
         if columns[-1].ndim > 1:
             raise UserError(f"{path}: {columns[-1].shape[1]} columns; expected one number per record")
         if columns[-1].shape != (expected,) or not expected:
-            raise UserError(f"{path}: {columns[-1].shape[0]} records where {expected} were expected")
+            raise UserError(f"{path}: {columns[-1].shape[0]} records, but {expected} were expected")
     matrix = np.stack(columns).T
     check_finite(matrix, str(folder))
     return matrix

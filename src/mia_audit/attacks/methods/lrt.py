@@ -1,8 +1,8 @@
 """Likelihood ratios of one signal over in and out models: p(x | in) against p(x | out).
 
-The ratio of the confidence is LiRA (Carlini et al. 2022). The same ratio reads an attribution's variance, L1 and L2 norm
-(Huang et al. 2024) and maximum norm, and as `lrt` any other signal. Positive signals are heavy-tailed, so their logarithm
-is used; the `-raw` forms use the raw signal, and `loss-lira-raw` the raw loss.
+The ratio of the confidence is LiRA (Carlini et al. 2022). The same ratio reads an attribution's variance, L1 and L2
+norm (Huang et al. 2024) and maximum norm; as `lrt` it reads any other signal. Positive signals are heavy-tailed, so
+their logarithm is used; the `-raw` forms use the raw signal, and `loss-lira-raw` the raw loss.
 """
 
 from __future__ import annotations

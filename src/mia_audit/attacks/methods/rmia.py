@@ -24,15 +24,17 @@ if TYPE_CHECKING:
 
 
 GAMMA = 1.0
-"""γ, the factor by which a record's ratio must exceed another's to count; a larger γ only adds ties, since shares rank like ratios.
+"""γ, the factor by which a record's ratio must exceed another's.
 
-It was chosen on the published scores, so results of rmia on those scores are not blind."""
+A larger γ only adds ties, because shares rank like ratios. It was chosen on the published scores, so results of rmia on
+those scores are not blind.
+"""
 
 SLOPE = 0.33
-"""The offline correction's a: p̄_in is taken to be a p̄_out + 1 − a."""
+"""Coefficient a of the offline correction, which estimates p̄_in by a p̄_out + 1 − a."""
 
 SLOPES = np.linspace(0, 1, 11)
-"""Values of a that tuning tries."""
+"""Values of the coefficient a that are tried in tuning."""
 
 CANCELLED = 1e-6
 """If a subtraction leaves less than this share of a sum, the sum is computed anew."""
@@ -45,8 +47,9 @@ class Compared(Section):
     """The keys of attacks that compare records with a population."""
 
     population: dict[str, str] = Field(default_factory=dict)
-    """A file for each loss (`loss`, `loss_t2` …): its values, z × models, on records z that no model was trained on; if
-    unset, z are a target's non-members.
+    """A file per loss (`loss`, `loss_t2` …) with its values, z × models, on records z that no model was trained on.
+
+    If unset, z are the target's non-members.
     """
 
 
@@ -54,7 +57,9 @@ class Offline(Section):
     """The keys of `rmia-offline`."""
 
     offline_a: Annotated[float, Field(ge=0, le=1)] | Literal["tuned"] = SLOPE
-    """Offline RMIA's a in the estimate p̄_in = a p̄_out + 1 − a; `tuned`: for each target the a that attacks another model best."""
+    """Coefficient a of offline RMIA's estimate p̄_in = a p̄_out + 1 − a; `tuned`: for each target, the value with which
+    the attack on another model works best.
+    """
 
 
 @attack("base", reads=losses, learns=False, pairwise=["none"])
@@ -112,7 +117,7 @@ def offline(
 
 
 def _population(population: Mapping[str, Cells] | None, reading: Reading) -> Cells | None:
-    """Return the population's log probabilities for a loss, [Z, K], if they are given."""
+    """Return the population's log probabilities for a loss, [Z, K], or None if no population is given."""
     losses_of_z = (population or {}).get(reading.signal.name)
     return None if losses_of_z is None else -losses_of_z
 
@@ -125,7 +130,7 @@ def _partners_of(population: Cells, partners: Partners | None) -> Partners | Non
 
 
 def _dominated(log_ratio: Cells, member: Member, pairs: Pairs | None) -> Cells:
-    """Return `share_dominated`, or for pairs the ratio itself, which has the same ROC curve with γ = 1 and needs no sort."""
+    """Return `share_dominated` or, for pairs, the ratio itself, which has the same ROC curve if γ = 1, and needs no sort."""
     return share_dominated(log_ratio, member) if pairs is None else log_ratio
 
 
@@ -140,8 +145,8 @@ def log_mean_of_others(likelihood: Cells, here: Member | None = None, leaving: L
     """Return the log of the mean of exp(likelihood) over all models but the target, [N, K]; `here` restricts it to some models.
 
     `leaving` are further models to leave out, from `left_out`, or pairs, which give [N, P]. Without `leaving` the sums
-    over the others are accumulated from both ends, as logarithms: subtracting the target from the total would cancel,
-    and the others' exponentials would vanish next to a far likelier target. NaN where there are no others.
+    over the others are accumulated from both ends, as logarithms. Subtraction of the target from the total would cancel
+    digits, and the others' exponentials would vanish beside a far likelier target. NaN where there are no others.
     """
     counted = np.ones(likelihood.shape, dtype=bool) if here is None else here
     terms = np.where(counted, likelihood, -np.inf)
@@ -206,7 +211,7 @@ def _log_of_reference(out: np.ndarray, slope: float | np.ndarray) -> np.ndarray:
 
 
 def tuned_slopes(likelihood: Cells, member: Member, partners: Partners | None = None) -> np.ndarray:
-    """Return for every target the a of `SLOPES` with which an attack on the next model has the largest AUC, [K].
+    """Return for every target the coefficient a, one of `SLOPES`, with which an attack on the next model has the largest AUC, [K].
 
     That attack uses the out models among the remaining models; the target's outputs and membership are not used.
     """
@@ -241,11 +246,9 @@ def tuned_slopes(likelihood: Cells, member: Member, partners: Partners | None = 
 def share_dominated(log_ratio: Cells, member: Member, gamma: float = GAMMA, of_z: Cells | None = None) -> Cells:
     """Return the share of each target's non-members z with r_x ≥ γ r_z, [N, K], by one sort per target; NaN where r_x is NaN.
 
-    With `of_z`, [Z, K], the log ratios of a population, z are the records of that population instead.
-
-    Ties count ½, including the record itself where it is one of the z: if it counted 1, a non-member would tie with the
-    members just above it; if it counted 0, it would tie with those just below it. With γ = 1 the share has the ratio's
-    ROC curve.
+    If `of_z` has the log ratios of a population, [Z, K], z are the records of that population. Ties count ½. This
+    includes a record that is itself one of the z: if it counted 1, it would tie with the members just above it; if it
+    counted 0, with those just below it. With γ = 1 the share has the ratio's ROC curve.
     """
     scores = np.full(log_ratio.shape, np.nan, order="F")
     for target in range(log_ratio.shape[1]):

@@ -1,4 +1,4 @@
-"""A classifier trained on the shadow models' signals to recognise members (Shokri et al. 2017): one for all records."""
+"""One classifier for all records, trained on the shadow models' signals to recognise members (Shokri et al. 2017)."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def _of_pairs(
 ) -> Float[np.ndarray, "N P"]:
     """Score each pair's target without the second model, by one Newton step from the classifier that was fitted to all other models.
 
-    At that classifier's optimum, the gradient of the loss without the second model is minus the model's own contribution.
-    The step is exact up to the third derivatives of the loss, and saves a fit for every pair.
+    At that classifier's optimum, the gradient of the loss without the second model is minus the contribution of that
+    model. The step is exact up to the third derivatives of the loss, and saves a fit for every pair.
     """
     models, records, size = features.shape
     rows = np.concatenate([features, np.ones((models, records, 1))], axis=2)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mia_audit.signals.name import Reading
 
 NARROW = 0.01
-"""If the scores' range is a smaller share of the largest score, float32 loses too many of their digits."""
+"""Smallest range of scores, as a share of the largest score, at which float32 keeps enough digits."""
 
 
 @attack(
@@ -27,7 +27,7 @@ NARROW = 0.01
 def threshold(
     readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], likelihood: str, pairs: Pairs | None = None
 ) -> Float[np.ndarray, "N K"]:
-    """Score −signal where members are low, +signal where they are high; use ranks where float32 would create ties."""
+    """Score by −signal if members are low, by +signal if they are high. Ranks replace scores if float32 would create ties."""
     (reading,) = readings
     values, high = reading.prepared(as_held, scaled=False), reading.signal.members == "high"
     if not _fits(values):
@@ -42,7 +42,7 @@ def _fits(scores: Float[np.ndarray, "N K"]) -> bool:
     if low == high:
         return True
     largest, least = max(-low, high), max(low, -high)
-    if least <= 0:  # there are scores on both sides of 0, or equal to 0
+    if least <= 0:  # scores lie on both sides of 0, or one is 0
         least = min(np.abs(column).min(where=column != 0, initial=np.inf) for column in scores.T)
     return bool(least > room.tiny and largest < room.max and high - low > NARROW * largest)
 

@@ -7,5 +7,5 @@ from mia_audit.canaries.catalogue import Drawn, HeldOut, kinds
 
 @kinds.register("natural")
 def natural(held_out: HeldOut, random: np.random.Generator) -> Drawn:
-    """Return the records unchanged; they measure the leakage of typical records, the weakest of all kinds."""
+    """Return the records unchanged. They measure the leakage of typical records, which is the weakest of all kinds."""
     return held_out.records, held_out.labels

@@ -5,7 +5,7 @@ import numpy as np
 from mia_audit.canaries.catalogue import Drawn, HeldOut, kinds, other_labels
 
 TAIL = 0.01
-"""Quantile of the extreme values in a rare row, at either end of each column."""
+"""Quantile of each column, from either end, at which the extreme values of a rare row lie."""
 
 
 @kinds.register("rare")

@@ -17,4 +17,4 @@ if TYPE_CHECKING:
     ]
 
 black_boxes: Registry[Make] = Registry("black box", "mia_audit.explain.black_boxes.kinds", "-", eager=True)
-"""Black boxes by name: functions of records, their labels, the number of classes and a seed, which return values on the records."""
+"""Black boxes by name: functions of records, labels, the number of classes and a seed, which return the values on the records."""

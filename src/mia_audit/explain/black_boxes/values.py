@@ -1,4 +1,4 @@
-"""Conversion of a classifier's outputs to values in [−1, 1]: a column per class, or one column if there are two classes."""
+"""Convert a classifier's outputs to values in [−1, 1]: a column per class, or one column if there are two classes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def of_probabilities(probabilities: Float[np.ndarray, "q K"]) -> Float[np.ndarra
 
 
 def of_margins(probabilities: Float[np.ndarray, "q K"]) -> Float[np.ndarray, "q C"]:
-    """Return every class's margin over the best other class, p_c − max p_j, or only the second class's if there are two."""
+    """Return every class's margin over the best other class, p_c − max p_j, or only that of the second class if there are two."""
     probabilities = np.asarray(probabilities, dtype=np.float64)
     best = np.sort(probabilities, axis=1)
     others = np.where(probabilities == best[:, -1:], best[:, -2:-1], best[:, -1:])

@@ -31,6 +31,6 @@ def lime(distance: Distance) -> Distance:
 def stable(distance: Distance) -> Distance:
     """Return 1 everywhere, so that neighbouring queries get similar explanations (Patel et al. 2020, equation 5).
 
-    Beyond the radius (`weights.radius`) the cap alone determines the weight.
+    Beyond the radius (`weights.radius`) only the cap determines the weight.
     """
     return np.ones_like(distance)

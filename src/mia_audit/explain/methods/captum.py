@@ -34,10 +34,10 @@ RANDOM = {
     "NoiseTunnel",
     "ShapleyValueSampling",
 }
-"""Methods that draw from global generators, and therefore explain one record at a time, each with its own seed."""
+"""Methods that draw from global generators, and therefore explain the records one at a time, each with its own seed."""
 
 LEFT_OUT = {"FeaturePermutation", "LayerFeaturePermutation", "ShapleyValues"}
-"""Unsupported methods: two permute features between the records of a batch, one tries all n! orders of n inputs."""
+"""Unsupported methods: two of them permute features between the records of a batch, and one tries all n! orders of n inputs."""
 
 GRADIENTS = {"Deconvolution", "GuidedBackprop", "Saliency"}
 """Methods whose attributions are in units of the quantity's gradient; other methods' are in units of the quantity."""
@@ -52,28 +52,26 @@ METHODS = (
     *("LayerGradientShap", "LayerGradientXActivation", "LayerIntegratedGradients", "LayerLRP", "Lime"),
     *("NoiseTunnel", "Saliency", "ShapleyValueSampling"),
 )
-"""Captum's methods that need no further settings, listed here so that a config is checked without importing captum."""
+"""Captum's methods that need no further settings. They are listed here so that a config is checked without importing captum."""
 
 LAYERED = {name for name in METHODS if name.startswith("Layer")} | {"GuidedGradCam", "InternalInfluence"}
 """Methods that read the model's last convolution."""
 
 READ: dict[str, tuple[Callable[[Kind], bool], str]] = {
     **dict.fromkeys(LAYERED, (lambda kind: kind.channels, "models of images with convolutions")),
-    **dict.fromkeys(
-        ("LRP", "LayerLRP"), (lambda kind: kind.plain, "models of a file of your own with plain layers (linear, ReLU)")
-    ),
+    **dict.fromkeys(("LRP", "LayerLRP"), (lambda kind: kind.plain, "your own models with plain layers (linear, ReLU)")),
 }
-"""Methods that support only some built-in models: a test of the model's kind, and its description."""
+"""Methods that support only some built-in models: a test of the model's kind, and a description of the supported models."""
 
 LABELS = {"NoiseTunnel-Saliency": "SmoothGrad (captum)"}
-"""Labels of explainers whose class name is no good label."""
+"""Labels of explainers whose class name is not a good label."""
 
 
 def captum_explainer(names: Sequence[str]) -> Explainer:
     """Return an explainer made of captum's classes of these names, the outermost first.
 
     The layer is the model's last convolution, a required baseline is 0, and all other arguments have captum's defaults.
-    The explainer raises UserError for models that the method refuses.
+    The explainer raises UserError for models that the method does not support.
     """
     random = bool(RANDOM & set(names))
 
@@ -95,7 +93,7 @@ def captum_explainer(names: Sequence[str]) -> Explainer:
     )
 
 
-# names of columns have - in place of +, because + joins the names of signals; both forms are accepted
+# names of columns have - instead of +, because + joins the names of signals; both forms are accepted
 explainers.register_pattern(
     r"captum:(?P<names>\w+(?:[+-]\w+)*)",
     lambda match: captum_explainer(re.split("[+-]", match["names"])),
@@ -145,7 +143,7 @@ def _run(names: Sequence[str], method: Any, inputs: Tensor, classes: Tensor) -> 
         if is_retryable(error):
             raise
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"explainer 'captum:{'+'.join(names)}' refuses this model: {reason}") from None
+        raise UserError(f"explainer 'captum:{'+'.join(names)}' does not support this model: {reason}") from None
     return attributions.detach()
 
 
@@ -164,7 +162,7 @@ def _build(names: Sequence[str], model: nn.Module, quantity: str) -> Any:
 
 
 def _explained(model: nn.Module, quantity: str) -> nn.Module:
-    """The model for the logit, followed by a softmax for the probability, as one module for methods that use hooks."""
+    """The model as one module for methods that use hooks; for the probability, a softmax follows."""
     from torch import nn
 
     return model if quantity == "logit" else nn.Sequential(model, nn.Softmax(dim=1)).eval()
@@ -175,7 +173,7 @@ def _last_convolution(model: nn.Module, name: str) -> nn.Module:
 
     layers = [module for module in model.modules() if isinstance(module, _ConvNd)]
     if not layers:
-        raise UserError(f"explainer 'captum:{name}' reads a model's last convolution, and this model has none")
+        raise UserError(f"explainer 'captum:{name}' reads a model's last convolution, but this model has none")
     return layers[-1]
 
 

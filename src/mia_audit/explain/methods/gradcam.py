@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     multiplied=True,
     label="Grad-CAM",
     reads=lambda kind: kind.channels,
-    reads_what="models of images with convolutions or a transformer's blocks",
+    reads_what="models of images with convolutions or transformer blocks",
 )
 def gradcam(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return ReLU(Σ_k α_k A_k), [B, 1, H, W], with α_k the mean over positions of ∂f/∂A_k, interpolated bilinearly to the inputs.
+    """Return ReLU(Σ_k α_k A_k), [B, 1, H, W], interpolated bilinearly to the inputs, where α_k is the mean of ∂f/∂A_k over positions.
 
-    A are the outputs of a CNN's last convolution, or of the first norm of a transformer's last block, whose tokens are
-    arranged as in the image. Raises UserError for a model without either, and for a model that does not take images.
+    A is the output of a CNN's last convolution, or of the first norm in a transformer's last block, with tokens
+    arranged as in the image. Raises UserError for a model that has neither, and for a model that does not take images.
     """
     import torch
     import torch.nn.functional as F

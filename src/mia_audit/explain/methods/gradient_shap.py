@@ -35,8 +35,8 @@ class Samples(Section):
 def gradient_shap(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return the mean over samples of (x − b) ⊙ ∇f(b + c (x − b)) with b ~ N(0, sd²) per coordinate and c ~ U(0, 1).
 
-    A record's draws are keyed by the seed, by the model's number unless `randomness` is `shared`, and by the record's
-    number, so they depend neither on the batch nor on the device.
+    A record's draws are keyed by the seed, the record's number and, unless `randomness` is `shared`, the model's
+    number. So they depend neither on the batch nor on the device.
     """
     samples, sd = options["gradient_shap_samples"], options["gradient_shap_sd"]
     means = {quantity: batch.inputs.new_zeros(batch.inputs.shape) for quantity in batch.quantities}

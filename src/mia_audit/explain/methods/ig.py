@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 INTERVALS = (8, 16, 32, 64)
-"""Numbers of intervals that adaptive integrals try in turn (one more node each); the result of the last is always accepted."""
+"""Numbers of intervals that adaptive integrals try in turn (n intervals have n + 1 nodes); the result of the last is always accepted."""
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 
@@ -33,7 +33,7 @@ class Nodes(Section):
         | Annotated[dict[Literal["completeness"], Share], Field(min_length=1), Tag("adaptive")],
         Discriminator(lambda value: "adaptive" if isinstance(value, Mapping) else "number"),
     ] = 25
-    """Gauss–Legendre nodes of the integral; `{completeness: 0.05}`: 9 to 65 nodes, until a record's error is at most 0.05 of f(x) − f(0)."""
+    """Gauss–Legendre nodes of the integral; `{completeness: 0.05}`: 9 to 65 nodes, until a record's error is at most 5 % of f(x) − f(0)."""
 
 
 @explainer("ig", options=(Nodes,), complete=True, multiplied=True, label="integrated gradients")
@@ -66,7 +66,7 @@ def adaptive_integrals(batch: Batch, share: float) -> dict[str, Tensor]:
     A record moves on to the next of `INTERVALS` while the completeness error |Σ x ∫∇f − (f(x) − f(0))| of some quantity
     exceeds `share` times |f(x) − f(0)|. Nodes are nested (Clenshaw and Curtis 1960), so none is evaluated twice: the
     gradient at a node is added to every integral that has this node. A pass has at most as many points as the batch has
-    records; if few records are left, it evaluates several nodes of each.
+    records. If few records are left, a pass evaluates several nodes of each.
     """
     import torch
 

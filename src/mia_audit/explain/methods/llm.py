@@ -33,7 +33,7 @@ class Top(Section):
 def llm_global(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return all filters of the explained class, w_m^k R_m, concatenated.
 
-    Within a model, all records of a class have the same filters, and the same summaries of them.
+    Within a model, all records of a class have the same filters, and so the same summaries.
     """
     filters = _maps(batch, "llm-global").filters()
     return {"logit": _side_by_side(filters[:, batch.classes].transpose(0, 1), batch)}
@@ -43,7 +43,8 @@ def llm_global(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
 def llm_local(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return the weighted map Σ_m σ_m^k w_m^k R_m of the explained class.
 
-    For the probability, it is the sum of all classes' maps, weighted by the probability's derivatives by the logits.
+    For the probability, it is the sum of all classes' maps, weighted by the probability's derivatives with respect to
+    the logits.
     """
     model = _maps(batch, "llm-local")
     shares = model.shares(_scores(model, batch))
@@ -83,7 +84,7 @@ def _scores(model: LocallyLinearMaps, batch: Batch) -> Float[Tensor, "B M K"]:
 
 
 def _mixtures(model: LocallyLinearMaps, batch: Batch, weights: Float[Tensor, "B M K"]) -> dict[str, Tensor]:
-    """Return for every quantity the maps mixed with these weights, summed over classes by the quantity's derivative by the logits."""
+    """Return, for every quantity, the sum over classes of the mixed maps, weighted by the quantity's derivatives with respect to the logits."""
     from mia_audit.explain.quantity import QUANTITIES
 
     filters = model.filters().flatten(0, 1)
@@ -95,7 +96,7 @@ def _mixtures(model: LocallyLinearMaps, batch: Batch, weights: Float[Tensor, "B 
 
 
 def _side_by_side(filters: Float[Tensor, "B T D"], batch: Batch) -> Tensor:
-    """Stack the T filters of each record along the channels of one image; for tables they stay [B, T, d]."""
+    """Stack the T filters of each record along the channels of one image; for tables the filters stay [B, T, d]."""
     count, several = filters.shape[:2]
     if batch.inputs.ndim == 2:
         return filters

@@ -1,8 +1,8 @@
 """Local linear explanations fitted to the model's training records: `local_linear`, similar to LIME, and `private_local`.
 
 `local_linear` is the least-squares fit over the unit ball; `private_local:EPS` computes it by noisy steps. For a fixed
-model, each single private explanation is (EPS, `local_delta`)-differentially private with respect to the training
-records, or to their persons if the unit is the person (Patel, Shokri, Zick 2020, algorithm 1).
+model, each single private explanation is (EPS, `local_delta`)-differentially private with respect to one training
+record, or to one person if the unit is the person (Patel, Shokri, Zick 2020, algorithm 1).
 """
 
 from __future__ import annotations
@@ -107,14 +107,14 @@ explainers.register_pattern(r"private_local:(?P<epsilon>\d+(?:\.\d+)?)", _by_nam
 def _terms(options: Mapping[str, Any], epsilon: float) -> Terms:
     from mia_audit.explain.private_local import Terms
 
-    steps, delta = options.get("local_steps", 1), options.get("local_delta", 0.5)  # not used without noise
+    steps, delta = options.get("local_steps", 1), options.get("local_delta", 0.5)  # δ is not used without noise
     return Terms(epsilon, delta, budget=epsilon, steps=steps, kernel=options["local_kernel"])
 
 
 def _problems(batch: Batch, terms: Terms) -> list[Problem]:
     if batch.members is None:
         raise UserError(
-            "explainers 'local_linear' and 'private_local' need the records that a model was trained on, and none are given"
+            "explainers 'local_linear' and 'private_local' need the training records of a model, and none are given"
         )
     probabilities = batch.logits.softmax(dim=1)
     values = 2 * probabilities.gather(1, batch.classes[:, None])[:, 0] - 1

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _asked(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
-    raise UserError("explainers.methods: own:NAME needs a model whose script defines predict and explain")
+    raise UserError("explainers.methods: own:NAME explains only models whose script defines predict and explain")
 
 
 def _by_name(match: re.Match[str]) -> Explainer:

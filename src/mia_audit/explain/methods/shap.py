@@ -25,7 +25,7 @@ class Evaluations(Section):
     """The keys of SHAP methods that evaluate the model."""
 
     shap_evaluations: PositiveInt = 2000
-    """Largest number of model outputs to explain one record."""
+    """Largest number of model outputs that are computed to explain one record."""
     shap_background: PositiveInt = 5
     """Number of training records whose values replace missing features."""
 
@@ -33,7 +33,7 @@ class Evaluations(Section):
 def _module(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     raise UserError(
         "explainers.methods: tree_shap, linear_shap, kernel_shap and permutation_shap explain models without gradients; for torch"
-        " modules choose gradient_shap"
+        " modules, choose gradient_shap"
     )
 
 

@@ -27,7 +27,7 @@ class Samples(Section):
     smoothgrad_samples: PositiveInt = 10
     """Number of noisy copies of a record whose gradients are averaged."""
     smoothgrad_noise: float = Field(0.15, gt=0)
-    """Standard deviation of the noise in these copies, as a share of the record's own range (largest minus smallest number)."""
+    """Standard deviation of the noise in these copies, as a share of the record's range (largest minus smallest number)."""
 
 
 @explainer("smoothgrad", options=(Samples, Randomness), label="SmoothGrad")
@@ -35,8 +35,8 @@ class Samples(Section):
 def smoothgrad(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return the mean over samples of ∇f(x + σ n), n ~ N(0, 1) per coordinate, σ a share of the record's own range.
 
-    A record's draws are keyed by the seed, by the model's number unless `randomness` is `shared`, and by the record's
-    number, so they depend neither on the batch nor on the device.
+    A record's draws are keyed by the seed, the record's number and, unless `randomness` is `shared`, the model's
+    number. So they depend neither on the batch nor on the device.
     """
     samples = options["smoothgrad_samples"]
     flat = batch.inputs.flatten(1)

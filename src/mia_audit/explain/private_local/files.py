@@ -10,7 +10,7 @@ from mia_audit.storage import read_table
 
 
 def read_values(path: Path, records: int) -> Float[np.ndarray, "m C"]:
-    """Read values.parquet; UserError that names it for a wrong number of records."""
+    """Read values.parquet. Raises UserError for a wrong number of records."""
     table = read_table(path, "values")
     if len(table) != records:
         raise UserError(f"{path}: values of {len(table)} records, but the pool has {records}. Delete it and run again")

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from mia_audit.explain.private_local.terms import Terms
 
 SCRATCH, WARM, REUSED, HISTORY = "scratch", "warm-start", "reused", "history"
-"""Sources of an answer: T steps from 0, fewer steps from a past explanation, an unchanged past explanation, or the history alone."""
+"""Sources of an answer: T steps from 0, fewer steps from a past explanation, an unchanged past explanation, or only the history."""
 
 
 class Entry(NamedTuple):
     """One answer: the query and its explanation [n], the explained value of f and its class, the source, cost and
-    number of the answer, and the account that was charged in addition to the budget, if any.
+    number of the answer, and the account that was also charged, if any.
     """
 
     query: Float[np.ndarray, " n"]
@@ -52,8 +52,7 @@ class Past(NamedTuple):
 class History:
     """The charged answers by class and by query, and their cost in total and by account.
 
-    A history is immutable: adding an answer returns a new history, so that other threads may read the old one
-    meanwhile.
+    A history is immutable: adding an answer returns a new history, so other threads may still read the old one.
     """
 
     classes: Mapping[int, Past] = field(default_factory=dict)
@@ -85,9 +84,9 @@ class History:
     def fit(self, point: Float[np.ndarray, " n"], kind: int, terms: Terms) -> Float[np.ndarray, " n"]:
         """Return the explanation fitted to past queries of a class, with values predicted by their explanations (algorithm 4).
 
-        No records are read. By the explanation of z_j, f changes by φ_jᵀ(z_j − z) from z to z_j (as published: f(z_j)
-        is φ_jᵀz_j). Among equally good fits, the one nearest to the weighted mean of past explanations is taken. Raises
-        KeyError for a class without past queries.
+        No records are read. According to the explanation of z_j, f changes by φ_jᵀ(z_j − z) from z to z_j (as
+        published: f(z_j) is φ_jᵀz_j). Of equally good fits, the one nearest to the weighted mean of past explanations
+        is returned. Raises KeyError for a class without past queries.
         """
         queries, explanations, _ = self.classes[kind]
         away = queries - point

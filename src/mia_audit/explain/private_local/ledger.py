@@ -1,8 +1,7 @@
-"""Explanations and their costs as ledger entries: one for every charged answer, on disk before it is released.
+"""Explanations and their costs as ledger entries: one per charged answer, written to disk before the answer is released.
 
-An answer and its charge are written in one append. A crash thus loses both, or leaves the charge for an answer that
-nobody received: nothing is ever released without a charge. Free answers are functions of charged ones, and are not
-kept.
+An answer and its charge are written in one append. So a crash loses both, or leaves a charge for an answer that nobody
+received. Nothing is released without a charge. Free answers are functions of charged ones, and are not stored.
 """
 
 from __future__ import annotations
@@ -29,7 +28,8 @@ ACCOUNT = "account"
 class Ledger:
     """The charged answers so far, in memory and, given a path, in a ledger file (`mia_audit.privacy.ledger`).
 
-    `terms` must equal those in an existing file. Raises UserError as `mia_audit.privacy.ledger.Ledger` does.
+    `terms` must equal those in an existing file. Raises UserError for the same reasons as
+    `mia_audit.privacy.ledger.Ledger`.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Ledger:
         return epsilon_of_gdp(math.sqrt(self.mu_squared), self.delta)
 
     def append(self, entries: list[Entry]) -> None:
-        """Charge for entries and keep them; only after this has returned may their explanations be released."""
+        """Charge for entries and store them. Their explanations may be released only after this call has returned."""
         before = len(self._kept.entries)
         try:
             self._kept.append([self._kept_entry(entry) for entry in entries])
@@ -68,7 +68,7 @@ class Ledger:
             self._take(self._kept.entries[before:])
 
     def refuse_closed(self) -> None:
-        """Raise UserError if the file takes no more entries: the last charges may not be in it."""
+        """Raise UserError if the file accepts no more entries, because the last charges may be missing from it."""
         self._kept.refuse_closed()
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ class Ledger:
         )
 
     def _check(self, entry: ledger.Entry) -> None:
-        """Raise ValueError for an entry that is not an explanation in this feature space."""
+        """Raise ValueError unless an entry is an explanation in this feature space."""
         released = entry.released
         if (
             entry.what != WHAT

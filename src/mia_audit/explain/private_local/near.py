@@ -36,7 +36,7 @@ def _nearest(explained: ExplanationSet, points: np.ndarray, queries: np.ndarray,
     for block, _, _ in explained.blocks():
         squares = (
             np.square(block).sum(axis=1) - 2 * points @ block.T
-        )  # squared distances, without the constant that is the same for all records of a query
+        )  # squared distances, without the term that is the same for all records of a query
         here = np.arange(first, first + len(block))
         squares[queries[:, None] == here] = np.inf
         distances = np.concatenate([distances, squares], axis=1)

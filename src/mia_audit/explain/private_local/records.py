@@ -21,34 +21,35 @@ if TYPE_CHECKING:
     from mia_audit.explain.private_local.terms import Terms
 
 BLOCK = 1 << 25
-"""Bytes of memory for the matrices of all queries that one pass over the records serves."""
+"""Bytes of memory for the matrices of all queries in one pass over the records."""
 NUMBERS = 1 << 17
-"""Size of a block of records in numbers, so that it fits in a processor's cache. It is constant, so that the rounding
-of sums over records does not depend on the other queries.
+"""Size of a block of records in numbers: it fits in a processor's cache.
+
+It is constant, so that the rounding of sums over records does not depend on the other queries.
 """
 DOMAIN = 1e6
 """Largest absolute value of a feature, in units of the scale."""
 SLACK = 1e-6
-"""|f| may exceed 1 by this much, because probabilities in float32 are rounded; such values are clipped."""
+"""Largest excess of |f| over 1 that is clipped: float32 probabilities are rounded."""
 
 
 @dataclass(frozen=True)
 class ExplanationSet:
     """m records [m, …] (an array, possibly memory-mapped), the black box's values [m, C] on them, and the unit of distance.
 
-    Records are flattened and divided by `scale`: a number that must not depend on the records themselves. The default
-    makes distances between standardised records about 1. A record with a feature that is not finite or beyond `DOMAIN`, or
-    with a value that is not in [−1, 1], counts among the m but contributes nothing to any loss.
+    Records are flattened and divided by `scale`: a number that must not depend on the records themselves. With the
+    default, distances between standardised records are about 1. A record with a feature that is not finite or beyond
+    `DOMAIN`, or with a value that is not in [−1, 1], counts among the m records but contributes nothing to any loss.
 
-    If `persons` are given, they are the unit: a person contributes the mean of their records' terms, which moves a
-    gradient no further than one record's term, and the loss is the mean over persons.
+    If `persons` are given, they are the unit: a person contributes the mean of their records' terms, and the loss is
+    the mean over persons. Such a mean moves a gradient no further than one record's term.
     """
 
     records: Num[np.ndarray, "m ..."]
     values: Float[np.ndarray, "m C"]
     scale: float
     persons: Persons | None = None
-    """The person of every record; None if every person has one record, because the set is then the same as without persons."""
+    """The person of every record. None if every person has one record, because persons then make no difference."""
 
     @classmethod
     def of(
@@ -60,8 +61,8 @@ class ExplanationSet:
     ) -> ExplanationSet:
         """Use the default scale if none is given: √n, or 255√n for pixels; `persons` are the ids of the records' persons.
 
-        Raises UserError if there are no records, or not one row of values per record; single values are not checked
-        here.
+        Raises UserError if there are no records, or the values are not one row per record. Single values are not
+        checked here.
         """
         if not len(records):
             raise UserError("the explanation set has no records")
@@ -73,7 +74,7 @@ class ExplanationSet:
             raise UserError(f"scale {scale:g}: the unit of distance is a positive number")
         if persons is not None and len(persons) != len(records):
             raise UserError(
-                f"the explanation set has {len(records)} records and {len(persons)} ids of persons: expected one each"
+                f"the explanation set has {len(records)} records and {len(persons)} ids of persons: expected one id per record"
             )
         numbered = None if persons is None else Persons.numbered(persons)
         return cls(records, values, scale, numbered if numbered is not None and len(numbered) < len(records) else None)
@@ -127,7 +128,7 @@ class ExplanationSet:
         records = np.asarray(records)
         if records.shape[1:] != self.records.shape[1:]:
             raise UserError(
-                f"queries of shape {list(records.shape[1:])}; expected the shape of the explanation set's records,"
+                f"queries of shape {list(records.shape[1:])}; expected the shape of records in the explanation set,"
                 f" {list(self.records.shape[1:])}; nothing was spent"
             )
         points = records.reshape(len(records), self.features).astype(np.float64)
@@ -149,7 +150,7 @@ class ExplanationSet:
     ) -> Iterator[Problem]:
         """Yield the loss of every query, given the queries in units of the scale, f at them, and the indices of the explained classes.
 
-        One pass over the records serves as many queries as fit in memory; the records are read block by block.
+        One pass over the records computes as many queries as fit in memory. The records are read block by block.
         """
         batch = max(1, BLOCK // (8 * self.features**2))
         for first in range(0, len(queries), batch):
@@ -161,8 +162,10 @@ class ExplanationSet:
     ) -> Iterator[
         tuple[Float[np.ndarray, "b n"], Float[np.ndarray, "b C"], Bool[np.ndarray, " b"] | Float[np.ndarray, " b"]]
     ]:
-        """Yield points, values and weights of one block of records after another. A record's weight is 1, or its share
-        in its person; weight, points and values of a record that does not contribute are 0.
+        """Yield points, values and weights of one block of records after another.
+
+        A record's weight is 1, or its share of its person; weight, points and values of a record that does not
+        contribute are 0.
         """
         rows = max(1, NUMBERS // self.features)
         for first in range(0, len(self.records), rows):
@@ -187,7 +190,7 @@ def _one_row_each(values: Float[np.ndarray, "q C"], count: int, what: str) -> Fl
 
 
 def checked_values(values: Float[np.ndarray, "q C"], count: int, what: str) -> Float[np.ndarray, "q C"]:
-    """Return values as float64 [count, C], clipped to [−1, 1]; UserError if they are outside by more than rounding."""
+    """Return values as float64 [count, C], clipped to [−1, 1]; UserError if they lie outside by more than a rounding error."""
     values = _one_row_each(values, count, what)
     if not (np.abs(values) <= 1 + SLACK).all():
         row = int(np.argmin((np.abs(values) <= 1 + SLACK).all(axis=1)))
@@ -214,7 +217,7 @@ def _moments(
 ) -> Iterator[Problem]:
     """Sum every query's weighted moments about that query itself, with one product per query.
 
-    Moments about a common point would lose digits for queries far from it; this rounding error would depend on the
+    Moments about a common point would lose digits for queries far from it. This rounding error would depend on the
     records, and the noise would not cover it.
     """
     n = explained.features

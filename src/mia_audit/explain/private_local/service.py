@@ -38,9 +38,9 @@ CHARGED = "explanations"
 class Protocol:
     """How a protocol uses past explanations.
 
-    With `reuse`, the answer is the past explanation of a nearby query if there is one, or else steps start from the
-    best past explanation (algorithms 2 and 3). With `floor`, there are at least as many steps as for a gradient whose
-    norm is that of the noise. A protocol that is not `interactive` never reads the records.
+    With `reuse`, the answer is the past explanation of a nearby query, if there is one. Otherwise steps start from the
+    best past explanation (algorithms 2 and 3). With `floor`, the number of steps is at least the number for a gradient
+    whose norm equals that of the noise. A protocol that is not `interactive` never reads the records.
     """
 
     reuse: bool = False
@@ -57,7 +57,7 @@ PROTOCOLS = {
 
 
 class Exhausted(UserError):
-    """The budget is exhausted, and there is no history from which to answer a query. Nothing was spent on the query."""
+    """The budget is exhausted, and the history has nothing from which to answer the query. Nothing was spent on the query."""
 
 
 class Account(NamedTuple):
@@ -68,7 +68,7 @@ class Account(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """Explanations [q, n] in units of 1/scale, and for each its cost (μ²), source, noisy steps and class."""
+    """Explanations [q, n] in units of 1/scale, and each explanation's cost (μ²), source, noisy steps and class."""
 
     explanations: Float[np.ndarray, "q n"]
     spent: list[float]
@@ -78,22 +78,22 @@ class Answers(NamedTuple):
 
 
 class PrivateExplainer:
-    """Explains queries so that all of its answers together are (budget, δ)-DP with respect to the explanation set, for a fixed f.
+    """Explains queries. For a fixed f, all answers together are (budget, δ)-DP with respect to the explanation set.
 
     The guarantee is for one record of the set, or for one person with all of their records if the set has persons.
 
     `black_box` maps records to values [q, C] in [−1, 1], and the class with the largest value is explained; without a
     black box the values at the queries are passed to `answer`. A filter of Gaussian DP (Smith and Thakurta 2022)
     decides before every answer whether the budget allows it; if not, the answer is computed from earlier answers
-    (algorithm 4) and costs nothing. Threads may share an explainer; processes may not: a forked process is refused, and
-    so is a ledger that is in use. If a model was trained on the explanation set, or on records that include it,
-    `data_ledger` is the ledger of that data set: the whole budget is charged there once, before the first answer
-    (`mia_audit.privacy.dataset_ledger`). `about`, such as the name of the black box, is kept in the ledger, and a
-    ledger with another `about` is refused.
+    (algorithm 4) and costs nothing. Threads may share an explainer; processes may not: the explainer refuses to work in
+    a forked process, or with a ledger that is in use. If a model was trained on the explanation set, or on records that
+    include it, `data_ledger` is the ledger of that data set: the whole budget is charged there once, before the first
+    answer (`mia_audit.privacy.dataset_ledger`). `about`, such as the name of the black box, is kept in the ledger, and
+    a ledger with another `about` is refused.
 
-    Without a `seed` every answer has 128 fresh bits from the operating system, as a service needs. With a seed the
-    noise is a function of seed, records, terms, protocol and the number of the answer: a study can be repeated, but
-    nobody is protected.
+    Without a `seed`, the noise of every answer is drawn with 128 fresh bits from the operating system, as a service
+    requires. With a seed, the noise is a function of seed, records, terms, protocol and the answer's number: a study
+    can be repeated, but nobody is protected.
     """
 
     def __init__(
@@ -123,19 +123,19 @@ class PrivateExplainer:
         self._answered = 0
         self.deviation = terms.multiplier * terms.sensitivity / units
         self._rate = learning_rate(terms.c, self.deviation, features)
-        # theorem 4.2 holds only within the radius where weights are equal; the published distance log T/√T may be larger
+        # theorem 4.2 holds only within the radius in which weights are equal; the published distance log T/√T may be larger
         self._near = min(math.log(terms.steps) / math.sqrt(terms.steps), radius(terms.c, terms.span))
 
     def _charge_data(self, path: Path) -> None:
-        """Charge the budget in the ledger of a data set, unless it was already charged there for this explainer's ledger."""
+        """Charge the budget in the ledger of a data set, unless it was charged there before for this explainer's ledger."""
         from mia_audit.privacy import dataset_ledger
         from mia_audit.privacy.spending import Gaussian
 
         try:
             if not self.terms.guaranteed or self._secret is not None:
                 raise UserError(
-                    f"{path}: explanations with a seed, or with the published β without noise, have no guarantee that could be charged;"
-                    " leave out the data set's ledger, or the seed and β"
+                    f"{path}: explanations with a seed, or with the published β without noise, have no guarantee to charge; leave"
+                    " out the data set's ledger, or the seed and β"
                 )
             known = [one.released.get("id") for one in dataset_ledger.read_ledger(path)[1]]
             if self.ledger.id not in known:
@@ -158,11 +158,11 @@ class PrivateExplainer:
         values: Float[np.ndarray, "q C"] | None = None,
         account: Account | None = None,
     ) -> Answers:
-        """Explain records of the same form as the explanation set's; `values` are those at the records, if there is no black box.
+        """Explain records of the same form as the explanation set's. Without a black box, `values` are those at the records.
 
         If an `account` is given, its limit must also allow the charges. Raises UserError for queries in another feature
         space and for values outside [−1, 1], without spending anything. Raises Exhausted if the budget is too small for
-        a query and the history has nothing for its class; queries before it stay charged.
+        a query and the history has nothing for its class. Earlier queries of the call stay charged.
         """
         self._refuse_fork()
         asked = self._asked(queries, values, account)
@@ -186,16 +186,16 @@ class PrivateExplainer:
                         charged.append(entries[-1])
                         past = past.after(entries[-1])
             finally:
-                # also charge if a later query is refused: whether it is refused depends on the cost of these, and so on noisy numbers
+                # charge even if a later query is refused, because the refusal depends on the cost of these queries, and so on noisy numbers
                 self.ledger.append(charged)
                 self._answered = first + len(entries)
         return _answers(entries, self.explained.features)
 
     def known(self, query: Num[np.ndarray, "1 ..."]) -> Answers | None:
-        """Return the explanation of a query that was charged before, at no cost, because f is fixed; None for any other query."""
+        """Return the stored explanation of a query that was charged before, or None. This costs nothing, because f is fixed."""
         self._refuse_fork()
         entry = self.ledger.history.answers.get(key_of(self.explained.points(query)[0]))
-        self.ledger.refuse_closed()  # checked last, because after a disk failure the ledger is closed before its entries are in the history
+        self.ledger.refuse_closed()  # check the history last: after a disk failure the ledger is closed before its entries are in the history
         if entry is None:
             return None
         return _answers([entry._replace(source=REUSED, steps=0, mu_squared=0.0)], self.explained.features)
@@ -208,7 +208,7 @@ class PrivateExplainer:
     ) -> Answers | None:
         """Answer one query at no cost from the entries on disk, or return None if `answer` would read the records.
 
-        Free answers are for queries that are `known`, and those that the protocol answers from the history. This never
+        Free queries are those that are `known`, and those that the protocol answers from the history. The call never
         waits for a thread that computes an answer. Raises UserError like `answer`.
         """
         if (known := self.known(query)) is not None:
@@ -222,7 +222,7 @@ class PrivateExplainer:
     def _asked(
         self, queries: Num[np.ndarray, "q ..."], values: Float[np.ndarray, "q C"] | None, account: Account | None
     ) -> list[Entry]:
-        """Return the fields of the answers that are known before the answers are computed."""
+        """Return the fields of the answers that do not depend on their computation."""
         points = self.explained.points(queries)
         outputs = self._values(queries, values)
         classes = outputs.argmax(axis=1) if outputs.shape[1] > 1 else np.zeros(len(outputs), dtype=np.int64)
@@ -239,8 +239,8 @@ class PrivateExplainer:
         if values is None:
             if self.terms.centred or kinds > 1:
                 raise UserError(
-                    "queries: the black box is a column of labels of the explanation set, which has no values for other records; pass the"
-                    " values at the queries; nothing was spent"
+                    "queries: the black box is a column of labels of the explanation set, which has no values for other records."
+                    " Pass the values at the queries; nothing was spent"
                 )
             values = np.zeros((len(queries), 1))
         checked = checked_values(values, len(queries), "the black box at the queries")
@@ -273,8 +273,9 @@ class PrivateExplainer:
             return None
         if asked.explained_class not in past.classes:
             raise Exhausted(
-                f"the budget (ε = {self.terms.budget:g} at δ = {self.terms.delta:g}) is too small to answer this query, and no earlier"
-                " explanation of its class is there to answer from; nothing was spent on it (earlier queries of the same call stay"
+                f"the budget (ε = {self.terms.budget:g} at δ = {self.terms.delta:g}) is too small to answer this query, and there"
+                " is no earlier explanation of its class to reuse; nothing was spent on this query (earlier queries of the same"
+                " call stay"
                 " charged, and are in the ledger). Raise the budget"
             )
         return asked._replace(explanation=past.fit(asked.query, asked.explained_class, self.terms))
@@ -292,7 +293,7 @@ class PrivateExplainer:
             choice, source = self._selection_cost, WARM
         cost = choice + steps * self.terms.step_cost
         if not self._allowed(past, cost, account):
-            # the budget allows only the choice of a start, and this start is the answer
+            # the budget allows only the choice of a start, so the start is the answer
             return asked._replace(source=REUSED, mu_squared=choice, explanation=start)
         noise = random.standard_normal((1, steps, len(start))) * self.deviation
         explanation = _rounded(self._descend(problem, start, noise))
@@ -319,7 +320,7 @@ class PrivateExplainer:
 
     @property
     def _selection_cost(self) -> float:
-        """μ² of choosing a start and, unless β is as published, of measuring its gradient's norm; each costs as much as a step."""
+        """μ² of choosing a start and, unless β is as published, of measuring its gradient's norm; either costs as much as a step."""
         return self.terms.step_cost * (2 if self.terms.guaranteed else 1)
 
     def _start(
@@ -327,8 +328,8 @@ class PrivateExplainer:
     ) -> tuple[Float[np.ndarray, " n"], int]:
         """Choose a start among past explanations by the exponential mechanism, and the number of steps from it (algorithm 2).
 
-        The norm of the gradient changes by no more than the gradient, so its sensitivity is that of a step. Norms are
-        in units of c.
+        The gradient's norm changes by no more than the gradient, so its sensitivity is that of a step. Norms are in
+        units of c.
         """
         sensitivity = self.terms.sensitivity / problem.records
         norms = np.array([np.linalg.norm(problem.gradient(explanation)) for explanation in computed])
@@ -356,14 +357,15 @@ def _answers(entries: list[Entry], features: int) -> Answers:
 def _rounded(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     """Return values rounded towards 0 to single precision, which hides the gaps between float64 values (Mironov 2012).
 
-    The rounded explanation must not be longer than 1: as a start, its gradient could exceed what the noise covers.
+    Rounding never lengthens an explanation beyond 1; from a longer start, the gradient could exceed what the noise
+    covers.
     """
     single = values.astype(np.float32)
     return np.where(np.abs(single) > np.abs(values), np.nextafter(single, np.float32(0)), single).astype(np.float64)
 
 
 def _plain(terms: Terms) -> dict[str, object]:
-    """Return the terms as they are after a round trip through JSON."""
+    """Return the terms in the form that they have after a round trip through JSON."""
     return asdict(terms) | {"as_published": list(terms.as_published)}
 
 

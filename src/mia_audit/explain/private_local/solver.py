@@ -1,6 +1,6 @@
 """The minimum of a quadratic loss over the unit ball, exactly and by noisy steps.
 
-L(φ) = (1/m)(φᵀGφ − 2bᵀφ + s), so that a step costs O(n²) whatever m is: ∇L = (2/m)(Gφ − b).
+The loss is L(φ) = (1/m)(φᵀGφ − 2bᵀφ + s). So ∇L = (2/m)(Gφ − b), and a step costs O(n²) for any m.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def minimum(
 ) -> Float[np.ndarray, " n"]:
     """Return the minimiser of L over the unit ball; if there are several, the one closest to `near` (0 when left out).
 
-    The eigenvectors of G make it a problem in one unknown, the multiplier of the constraint (the secular equation of
-    trust-region methods; Moré and Sorensen 1983).
+    The eigenvectors of G reduce this to a problem in one unknown, the multiplier of the constraint (the secular
+    equation of trust-region methods; Moré and Sorensen 1983).
     """
     values, vectors = np.linalg.eigh(problem.gram)
     scale = max(float(values[-1]), 0.0)
@@ -55,7 +55,7 @@ def minimum(
     inside = np.where(known, free, 0.0)
     if (
         rest := 1 - float(inside @ inside)
-    ) >= 0:  # the directions that L determines stay in the ball; the others go towards `near`, up to the boundary
+    ) >= 0:  # components that L determines lie in the ball; the others move towards `near`, up to the boundary
         outside = free - inside
         return np.asarray(vectors @ (inside + outside * (math.sqrt(rest) / np.linalg.norm(outside))))
     slopes, values = np.where(known, slopes, 0.0), np.where(known, values, 0.0)

@@ -1,4 +1,4 @@
-"""A study of private explanations of one black box: losses over ε, and the ε that protocols spend on different kinds of queries."""
+"""A study of private explanations of one black box: its losses by ε, and the ε that protocols spend on different kinds of queries."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from mia_audit.explain.private_section import PrivateExplanations
 
 UNLIMITED = 1e6
-"""A budget that no study reaches, because protocols are compared by how much they spend."""
+"""A budget that no study reaches, because protocols are compared by what they spend."""
 ADAPTING = ("non-adaptive", "adaptive", "enhanced")
 CANDIDATES = 4000
-"""Number of records from which dense and sparse queries are chosen."""
+"""Number of records among which dense and sparse queries are chosen."""
 KEPT = 1 << 30
 """Largest size in bytes of the cached problems; further problems are computed again when needed."""
 
@@ -112,7 +112,7 @@ class Study:
                 self._add_misclassified(rows, asked)
             answers += rows
             known = later[np.isin(self._classes(later), self._classes(asked))]
-            if protocol == "adaptive" and len(known):  # the history holds no other classes
+            if protocol == "adaptive" and len(known):  # the history has only these classes
                 answers += self._run(remembering, self.terms, "protocols", "non-interactive", known, ledger)[0]
         for name, queries in zip(("random", "dense", "sparse"), self._densities(asked, random), strict=True):
             answers += self._run(remembering, self.terms, name, "adaptive", queries)[0]
@@ -218,7 +218,7 @@ class Study:
     def _exact(
         self, points: np.ndarray, classes: np.ndarray, queries: np.ndarray, terms: Terms
     ) -> list[np.ndarray] | None:
-        """Return the non-private explanations of the reference black box for the same classes (for Dist in section 6.3)."""
+        """Return the reference black box's non-private explanations of the same classes (for Dist in section 6.3)."""
         if self.reference is None or terms.as_published:
             return None
         other = replace(self.explained, values=self.reference)
@@ -226,7 +226,7 @@ class Study:
         return [minimum(problem) for problem in other.problems(points, at_queries, classes, terms)]
 
     def _densities(self, asked: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return three sets of queries: random, from the densest cluster, and as far apart as possible (section 6.4)."""
+        """Return three sets of queries: random ones, those of the densest cluster, and those as far apart as possible (section 6.4)."""
         from sklearn.cluster import KMeans
 
         count = max(2, len(asked) // 3)

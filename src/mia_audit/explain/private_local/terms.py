@@ -12,18 +12,18 @@ from mia_audit.privacy import gdp
 from mia_audit.privacy.gaussian import check_privacy, multiplier_for
 
 PUBLISHED = ("sigma", "weight", "uncentred", "beta")
-"""Values of `as_published`: use the paper's σ, its uncapped weight exp(−d²), its fit without centring, its β without noise."""
+"""Values of `as_published`, which restore the paper's σ, uncapped weight exp(−d²), fit without centring, and β without noise."""
 
 ADJACENCIES = {"zero-out": 1.0, "replacement": 2.0}
-"""The sensitivity of ∇L in units of c/m, by adjacency: one record's term is removed while m is public, or one record is replaced."""
+"""The sensitivity of ∇L in units of c/m, by adjacency: one record's term is removed and m is public, or one record is replaced."""
 
 
 @dataclass(frozen=True)
 class Terms:
     """The terms of explanations: ε of a query computed from scratch, the `budget` (ε of all queries together), and δ of both.
 
-    A query from scratch takes `steps` noisy steps, each with the given weight constant `c`, `kernel` and `adjacency`.
-    `as_published` restores choices of the paper, for comparison; with `beta` there is no guarantee.
+    A query from scratch takes `steps` noisy steps, with weight constant `c`, `kernel` and `adjacency`. `as_published`
+    restores choices of the paper, for comparison; with `beta` there is no guarantee.
     """
 
     epsilon: float
@@ -54,7 +54,7 @@ class Terms:
 
     @property
     def centred(self) -> bool:
-        """Whether the fit at z is to f(x) − f(z) instead of f(x), so that an explanation describes how f changes around z."""
+        """Whether f(x) − f(z) is fitted at z instead of f(x), so that an explanation describes how f changes around z."""
         return "uncentred" not in self.as_published
 
     @property
@@ -69,12 +69,12 @@ class Terms:
 
     @property
     def guaranteed(self) -> bool:
-        """Whether the charge covers the true cost, which it does not if β is used without noise."""
+        """Whether the charge covers the true cost; it does not if β is used without noise."""
         return "beta" not in self.as_published
 
     @property
     def sensitivity(self) -> float:
-        """The sensitivity of the gradient, times m; the noise is scaled to it."""
+        """The sensitivity of the gradient, times m, to which the noise is scaled."""
         return self.c * ADJACENCIES[self.adjacency]
 
     @cached_property
@@ -85,7 +85,7 @@ class Terms:
 
     @cached_property
     def step_cost(self) -> float:
-        """μ² of one step, whose true sensitivity is `excess` times the one to which the noise is scaled."""
+        """μ² of one step. Its true sensitivity is `excess` times the sensitivity to which the noise is scaled."""
         return gdp.step_cost(self.multiplier / self.excess)
 
     @cached_property
@@ -95,5 +95,5 @@ class Terms:
 
     @cached_property
     def mu_squared(self) -> float:
-        """The whole budget as μ² of Gaussian DP, in which the filter counts."""
+        """The whole budget as μ² of Gaussian DP, the unit of the filter."""
         return gdp.limit_for(self.budget, self.delta)

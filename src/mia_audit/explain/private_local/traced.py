@@ -1,4 +1,4 @@
-"""An explainer that records the exact loss at every iteration of queries that start near the minimum, for the auditor only."""
+"""An explainer that records the exact loss at every iteration of queries that start near the minimum, which only the auditor may see."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ if TYPE_CHECKING:
 
 
 class TracedExplainer(PrivateExplainer):
-    """Explains like `PrivateExplainer`; `paths` has the losses of every query that took steps, in order.
+    """Explains like `PrivateExplainer`; `paths` has one entry per query that took steps, in order: the losses at the start and after every step.
 
-    A path is the loss at the start and after every step. It is None if the gradient at the start is longer than the
-    norm √n σ of a step's noise, because the paper's Figure 4 shows only the other queries. The losses are computed
-    without noise.
+    An entry is None if the gradient at the start is longer than √n σ, the norm of a step's noise. The paper's Figure 4
+    shows only the other queries. The losses are computed without noise.
     """
 
     def __init__(self, explained: ExplanationSet, terms: Terms, protocol: str, seed: int | None = None) -> None:

@@ -23,8 +23,8 @@ class Box:
     """A model without gradients, and the rows and classes to explain.
 
     `classes` has the explained class of each of the `rows`, numbered from 0; `estimator` is the fitted estimator, if
-    the model is one, and `known` lists the pool's classes that occur in its training set. `members` returns its
-    training rows, for explainers that need them. Random draws are keyed by `key`.
+    the model is one. `known` lists the pool's classes that occur in its training set. `members` returns its training
+    rows, for explainers that need them. Random draws are keyed by `key`.
     """
 
     rows: Rows
@@ -50,7 +50,10 @@ class Box:
 
 
 def of_class(values: np.ndarray, box: Box, model: str) -> Rows:
-    """Return the attributions of every row's explained class; `values` are those of all classes, [n, d, C], or of the second of two, [n, d]."""
+    """Return the attributions of every row's explained class.
+
+    `values` are those of all classes, [n, d, C]; for two classes, those of the second, [n, d].
+    """
     columns = box.column(model)
     if values.ndim == 2:
         return np.where(columns[:, None] == 1, values, -values)

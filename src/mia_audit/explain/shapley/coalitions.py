@@ -1,7 +1,7 @@
 """Shapley values of any model from a stated number of evaluations: by permutations, and by regression on coalitions.
 
-The value of a coalition S of features is the mean output on record x, with its features outside S replaced by those of
-background records b. All records of a model share coalitions and background records, which are keyed by the model.
+The value of a coalition S of features is the mean output for record x if the features outside S are replaced by those
+of background records b. All records of a model share coalitions and background records, which are keyed by the model.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ EXACT = 12
 
 
 def permutation_shap(box: Box, evaluations: int, background: int) -> ByQuantity:
-    """Return the mean marginal contributions over random orders of the features, each order and its reverse.
+    """Return the mean marginal contributions over random orders of the features; each order is used in both directions.
 
-    A record takes at most `evaluations` outputs: 2d for every order and background record. Raises UserError if they are
-    not enough for one order (Castro et al. 2009; both directions: Mitchell et al. 2022).
+    For each record at most `evaluations` outputs are computed: 2d per order and background record. Raises UserError if
+    they are not enough for one order (Castro et al. 2009; both directions: Mitchell et al. 2022).
     """
     features = box.rows.shape[1]
     random = generator(*box.key, "permutations")
@@ -62,9 +62,9 @@ def permutation_shap(box: Box, evaluations: int, background: int) -> ByQuantity:
 def kernel_shap(box: Box, evaluations: int, background: int) -> ByQuantity:
     """Return the coefficients of a weighted regression on coalitions, which sum to the change in output (Lundberg and Lee 2017).
 
-    If d is at most `EXACT` and `evaluations` suffice for all 2^d coalitions with every background record, all are tried
-    and the values are exact; otherwise coalitions and their complements are drawn by Shapley's kernel. Raises UserError
-    if fewer than 2 (d + 1) coalitions can be tried.
+    If d is at most `EXACT` and `evaluations` suffice for all 2^d coalitions with every background record, all are
+    tried, and the values are exact. Otherwise coalitions and their complements are drawn by Shapley's kernel. Raises
+    UserError if fewer than 2 (d + 1) coalitions can be tried.
     """
     features = box.rows.shape[1]
     others = _background(box, background)
@@ -141,5 +141,5 @@ def _values(
 def _too_few(name: str, evaluations: int, needed: int) -> None:
     raise UserError(
         f"explainers.shap_evaluations: {evaluations} evaluations per record are too few for {name}, which needs at least {needed};"
-        " raise it, or lower shap_background"
+        " raise this number, or lower shap_background"
     )

@@ -20,7 +20,7 @@ def linear_shap(box: Box) -> ByQuantity:
     name = type(estimator).__name__
     weights = getattr(estimator, "coef_", None)
     if weights is None:
-        raise UserError(f"explainers.methods: linear_shap explains only linear models, and a {name} has no coef_")
+        raise UserError(f"explainers.methods: linear_shap explains only linear models, but a {name} has no coef_")
     distances = rows - background.mean(axis=0)
     weights = np.atleast_2d(np.asarray(weights, dtype=np.float64))
     values = distances[:, :, None] * weights.T[None] if len(weights) > 1 else distances * weights[0]

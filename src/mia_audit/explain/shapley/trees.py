@@ -1,4 +1,4 @@
-"""TreeSHAP: exact Shapley values of trees; a missing feature follows both branches, weighted by training records (Lundberg et al. 2020)."""
+"""TreeSHAP: exact Shapley values of trees; for a missing feature both branches are followed, weighted by training records (Lundberg et al. 2020)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def last_step(box: Box, background: bool = True) -> tuple[Any, Rows, Rows]:
     estimator = box.estimator
     if estimator is None:
         raise UserError(
-            "explainers.methods: tree_shap and linear_shap explain only estimators, and this model is not one; choose permutation_shap"
+            "explainers.methods: tree_shap and linear_shap explain only estimators, but this model is not one; choose permutation_shap"
         )
     rows, members = box.rows, box.members() if background else box.rows[:0]
     if hasattr(estimator, "steps"):
@@ -60,7 +60,7 @@ def _dense(rows: Any) -> Rows:
 
 
 def _by_class(values: Any, features: int) -> np.ndarray:
-    """Return LightGBM's contributions without the last column of each class, the expected value: [n, d] or [n, d, C]."""
+    """Return LightGBM's contributions, [n, d] or [n, d, C], without the last column of each class, which is the expected value."""
     values = _dense(values).astype(np.float64)
     if values.shape[1] == features + 1:
         return np.asarray(values[:, :-1])
@@ -80,7 +80,7 @@ def _explained(estimator: Any, rows: Rows, name: str) -> np.ndarray:
         values = shap.TreeExplainer(estimator).shap_values(rows, check_additivity=False)
     except Exception as error:  # the library raises various errors for unknown models
         raise UserError(
-            f"explainers.methods: tree_shap explains only trees, and the shap library does not support a {name}: {first_line(error)}"
+            f"explainers.methods: tree_shap explains only trees, but the shap library does not support a {name}: {first_line(error)}"
         ) from None
     stacked = np.stack(values, axis=2) if isinstance(values, list) else np.asarray(values)
     return stacked.astype(np.float64)

@@ -1,7 +1,7 @@
 """Faithfulness of explanations to the model: each measure evaluates the model at changed records.
 
-Removed coordinates are set to 0 in the model's input space, the baseline of integrated gradients; for an image all
-channels of a pixel are removed together. Random changes are keyed by the record, the same for every model.
+Removed coordinates are set to 0 in the model's input space, the baseline of integrated gradients; all channels of an
+image's pixel are removed together. Random changes are keyed by the record, the same for every model.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def infidelity(probe: Probe, perturbations: int, removed_share: float) -> Float[np.ndarray, " n"]:
     """Mean of (Iᵀa − (f(x) − f(x − I)))² over random removals (Yeh et al. 2019, definition 2.1), by captum; 0 is best.
 
-    I removes every coordinate with probability `removed_share`. If the explanation is in units of f, the sum of its removed
-    coordinates takes the place of Iᵀa.
+    The perturbation I removes every coordinate with probability `removed_share`. For an explanation a in units of f,
+    the sum of a over the removed coordinates replaces Iᵀa.
     """
     import torch
 
@@ -84,8 +84,8 @@ def _sensitivity(probe: Probe, rows: list[int], times: int, radius: float) -> Te
 def deletion(probe: Probe, maps: Float[np.ndarray, "n ..."], curve_steps: int) -> Float[np.ndarray, "n steps"]:
     """The class's probability while the record's coordinates are removed, the most important first; a small area is good.
 
-    Petsiuk et al. (2018). Importance is the map's value, signs kept; heights are at 0, 1, …, `curve_steps` equal
-    shares of the coordinates.
+    The measure is that of Petsiuk et al. (2018). Importance is the map's value with its sign. Heights are at 0, 1, …,
+    `curve_steps` equal shares of the coordinates.
     """
     return _curve(probe, maps, curve_steps, deleting=True)
 
@@ -94,7 +94,7 @@ def deletion(probe: Probe, maps: Float[np.ndarray, "n ..."], curve_steps: int) -
 def insertion(probe: Probe, maps: Float[np.ndarray, "n ..."], curve_steps: int) -> Float[np.ndarray, "n steps"]:
     """The class's probability while coordinates are inserted into an empty record, the most important first; a large area is good.
 
-    Petsiuk et al. (2018); otherwise as `deletion`.
+    The measure is that of Petsiuk et al. (2018). In all other respects it is like `deletion`.
     """
     return _curve(probe, maps, curve_steps, deleting=False)
 

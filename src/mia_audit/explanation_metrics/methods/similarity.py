@@ -1,4 +1,4 @@
-"""Similarity of two models' explanations of the same records: 1 for equal ones, NaN where a map is constant or 0 everywhere."""
+"""Similarity of two models' explanations of the same records: 1 for equal explanations, NaN if a map is constant or 0 everywhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 WINDOW = 7
-"""Side of SSIM's square window, as in scikit-image by default; for smaller maps it is the largest odd side that fits."""
+"""Side of SSIM's square window, the default of scikit-image. Smaller maps have a window of the largest odd side that fits."""
 K1, K2 = 0.01, 0.03
 
 
@@ -59,7 +59,7 @@ def _scaled(maps: Float[np.ndarray, "n H W"]) -> Float[np.ndarray, "n H W"]:
 
 @measure("rank-correlation", label="rank correlation")
 def rank_correlation(maps: Float[np.ndarray, "n ..."], other: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, " n"]:
-    """Spearman's rank correlation of the maps' values, signs kept, ties at their mean rank; NaN for a constant map."""
+    """Spearman's rank correlation of the maps' signed values, with ties at their mean rank; NaN for a constant map."""
     from scipy.stats import rankdata
 
     first, second = (rankdata(_flat(values), axis=1) for values in (maps, other))
@@ -78,9 +78,9 @@ def top_overlap(
 ) -> Float[np.ndarray, " n"]:
     """Overlap of the two maps' coordinates with the largest absolute values.
 
-    The top of a map is its max(1, round(top_share · d)) coordinates with the largest absolute values (the first ones in
-    case of ties), without those that are 0. The overlap is the number of common coordinates as a share of the longer top;
-    for unrelated maps it is about `top_share`. NaN if both tops are empty.
+    The top of a map is its max(1, round(top_share · d)) coordinates with the largest absolute values (with ties, the
+    first ones), except those that are 0. The overlap is the number of common coordinates as a share of the longer top.
+    For unrelated maps it is about `top_share`. NaN if both tops are empty.
     """
     import numpy as np
 

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 @measure("gini", label="sparsity (Gini)")
 def gini(maps: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, " n"]:
-    """Gini index of the absolute values (Hurley and Rickard 2009): 0 if all are equal, 1 − 1/d if only one is not 0.
+    """Gini index of the absolute values (Hurley and Rickard 2009): 0 if all are equal, 1 − 1/d if all but one are 0.
 
-    Chalasani et al. (2020) measure the sparsity of explanations by it. NaN for a map that is 0 everywhere.
+    Chalasani et al. (2020) use it to measure the sparsity of explanations. NaN for a map that is 0 everywhere.
     """
     import numpy as np
 
@@ -30,8 +30,8 @@ def gini(maps: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, " n"]:
 def class_variability(maps: Float[np.ndarray, "n ..."], labels: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     """One minus the mean cosine between a record's map and those of the other records with its label.
 
-    It is 0 if a model's explanations of all records of a class are equal up to scale, 1 if they are unrelated. NaN for
-    the only record of a class, and for maps that are 0 everywhere, which are left out of all comparisons.
+    It is 0 if a model's explanations of all records of a class are equal up to scale, 1 if they are unrelated. It is
+    NaN for the only record of a class, and for maps that are 0 everywhere. Such maps are left out of all comparisons.
     """
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""`command`: models in any language, trained by one command line and queried by another, through files."""
+"""`command`: models in any language. One command line trains them and another queries them, through files."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class CommandModel:
     def __init__(self, learner: CommandLearner, path: Path, temporary: TemporaryDirectory[str] | None = None) -> None:
         self._learner = learner
         self._path = path
-        self._temporary = temporary  # a folder that lives as long as the model
+        self._temporary = temporary  # a folder that is deleted together with the model
 
     def logits(self, records: Records) -> Float[np.ndarray, "n C"]:
         """Return the logits computed from the file that the command writes for all records."""
         logits = self._asked(records)
-        if not self._learner.checked:  # a check runs the command once more, so only a job's first model is checked
+        if not self._learner.checked:  # the check runs the command once more, so only a job's first model is checked
             check_order(self._asked, records, logits, f"{self._learner.where}: predict")
             self._learner.checked = True
         return logits
@@ -53,7 +53,7 @@ class CommandModel:
     def attributions(
         self, records: Records, request: ExplanationRequest
     ) -> dict[Attribution, Float[np.ndarray, "n ..."]]:
-        """Return the attributions of explainers that need only the outputs; every batch of evaluations runs the command once."""
+        """Return the attributions of explainers that need only the outputs; the command runs once per batch of evaluations."""
         return boxed_attributions(self._asked, records, request, request.explainers)
 
     def _asked(self, records: Records) -> Float[np.ndarray, "n C"]:
@@ -108,7 +108,7 @@ class CommandLearner:
         return metadata | commands | {"reads_public": "{public}" in section.train or "{public_labels}" in section.train}
 
     def train(self, task: TrainingTask) -> CommandModel:
-        """Run the command that trains, and check that it wrote a model."""
+        """Run the train command, and check that it wrote a model."""
         temporary = TemporaryDirectory()
         folder = Path(temporary.name)
         files = {
@@ -179,7 +179,7 @@ def person_numbers(records: Records) -> Int[np.ndarray, " n"]:
 
 @contextmanager
 def followed(path: Path, progress: Progress, seconds: float = 0.5) -> Iterator[None]:
-    """Report progress from the lines `RECORDS EPOCH` that a command appends to a file, while it runs and once after its end."""
+    """Report progress from the lines `RECORDS EPOCH` that a command appends to a file, while the command runs and once after its end."""
     ended = threading.Event()
     done = 0
 
@@ -207,7 +207,7 @@ def followed(path: Path, progress: Progress, seconds: float = 0.5) -> Iterator[N
 
 
 def array_file(values: np.ndarray, path: Path) -> Path:
-    """Return a .npy file with an array: the array's own file if it is a complete memory map, otherwise a new one."""
+    """Return a .npy file with an array: the array's own file if the array is a complete memory map, otherwise a new one."""
     name = getattr(values, "filename", None)
     if name and np.load(name, mmap_mode="r").shape == values.shape:
         return Path(name).resolve()

@@ -34,7 +34,7 @@ SEEDS = ("random_state", "random_seed")
 """Names of constructor arguments that seed an estimator."""
 
 ASKED: dict[str, str] = {"probabilities": "predict_proba", "logits": "decision_function", "labels": "predict"}
-"""The method that gives each kind of output."""
+"""The method that returns each kind of output."""
 
 
 class EstimatorModel:
@@ -77,7 +77,9 @@ class EstimatorModel:
         ask = getattr(self.estimator, method, None)
         if ask is None:
             able = [kind for kind, name in ASKED.items() if hasattr(self.estimator, name)]
-            raise UserError(f"{self._where}: it has no {method}; it supports outputs: {' or '.join(able) or 'none'}")
+            raise UserError(
+                f"{self._where}: the estimator has no {method}; it supports outputs: {' or '.join(able) or 'none'}"
+            )
         with user_code(self._where, minutes=self._compute.minutes), threadpool_limits(self._compute.threads):
             answer = np.asarray(ask(rows_of(records)))
         known = np.asarray(getattr(self.estimator, "classes_", np.arange(records.classes)))
@@ -89,7 +91,7 @@ class EstimatorModel:
         """Return outputs with a column for each of the pool's classes; classes without a training record get the smallest value."""
         if self._outputs == "labels":
             return answer
-        if answer.ndim == 1 and len(known) == 2:  # the decision function for two classes is one number
+        if answer.ndim == 1 and len(known) == 2:  # for two classes the decision function is a single number
             answer = np.stack([np.zeros_like(answer), answer], axis=1)
         if answer.ndim != 2 or answer.shape[1] != len(known) or len(known) == classes:
             return answer
@@ -99,7 +101,7 @@ class EstimatorModel:
         return spread
 
     def save(self, folder: Path) -> None:
-        """Write the estimator by skops."""
+        """Write the estimator in skops' format."""
         save_estimator(self.estimator, folder)
 
 
@@ -130,7 +132,7 @@ class EstimatorLearner:
         if lacking := [name for name in ("fit", ASKED[metadata["outputs"]]) if not hasattr(built, name)]:
             able = [kind for kind, name in ASKED.items() if hasattr(built, name)]
             raise UserError(
-                f"{learner._where}: it has no {lacking[0]}"
+                f"{learner._where}: the estimator has no {lacking[0]}"
                 + (f"; it supports outputs: {' or '.join(able)}" if able and lacking != ["fit"] else "")
             )
         return metadata | {"versions": versions(learner._packages)}
@@ -174,7 +176,7 @@ class EstimatorLearner:
             path = path / FILE
         if path.suffix != ".skops":
             raise UserError(
-                f"{path}: not a .skops file; write the estimator with skops.io.dump(model, 'model.skops'). Pickles are not opened"
+                f"{path}: not a .skops file. Pickles are not opened; write the estimator with skops.io.dump(model, 'model.skops')"
             )
         copy_into(folder, path, FILE)
 
@@ -185,7 +187,7 @@ class EstimatorLearner:
 
 
 def constructor(model: str) -> tuple[Any, set[str]]:
-    """Return the class or function that makes an estimator, and the allowed packages of its types.
+    """Return the class or function that creates an estimator, and the packages whose types it may contain.
 
     Raises UserError if the package is missing or has no such class.
     """
@@ -194,7 +196,7 @@ def constructor(model: str) -> tuple[Any, set[str]]:
         try:
             made = getattr(importlib.import_module(match["module"]), match["name"], None)
         except ImportError as error:
-            raise UserError(f"model '{model}': {first_line(error)}; install the package that has it") from None
+            raise UserError(f"model '{model}': {first_line(error)}; install the package that contains it") from None
         if not callable(made):
             raise UserError(f"model '{model}': {match['module']} has no class '{match['name']}'")
         return made, {package}
@@ -206,7 +208,7 @@ def constructor(model: str) -> tuple[Any, set[str]]:
 
 
 def prepared(estimator: Any, threads: int | None, *key: int | str) -> Any:
-    """Seed by key every part of an estimator that takes a seed and has none; set the threads of every part that uses threads."""
+    """Seed every part of an estimator that takes a seed and has none, by key. Set the threads of every part that uses threads."""
     if not hasattr(estimator, "get_params"):
         return estimator
     parameters = estimator.get_params(deep=True)
@@ -244,7 +246,7 @@ def prepared_rows(rows: np.ndarray) -> Float[np.ndarray, "n d"]:
 def votes_of(estimator: Any) -> int:
     """Return the number of votes (trees, neighbours, members) averaged in an estimator's probabilities; 0 if they are not means of votes.
 
-    For a pipeline it is the number of its last step.
+    For a pipeline return the number for its last step.
     """
     from sklearn.ensemble import BaggingClassifier, ExtraTreesClassifier, RandomForestClassifier
     from sklearn.neighbors import KNeighborsClassifier
@@ -273,7 +275,7 @@ def versions(packages: set[str]) -> dict[str, str]:
 
 @cache
 def version_of(package: str) -> str | None:
-    """Return the version of an imported package, from its `__version__` if it has one, because a distribution lookup takes a second."""
+    """Return the version of an imported package, from its `__version__` if possible, because a distribution look-up takes a second."""
     own = getattr(sys.modules.get(package), "__version__", None)
     if isinstance(own, str):
         return own

@@ -58,7 +58,7 @@ class ScriptModel:
         """Return the attributions of explainers that need only the outputs, or an estimator."""
         if own := [name for name in request.explainers if name.startswith(OWN)]:
             raise UserError(
-                f"{self._script.where}: {own[0]} in explainers.methods needs the script's explain(model, records, classes); define it"
+                f"{self._script.where}: {own[0]} in explainers.methods needs a function explain(model, records, classes); define it in the script"
             )
         estimator = self.model if is_estimator(self.model) else None
         return boxed_attributions(self._asked, records, request, request.explainers, estimator, prepared_rows)
@@ -72,7 +72,7 @@ class ScriptModel:
         return np.concatenate(parts) if parts else np.zeros((0, records.classes))
 
     def save(self, folder: Path) -> None:
-        """Store the model with the script's `save`, or an estimator or a torch module in its own format."""
+        """Store the model with the script's `save`, or store an estimator or a torch module in its own format."""
         save_model(self._script, self.model, folder)
 
 
@@ -108,8 +108,8 @@ class ExplainedScriptModel(ScriptModel):
             array = np.asarray(explained[short], dtype=np.float64)
             if len(array) != len(records) or array.ndim < 2 or not np.isfinite(array).all():
                 raise UserError(
-                    f"{where}: returned attributions '{short}' of shape {list(array.shape)}; expected finite numbers, a row for each of"
-                    f" {len(records)} records"
+                    f"{where}: returned attributions '{short}' of shape {list(array.shape)}; expected finite numbers, one row for"
+                    f" each of {len(records)} records"
                 )
             attributions[Attribution(name, "logit")] = array
         return attributions
@@ -135,7 +135,7 @@ class ScriptLearner:
 
     @classmethod
     def describe(cls, section: ModelSection, pool: Mapping[str, Any]) -> dict[str, Any]:
-        """Load the script, check that it has the functions that it needs, and return its architecture.json."""
+        """Load the script, check that it defines the required functions, and return its architecture.json."""
         metadata = described("script", section, pool) | {"reads_public": True}
         learner = cls(metadata, Compute())
         return metadata | {"versions": versions(learner._packages)}
@@ -147,15 +147,13 @@ class ScriptLearner:
             seed_everything(received.seed)
             trained = self.script.call(self.script.training, received)
         if trained is None:
-            raise UserError(
-                f"{self.script.where}: {self.script.training} returned nothing; expected the model that it trained"
-            )
+            raise UserError(f"{self.script.where}: {self.script.training} returned nothing; expected the trained model")
         model = self._opened(trained)
         check_storable(self.script, trained)
         return model
 
     def load(self, folder: Path) -> TrainedModel:
-        """Open a model with the script's `load`, or an estimator or a torch module from its own format."""
+        """Open a model with the script's `load`, or open an estimator or a torch module in its own format."""
         if self.script.has("load"):
             return self._opened(self.script.call("load", folder))
         if (folder / FILE).exists():
@@ -165,7 +163,7 @@ class ScriptLearner:
         return self._opened(built_module(self.script, self.architecture, folder))
 
     def adopt(self, path: Path, folder: Path) -> None:
-        """Copy what the script's `load` reads; without `load`, an estimator stored by skops, or a torch module's weights."""
+        """Copy the files that the script's `load` reads. Without `load`, copy an estimator stored by skops, or a torch module's weights."""
         if self.script.has("load") or path.is_dir():
             copy_into(folder, path)
         elif path.suffix == ".skops":
@@ -203,7 +201,7 @@ class ScriptLearner:
 
 
 def is_module(model: Any) -> bool:
-    """Return whether a model is a torch module; torch is not imported to find out."""
+    """Return whether a model is a torch module, without importing torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(model, torch.nn.Module)
 
@@ -212,7 +210,7 @@ def check_storable(script: Script, model: Any) -> None:
     """Raise UserError unless a model can be stored and opened again."""
     if script.has("save") != script.has("load"):
         lacking = "load(folder)" if script.has("save") else "save(model, folder)"
-        raise UserError(f"{script.where}: {lacking} is missing; define both, or neither")
+        raise UserError(f"{script.where}: {lacking} is missing; define both save and load, or neither")
     if script.has("save") or is_estimator(model):
         return
     if not is_module(model):
@@ -222,7 +220,7 @@ def check_storable(script: Script, model: Any) -> None:
     if not script.has("build"):
         raise UserError(
             f"{script.where}: a torch module is stored by its weights: define build(shape, classes, **parameters), which returns"
-            " it untrained, or save(model, folder) and load(folder)"
+            " the untrained module, or save(model, folder) and load(folder)"
         )
 
 

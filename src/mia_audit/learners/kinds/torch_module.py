@@ -78,7 +78,7 @@ class TorchModel:
 
     @torch.no_grad()
     def logits(self, records: Records) -> Float[np.ndarray, "n C"]:
-        """Return the logits, computed a batch at a time and equal bit for bit to those of a pass that also explains."""
+        """Return the logits, computed batch by batch. They are equal, bit for bit, to those of a pass that also explains."""
         inputs = self.inputs(records)
 
         def all_logits(size: int) -> Tensor:
@@ -134,7 +134,7 @@ class TorchModel:
         )
 
     def save(self, folder: Path) -> None:
-        """Write the weights, and the masks of the training's noise, if any."""
+        """Write the weights and, if there are any, the masks of the noise."""
         save_weights(self.module, folder / WEIGHTS, self._rounded)
         if self._masks is not None:
             save_masks(self._masks, folder / MASKS)
@@ -240,7 +240,10 @@ class TorchLearner:
                 return inputs
         metadata = taken_by(self.architecture, records.metadata)
         inputs = Inputs(records.values, metadata, self.architecture["input_shape"], self.device)
-        self._prepared = [*self._prepared[-1:], (records, inputs)]  # keep two: a pool's records and its public records
+        self._prepared = [
+            *self._prepared[-1:],
+            (records, inputs),
+        ]  # keep the inputs of two: a pool's records and its public records
         return inputs
 
     def _inputs_and_labels(self, records: Records) -> tuple[Inputs, Tensor]:

@@ -30,7 +30,8 @@ class CNNFamily:
     """`cnn`: parameters first and second (channels), hidden (units), kernel and padding (pixels on every side).
 
     The defaults are the paper's layers: 5 × 5, 20 and 50 channels, 500 units, no padding. If unpadded convolutions
-    would leave nothing of an image, such as the 8 × 8 digits, padding keeps its size (2 pixels for a 5 × 5 kernel).
+    would leave nothing of an image, as of the 8 × 8 digits, the default is padding that keeps the image's size (2
+    pixels for a 5 × 5 kernel).
     """
 
     def arguments(self, model: str, parameters: Parameters, shape: tuple[int, ...], classes: int) -> dict[str, Any]:

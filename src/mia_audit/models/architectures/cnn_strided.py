@@ -12,23 +12,24 @@ if TYPE_CHECKING:
     from torch import nn
 
 LEAST = 14
-"""Smallest side in pixels for which the convolutions and poolings have an output."""
+"""Smallest side in pixels for which the last layer has an output."""
 
 
 @architecture("cnn-strided")
 def cnn_strided(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Build convolutions of 16 8 × 8 and 32 4 × 4 filters, of stride 2, each with ReLU and 2 × 2 max-pooling of stride 1, then 32 units.
+    """Build two convolutions of stride 2, with 16 filters of 8 × 8 and 32 filters of 4 × 4, then 32 units.
 
-    It maps [B, C, H, W] to [B, classes] and has 26,010 parameters for 28 × 28 grey pixels and 10 classes. Raises UserError
-    for tables, and for images with fewer than 14 pixels on a side.
+    Each convolution is followed by ReLU and 2 × 2 max-pooling of stride 1.
+
+    The network maps [B, C, H, W] to [B, classes] and has 26,010 parameters for 28 × 28 grey pixels and 10 classes.
+    Raises UserError for tables, and for images with fewer than 14 pixels on a side.
     """
     from torch import nn
 
     channels, sides = channels_and_size("cnn-strided", shape)
     if min(sides) < LEAST:
         raise UserError(
-            f"model 'cnn-strided': an image of {sides[0]} × {sides[1]} pixels is too small; expected at least {LEAST} a side:"
-            " choose cnn"
+            f"model 'cnn-strided': an image of {sides[0]} × {sides[1]} pixels is too small; expected at least {LEAST} on each side: choose cnn"
         )
     height, width = ((side // 2 - 5) // 2 for side in sides)
     return nn.Sequential(

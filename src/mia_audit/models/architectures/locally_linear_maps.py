@@ -1,4 +1,4 @@
-"""Locally linear maps (Harder et al. 2020): several linear maps per class, softly chosen by the input, for images and tables."""
+"""Locally linear maps (Harder et al. 2020): several linear maps per class, weighted by the input, for images and tables."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -21,8 +21,8 @@ OPTIONAL = ("scale", "img_size")
 class LocallyLinearMaps(nn.Module):
     """f_k(x) = Σ_m σ_m^k g_m^k with g_m^k = w_m^k · R_m x + b_m^k and σ^k = softmax_m(β g^k): [B, …] to [B, classes].
 
-    R_m is a random projection to D' numbers that all classes share, drawn once and never trained (a buffer, stored with the
-    weights); without projections it is the identity. With biases there are M·K·(D' + 1) trained parameters.
+    R_m is a random projection to D' numbers that all classes share, drawn once and never trained (a buffer, stored with
+    the weights); without projections R_m is the identity. With biases there are M·K·(D' + 1) trained parameters.
     """
 
     projections: Tensor | None
@@ -42,7 +42,7 @@ class LocallyLinearMaps(nn.Module):
         return self.mixed(self.scores(self.projected(inputs)))
 
     def projected(self, inputs: Float[Tensor, "B ..."]) -> Float[Tensor, "B D"] | Float[Tensor, "B M P"]:
-        """Return R_m x for all maps in one matrix product; without projections x itself, flattened."""
+        """Return R_m x for all maps in one matrix product. Without projections return x, flattened."""
         flat = inputs.flatten(1)
         if self.projections is None:
             return flat
@@ -77,8 +77,8 @@ class LocallyLinearMaps(nn.Module):
 
         A record's gradient for w_m^k is a_m^k R_m x with a = (p_k − y_k) σ_m^k [1 + β (g_m^k − f_k)], so its norm and
         the clipped sum can be computed without per-record gradients. `factors` maps norms and losses to factors; a
-        factor of 0 leaves its record out. The maps' scores are computed in the precision of the pass and everything
-        after them in float64: if the norm were rounded differently from the sum, a record could exceed its share.
+        factor of 0 leaves a record out. The maps' scores are computed in the precision of the pass, and everything
+        after them in float64. If the norm were rounded differently from the sum, a record could exceed its share.
         """
         projected = self.projected(inputs)
         scores = self.scores(projected).double()
@@ -103,7 +103,7 @@ class LocallyLinearMaps(nn.Module):
 class LocallyLinearMapsFamily:
     """`locally-linear-maps`: maps (M), beta (β), projection (D', or none) and scale (standard deviation of R's entries).
 
-    The defaults are the paper's, if it has one value for all data sets: M = 30, entries drawn from N(0, 1/D').
+    The defaults are the paper's, where it has one value for all data sets: M = 30, entries drawn from N(0, 1/D').
     """
 
     def arguments(self, model: str, parameters: Parameters, shape: tuple[int, ...], classes: int) -> dict[str, Any]:
@@ -118,10 +118,10 @@ class LocallyLinearMapsFamily:
         projected = None if given["projection"] == "none" else _whole("projection", given["projection"])
         if projected is not None and projected > features:
             raise UserError(
-                f"parameters.projection: {projected} dimensions, but a record has {features}: at most {features}, or none"
+                f"parameters.projection: {projected} dimensions, but a record has only {features}; expected at most {features}, or none"
             )
         if projected is None and "scale" in given:
-            raise UserError("parameters.scale: scales random projections, but projection is none; leave it out")
+            raise UserError("parameters.scale: scales random projections, but projection is none; leave the key out")
         deviation = _positive("scale", given["scale"]) if "scale" in given else (projected or 1) ** -0.5
         return {
             "input_shape": list(size),
@@ -146,7 +146,7 @@ def _input_shape(model: str, parameters: Parameters, shape: tuple[int, ...]) -> 
         return (shape[0], *((size, size) if isinstance(size, int) else size))
     if "img_size" in parameters:
         raise UserError(
-            f"parameters.img_size: model '{model}' gets a table of {shape[0]} columns, not images: leave this key out"
+            f"parameters.img_size: model '{model}' receives a table of {shape[0]} columns, not images: leave this key out"
         )
     return shape
 

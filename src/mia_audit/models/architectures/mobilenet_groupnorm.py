@@ -1,4 +1,4 @@
-"""A MobileNet with GroupNorm and one added convolution, as the FADP paper builds its CNN (there with BatchNorm)."""
+"""A MobileNet with GroupNorm and one added convolution: the CNN of the FADP paper, which has BatchNorm instead."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -14,12 +14,12 @@ from mia_audit.runtime.torchvision_guard import guard
 STAGES = ("dsa_r1_k3_s1_c64", "dsa_r2_k3_s2_c128", "dsa_r2_k3_s2_c256", "dsa_r6_k3_s2_c512", "dsa_r2_k3_s2_c1024")
 """MobileNet's stages (Howard et al. 2017) as timm writes them: repeats, stride and channels of depthwise-separable blocks."""
 GROUP = 8
-"""Number of channels in a group; timm rounds the channels of a thin network to multiples of it."""
+"""Number of channels in a group; timm rounds the channels of a thin network to multiples of this number."""
 DEFAULTS: dict[str, Any] = {"width": 1.0, "stages": 5, "stem_stride": 2, "added": 64}
 
 
 class MobileNet(nn.Module):
-    """timm's network up to its features, then a 3 × 3 convolution, GroupNorm, ReLU, mean over places and a linear head."""
+    """timm's network up to its features, then a 3 × 3 convolution, GroupNorm, ReLU, mean over positions and a linear head."""
 
     def __init__(self, backbone: nn.Module, features: int, added: int, classes: int) -> None:
         super().__init__()
@@ -40,10 +40,14 @@ class MobileNet(nn.Module):
 
 
 class MobileNetFamily:
-    """`mobilenet_groupnorm`: parameters width (times the channels), stages (1 to 5), stem_stride (1 or 2), added (channels).
+    """`mobilenet_groupnorm`: parameters width, stages, stem_stride and added.
+
+    `width` multiplies the channels, `stages` is 1 to 5, `stem_stride` is 1 or 2, and `added` is the number of channels
+    of the added convolution.
 
     The defaults are MobileNet for 224 pixels, whose last features have 1/32 of that side. Small images need fewer
-    strides: stages: 3 with stem_stride: 1 ends at a quarter (for 32 pixels), stages: 2 at a half (for 8 pixels).
+    strides. With stem_stride: 1, stages: 3 ends at a quarter of the side (for 32 pixels), stages: 2 at a half (for 8
+    pixels).
     """
 
     def arguments(self, model: str, parameters: Parameters, shape: tuple[int, ...], classes: int) -> dict[str, Any]:

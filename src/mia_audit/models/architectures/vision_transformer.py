@@ -13,7 +13,7 @@ from mia_audit.runtime.torchvision_guard import guard
 
 
 class VisionTransformerFamily:
-    """`vision_transformer`: any parameter of timm's class; img_size is that of the pool's images unless given."""
+    """`vision_transformer`: any parameter of timm's class; img_size is by default that of the pool's images."""
 
     def arguments(self, model: str, parameters: Parameters, shape: tuple[int, ...], classes: int) -> dict[str, Any]:
         known = [

@@ -35,12 +35,12 @@ def array_header(dataset: Dataset) -> Header:
 
 @pool("arrays", "path", "person", *TABLE_KEYS, header=array_header)
 def arrays(dataset: Dataset, where: str) -> Source:
-    """Return images (uint8) or rows (made float32); labels are whole numbers from 0, or names."""
+    """Return images (uint8) or rows (converted to float32). Labels are whole numbers from 0, or names."""
     root = root_of(dataset, where)
     records, labels = (_array(root, name, where) for name in ("records", "labels"))
     if labels.ndim != 1 or records.ndim == 0 or len(labels) != len(records):
         raise UserError(
-            f"{where}.path: {root}: labels of shape {list(labels.shape)} do not go with records of shape {list(records.shape)}:"
+            f"{where}.path: {root}: labels of shape {list(labels.shape)} do not match records of shape {list(records.shape)}:"
             " expected one label per record"
         )
     if labels.dtype.kind in "iu":
@@ -69,7 +69,7 @@ def arrays(dataset: Dataset, where: str) -> Source:
 
 
 def _array(root: Path, name: str, where: str) -> np.ndarray:
-    """Read one array; a folder's is memory-mapped. Nothing that is pickled is ever loaded."""
+    """Read one array. An array in a folder is memory-mapped. Pickled objects are never loaded."""
     path = root / f"{name}.npy" if root.is_dir() else root
     try:
         if path.exists() and not path.is_file():
@@ -91,10 +91,10 @@ def _persons(root: Path, name: str, records: int, where: str) -> np.ndarray:
     ids = numbered_ids(_array(root, name, f"{where}.person ({name})"), f"{where}.person: {root}: array '{name}'")
     if len(ids) != records:
         raise UserError(
-            f"{where}.person: {root}: array '{name}' has {len(ids)} ids for {records} records: expected one each"
+            f"{where}.person: {root}: array '{name}' has {len(ids)} ids for {records} records: expected one per record"
         )
     if ids.dtype.kind == "U" and (missing := ids == "").any():
-        raise missing_ids(f"{where}.person: {root}: array '{name}'", missing, "every record belongs to somebody")
+        raise missing_ids(f"{where}.person: {root}: array '{name}'", missing, "every record needs a person")
     return ids
 
 

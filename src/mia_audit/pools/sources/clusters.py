@@ -1,4 +1,4 @@
-"""A synthetic table of any number of records in dense and thin clusters, without a download (20 features, 2 classes)."""
+"""A synthetic table of any size, with dense and thin clusters of records (20 features, 2 classes). It needs no download."""
 
 from __future__ import annotations
 

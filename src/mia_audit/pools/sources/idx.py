@@ -21,12 +21,14 @@ NOT_IDX = (ValueError, OSError, EOFError)
 
 @pool("idx", "path", header=Header("image"))
 def idx(dataset: Dataset, where: str) -> Source:
-    """Return uint8 [n, 1, H, W], the images of all files in order, `train` first, and labels numbered from 0."""
+    """Return uint8 [n, 1, H, W], the images of all files in order with those of `train` first, and labels numbered from 0."""
     root = root_of(dataset, where)
     names = {path.name.removesuffix(".gz") for path in root.glob(f"*{IMAGES}*")} if root.is_dir() else set()
     stems = sorted((name.removesuffix(IMAGES) for name in names if name.endswith(IMAGES)), key=_training_first)
     if not stems:
-        raise UserError(f"{where}.path: {root}: no file …{IMAGES} or …{IMAGES}.gz; expected one, and its …{LABELS}")
+        raise UserError(
+            f"{where}.path: {root}: no file …{IMAGES} or …{IMAGES}.gz; expected one of these, and its …{LABELS}"
+        )
     parts = [(_read(root / f"{stem}{IMAGES}", where), _read(root / f"{stem}{LABELS}", where)) for stem in stems]
     for stem, (images, labels) in zip(stems, parts, strict=True):
         if (
@@ -36,8 +38,8 @@ def idx(dataset: Dataset, where: str) -> Source:
             or images.shape[1:] != parts[0][0].shape[1:]
         ):
             raise UserError(
-                f"{where}.path: {root}: {stem}{IMAGES} of shape {list(images.shape)} and {stem}{LABELS} of {list(labels.shape)} do not go"
-                " together: expected images of one size, [n, H, W], and one label each"
+                f"{where}.path: {root}: {stem}{IMAGES} of shape {list(images.shape)} and {stem}{LABELS} of {list(labels.shape)} do"
+                " not match: expected images of one size, [n, H, W], and one label per image"
             )
     images, labels = (np.concatenate([part[side] for part in parts]) for side in (0, 1))
     classes = [str(number) for number in range(int(labels.max(initial=0)) + 1)]

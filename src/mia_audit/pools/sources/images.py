@@ -1,4 +1,4 @@
-"""A folder of images: one subfolder per class, named after it."""
+"""A folder of images, with one subfolder per class whose name is the class."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".
 CHANNELS = {"1": 1, "L": 1, "LA": 1, "RGB": 3, "RGBA": 3, "P": 3, "PA": 3, "CMYK": 3, "YCbCr": 3}
 """Channels of an image by Pillow's mode; transparency is dropped."""
 DEEP = ("I;16", "I;16B", "I;16L")
-"""Modes of grey-scale images of 16 bits, such as DICOM exports: supported only with conversion."""
+"""Modes of grey-scale images of 16 bits, such as DICOM exports. They are supported only with conversion."""
 EXPECTED = f"expected one subfolder per class, with files that end in {', '.join(sorted(SUFFIXES))}"
 CONVERTED = {"grey": 1, "rgb": 3}
-"""Number of channels to which `convert` brings every image."""
+"""Number of channels of every image after `convert`."""
 
 
 @pool("images", "path", "size", "convert", "white", "person", header=Header("image"))
 def images(dataset: Dataset, where: str) -> Source:
-    """Read every image's header, and leave decoding for later; hidden files and folders are skipped."""
+    """Read every image's header; images are decoded later. Hidden files and folders are skipped."""
     root = root_of(dataset, where)
     folders = (
         sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
@@ -94,20 +94,20 @@ def _is_image(path: Path) -> bool:
 
 
 def _header(path: Path, root: Path, deep: bool, whole: bool = False) -> tuple[int, tuple[int, int]] | str:
-    """Return channels and size (width, height), or the error of reading the file: its header or, with `whole`, all of it.
+    """Return channels and size (width, height), or the error from reading the image's header or, with `whole`, the whole file.
 
-    With `deep`, images of 16 bits are to be converted. Links to files outside the `root`, and anything that is not a regular
+    With `deep`, 16-bit images will be converted. Links to files outside the `root`, and anything that is not a regular
     file, are not opened.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             return "not a regular file"
         if not path.resolve().is_relative_to(root):
-            return f"a link that leads out of {root}: copy the file there"
+            return f"a link to a file outside {root}: copy the file into it"
         with open_plain(path) as image:
             if image.mode not in CHANNELS and not (deep and image.mode in DEEP):
                 hint = (
-                    "; convert: grey reads it, and white states the value that becomes white"
+                    "; convert: grey accepts it, and white states the value that becomes white"
                     if image.mode in DEEP
                     else ""
                 )
@@ -115,17 +115,17 @@ def _header(path: Path, root: Path, deep: bool, whole: bool = False) -> tuple[in
             if whole:
                 image.load()
             return CHANNELS.get(image.mode, 1), image.size
-    except Exception as error:  # whatever Pillow raises for a damaged file
+    except Exception as error:  # Pillow raises any error for a damaged file
         return unreadable(error)
 
 
 def _agreed(
     paths: list[Path], headers: list[tuple[int, tuple[int, int]] | str], dataset: Dataset, root: Path, where: str
 ) -> tuple[int, tuple[int, int]]:
-    """Return the common channels and size of all images; UserError with the names of all others."""
+    """Return the channels and size that all images share. Raises UserError with the names of all images that differ."""
     read = [header for header in headers if not isinstance(header, str)]
     wrong = {path: header for path, header in zip(paths, headers, strict=True) if isinstance(header, str)}
-    if wrong:  # then images that would fail only during decoding are listed too
+    if wrong:  # so that images that fail only during decoding are listed too
         sound = [path for path in paths if path not in wrong]
         with ThreadPoolExecutor() as executor:
             decoded = executor.map(partial(_header, root=root, deep=dataset.convert != "none", whole=True), sound)
@@ -141,13 +141,13 @@ def _agreed(
             kinds = ("grey-scale", "colour") if channels == 3 else ("colour", "grey-scale")
             raise UserError(
                 f"{where}.path: {len(odd)} {kinds[0]} image{'s' * (len(odd) > 1)} among {kinds[1]} ones: {', '.join(odd)}."
-                f" {where}.convert: rgb or grey converts them all"
+                f" {where}.convert: rgb or grey converts all images"
             )
     common = Counter(size for _, size in read).most_common(1)[0][0]
     other = next((path for path, header in zip(paths, headers, strict=True) if header[1] != common), None)
     if other is not None and dataset.size is None:
         raise UserError(
             f"{where}.size: missing; images vary in size ({other} is not of {common[0]} × {common[1]} pixels like most): give the"
-            " side in pixels that all are resized to, such as the model's, 224"
+            " side in pixels to which all are resized, such as the model's, 224"
         )
     return channels, sizes_of(dataset.size, common)

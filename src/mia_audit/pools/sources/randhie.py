@@ -32,7 +32,7 @@ FEATURES = (
     ),
     *("disea", "physlm", "child", "fchild", "lpi", "idp", "fmde", "hlthg", "hlthf", "hlthp", "xghindx"),
 )
-"""A person's features that are known before the year's visits: the plan, the household, health as reported at the start."""
+"""Features that are known before the year's visits: the plan, the household, and health as reported at the start."""
 
 CLASSES = ["no visit", "1 or 2 visits", "3 or more visits"]
 PERSON = "zper"
@@ -40,7 +40,7 @@ PERSON = "zper"
 
 @pool("randhie", "person", *TABLE_KEYS, header=Header("table", 20_190))
 def randhie(dataset: Dataset, where: str) -> Source:
-    """Return float32 [20190, 24] and how often the person saw a physician in that year; schooling is 0 where unknown (four rows)."""
+    """Return float32 [20190, 24], with the number of visits to a physician in that year as label. Unknown schooling (four rows) is 0."""
     import polars as pl
 
     spec = find_spec("statsmodels")
@@ -51,7 +51,7 @@ def randhie(dataset: Dataset, where: str) -> Source:
     path = Path(spec.origin).parent / "datasets" / "randhie" / "src" / "randhie.csv"
     if not path.is_file():
         raise UserError(
-            f"{where}.source: {path}: no such file, but it belongs to the package statsmodels: reinstall that"
+            f"{where}.source: {path}: no such file, but it is part of the package statsmodels: reinstall that package"
         )
     if dataset.person not in ("", PERSON):
         raise UserError(f"{where}.person: '{dataset.person}': the persons of randhie are in the column '{PERSON}'")

@@ -32,7 +32,7 @@ COUNTED = 1 << 30
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 """Separators of columns in .csv files without commas."""
 MOST_COLUMNS, MOST_HEADER = 50_000, 20_000_000
-"""Largest number of columns of a CSV file, and bytes of its first line that are read to count them."""
+"""Largest number of columns of a CSV file, and number of bytes of its first line that are read to count columns."""
 
 
 def table_header(dataset: Dataset) -> Header:
@@ -59,7 +59,7 @@ def table_header(dataset: Dataset) -> Header:
 
 @pool("table", "path", "label", "person", "columns", "impute", *TABLE_KEYS, header=table_header)
 def table(dataset: Dataset, where: str) -> Source:
-    """Return float32 [n, d]: numbers unchanged, and a column of text as one column of 0 and 1 per value."""
+    """Return float32 [n, d]. Numbers are unchanged; a column of text becomes one column of 0 and 1 per value."""
     import polars as pl
 
     root, frame = read_frame(dataset, where)
@@ -85,7 +85,7 @@ def table(dataset: Dataset, where: str) -> Source:
         for part in _columns(frame[name], dataset.columns.get(name, ""), str(root), where)
     ]
     if not columns:
-        raise UserError(f"{where}.path: {root} has no column beside '{dataset.label}'")
+        raise UserError(f"{where}.path: {root} has no column except '{dataset.label}'")
     values = np.stack([_numbers(column, str(root), where) for column in columns], axis=1)
     flags = frozenset(column.name for column in columns if column.dtype == pl.Boolean)
     names = [column.name for column in columns]
@@ -115,13 +115,13 @@ def read_frame(dataset: Dataset, where: str) -> tuple[Path, pl.DataFrame]:
     _check_header(frame, str(root), where)
     if frame.width == 1 and (other := next((mark for mark in SEPARATORS if mark in frame.columns[0]), None)):
         raise UserError(
-            f"{where}.path: {root}: columns are separated by {SEPARATORS[other]}; expected commas: save it with commas"
+            f"{where}.path: {root}: columns are separated by {SEPARATORS[other]}; expected commas: save the table with commas"
         )
     return root, frame
 
 
 def _refuse_many_columns(path: Path, where: str) -> None:
-    """Raise UserError for a CSV file with too many columns, for which polars would run out of memory and end the process."""
+    """Raise UserError for a CSV file with too many columns, because polars would run out of memory and end the process."""
     with path.open("rb") as file:
         columns = 1 + file.readline(MOST_HEADER).count(b",")
     if columns > MOST_COLUMNS:
@@ -137,7 +137,7 @@ def _persons(frame: pl.DataFrame, dataset: Dataset, root: str, where: str) -> np
 
 
 def _column(frame: pl.DataFrame, root: str, where: str, name: str) -> pl.Series:
-    """Return a column of the file, which may be one that no model sees."""
+    """Return a column of the file, which need not be a feature."""
     if name not in frame.columns:
         raise UserError(f"{where}.groups: {root} has no column '{name}': {suggest(name, frame.columns)}")
     return frame[name]
@@ -175,28 +175,28 @@ def _numbers(column: pl.Series, root: str, where: str) -> Float[np.ndarray, " n"
 
 
 def _check_words(text: pl.Series, root: str, where: str) -> None:
-    """Refuse columns of text that are really numbers with a typing error."""
+    """Raise UserError for columns of text that are numbers except for typing errors."""
     import polars as pl
 
     odd = text.cast(pl.Float64, strict=False).is_null()
     if 0 < odd.sum() < len(text) / 2:
         row = int(odd.arg_max() or 0)
         raise UserError(
-            f"{where}.path: {root}: column '{text.name}' holds numbers but for '{text[row]}' (row {row + 1} first, {odd.sum()} in all):"
+            f"{where}.path: {root}: column '{text.name}' holds numbers except for '{text[row]}' (first in row {row + 1}, {odd.sum()} in all):"
             " correct them or, if they are words, put a letter in front of each value"
         )
 
 
 def _check_header(frame: pl.DataFrame, root: str, where: str) -> None:
     if any("\0" in name for name in frame.columns):
-        raise UserError(f"{where}.path: {root}: not readable as a table: it is not in UTF-8; save it in UTF-8")
+        raise UserError(f"{where}.path: {root}: not readable as a table: the text is not in UTF-8; save it in UTF-8")
     names = [REPEATED.fullmatch(name) for name in frame.columns]
     if twice := [match[1] for match in names if match and match[1] in frame.columns]:
-        raise UserError(f"{where}.path: {root}: column '{twice[0]}' is there twice: rename or remove one")
+        raise UserError(f"{where}.path: {root}: column '{twice[0]}' occurs twice: rename or remove one")
 
 
 def _check_complete(frame: pl.DataFrame, root: str, where: str) -> None:
-    """Refuse a table without rows, missing values and numbers that are not finite, naming every column and its first such row."""
+    """Raise UserError for a table without rows, and for values that are missing or not finite; it names every column and its first such row."""
     if not len(frame):
         raise UserError(f"{where}.path: {root}: no rows")
     problems = []
@@ -206,7 +206,7 @@ def _check_complete(frame: pl.DataFrame, root: str, where: str) -> None:
             missing |= ~column.is_finite().fill_null(True)
         if missing.any():
             row = int(missing.arg_max() or 0) + 1
-            problems.append(f"'{column.name}' (row {row} first, {missing.sum()} in all)")
+            problems.append(f"'{column.name}' (first in row {row}, {missing.sum()} in all)")
     if problems:
         raise UserError(
             f"{where}.path: {root}: values are missing or not finite in column {', '.join(problems)}; rows count from 1 below the"

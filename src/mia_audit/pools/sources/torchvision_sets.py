@@ -1,4 +1,4 @@
-"""Data sets that torchvision's own classes read from their published files, all registered here."""
+"""Data sets that torchvision's own classes read from their published files. All are registered here."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ def _as_it_is(kind: Any) -> Any:
 class TorchvisionSet:
     """One of torchvision's data sets: all of its training images, then all of its test images.
 
-    `splits` are the constructor's arguments for each part, with the published number of images (several numbers for
-    several releases); `labels` and `classes` read a constructed set. `needs` lists the required files below the root,
-    by torchvision's class, with published MD5 sums. `varies` marks sets with images of several sizes, and `files`
-    returns the images' paths.
+    `splits` are the constructor's arguments for each part, with the published number of images (several numbers if
+    there are several releases). `labels` and `classes` read a constructed set. `needs` lists the required files below
+    the root, by torchvision's class, with published MD5 sums. `varies` marks sets with images of several sizes, and
+    `files` returns the images' paths.
     """
 
     kind: str
@@ -88,9 +88,9 @@ class TorchvisionSet:
     varies: bool = False
     files: Callable[[Any], list[Any]] | None = None
     reads: Callable[[Any], Any] = _as_it_is
-    """Turns torchvision's class into the one that reads the files."""
+    """Turns torchvision's class into one that reads the files."""
     package: tuple[str, str] | None = None
-    """The Debian package with the files, and the folder that it installs them in."""
+    """The Debian package with the files, and the folder into which it installs them."""
 
     def __call__(self, dataset: Dataset, where: str) -> Source:
         """Read a data set that torchvision loads as one array; images in separate files are decoded later."""
@@ -116,7 +116,7 @@ class TorchvisionSet:
 
         if self.varies and dataset.size is None:
             raise UserError(
-                f"{where}.size: missing; the images of {self.kind} vary in size: give the side in pixels that all are resized to,"
+                f"{where}.size: missing; the images of {self.kind} vary in size: give the side in pixels to which all are resized,"
                 " such as the model's, 224"
             )
         first = open_image(0) if not self.varies else None
@@ -139,18 +139,18 @@ class TorchvisionSet:
             images = kind(root, **arguments, download=dataset.download)
         except Exception as error:  # torchvision and the formats' readers raise various errors
             if dataset.download:
-                why, remedy = first_line(error), "the download failed; fetch its files by hand"
+                why, remedy = first_line(error), "the download failed; download the files by hand"
             else:
                 why = "; ".join(self._wrong(root)) or first_line(error)
-                remedy = f"put its published files there, or let torchvision fetch them with {where}.download: true"
+                remedy = f"put its published files there, or let torchvision download them with {where}.download: true"
                 if self.package:
                     remedy += ", or install Debian's package {} and write path: {}".format(*self.package)
             raise UserError(f"{where}.path: no readable {self.kind} in {root} ({why}): {remedy}") from None
         if len(images) not in counts:
             expected = " or ".join(f"{count:,}" for count in counts)
             raise UserError(
-                f"{where}.path: {len(images):,} {part or 'such'} images of {self.kind} in {root} where {expected} were"
-                " expected: files are missing, or are not the published ones"
+                f"{where}.path: {len(images):,} {part or 'such'} images of {self.kind} in {root}, but {expected} were expected:"
+                " files are missing, or are not the published ones"
             )
         return images
 
@@ -171,7 +171,7 @@ MNIST_SPLITS = (({"train": True}, (60_000,)), ({"train": False}, (10_000,)))
 SVHN_SPLITS = (({"split": "train"}, (73_257,)), ({"split": "test"}, (26_032,)))
 FOOD_SPLITS = (({"split": "train"}, (75_750,)), ({"split": "test"}, (25_250,)))
 GTSRB_SPLITS = (({"split": "train"}, (26_640, 39_209)), ({"split": "test"}, (12_630,)))
-"""torchvision downloads the training set of the online competition; the final training set, which the paper describes, is larger."""
+"""Releases of GTSRB's training set: torchvision downloads that of the online competition, but the paper describes the larger final one."""
 GTSRB_FILES = ("GTSRB/Training", "GTSRB/Final_Test/Images", "GT-final_test.csv")
 
 

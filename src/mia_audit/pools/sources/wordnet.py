@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 FILE = "data.noun"
 WORDS = 500
-"""Number of words, as of the reviews in Patel et al. (2020), section 6."""
+"""Number of words, as for the reviews in Patel et al. (2020), section 6."""
 CLASSES = {
     "04": "act",
     "05": "animal",
@@ -36,12 +36,12 @@ CLASSES = {
     "26": "state",
     "27": "substance",
 }
-"""The 18 lexicographer files of nouns with the most synsets, by the numbers that the database gives them."""
+"""The 18 lexicographer files of nouns with the most synsets, by their numbers in the database."""
 
 
 @pool("wordnet", "path", *TABLE_KEYS, header=Header("table", 78_377))
 def wordnet(dataset: Dataset, where: str) -> Source:
-    """Return float32 [78377, 500] of 0 and 1, whether a gloss contains the word, and the topic of its noun; definition and examples count."""
+    """Return float32 [78377, 500] of 0 and 1 (whether the gloss, with its examples, contains a word), and the topic of the noun."""
     from sklearn.feature_extraction.text import CountVectorizer
 
     root = root_of(dataset, where)
@@ -56,7 +56,7 @@ def wordnet(dataset: Dataset, where: str) -> Source:
     )
     try:
         records = words.fit_transform(glosses).toarray()
-    except ValueError:  # no word but stop words
+    except ValueError:  # only stop words
         raise UserError(f"{where}.path: {path}: no gloss contains a word; expected WordNet's {FILE}") from None
     order = {number: label for label, number in enumerate(CLASSES)}
     labels = np.array([order[number] for number in numbers])
@@ -68,7 +68,7 @@ def _glosses(path: Path, where: str) -> tuple[list[str], list[str]]:
     """Return the number of the lexicographer file and the gloss of every noun of the known classes."""
     numbers, glosses = [], []
     for row, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
-        if line.startswith("  "):  # the licence
+        if line.startswith("  "):  # skip the licence
             continue
         synset, bar, gloss = line.partition(" | ")
         fields = synset.split()

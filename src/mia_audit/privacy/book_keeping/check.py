@@ -1,4 +1,4 @@
-"""Check whether book-keeping covers a model: its gradients are compared with those of one record at a time, on random records."""
+"""Check whether book-keeping covers a model: compare its gradients with those of one record at a time, on random records."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ RECORDS = 7
 """Number of records in the check, chosen so that no dimension of a model is likely to equal it."""
 
 TOLERANCE = 1e-3
-"""Largest relative error of a parameter's gradient; rounding is a thousandth of it."""
+"""Largest relative error of a parameter's gradient, a thousand times that of rounding."""
 
 MOVED = 0.02
 """Standard deviation of noise added to every parameter for the check, so that no gradient is 0 at the initial weights."""
@@ -26,8 +26,8 @@ def checked_pass(model: nn.Module, shape: Sequence[int]) -> Pass:
     """Return a pass over uniform random records of that shape, in the model's mode but without dropout.
 
     No record of the training set is read. Raises NotCovered, with the reason, if a call has no rule, if the model draws
-    randomness other than dropout, or if a norm or a sum of gradients differs from plain autograd on one record at a
-    time, as in a model that mixes records.
+    randomness other than dropout, or if a norm or a sum of gradients is not that of plain autograd on one record at a
+    time. The last happens if a model mixes records.
     """
     own = {name: value for name, value in model.named_parameters() if value.requires_grad}
     device = next(iter(own.values())).device

@@ -88,11 +88,11 @@ class BookKeeping:
             with trace:
                 logits = model(marked(inputs))
             if self._events is not None and trace.events != self._events:
-                raise NotCovered("a pass made other calls than the one that was checked")
+                raise NotCovered("a pass made other calls than the checked pass")
             losses = F.cross_entropy(logits, labels, reduction="none")
             losses.sum().backward()  # type: ignore[no-untyped-call]
         if any(value.grad is not None for value in self.parameters):
-            raise NotCovered("a parameter is used by code that calls no function of torch")
+            raise NotCovered("code that calls no function of torch uses a parameter")
         for number, rows in self._expanded(trace).items():
             if number in kept:
                 raise NotCovered("the weight of a layer is used more than once")
@@ -122,7 +122,7 @@ class BookKeeping:
         return gradients_of
 
     def norms(self, done: Pass, scales: Sequence[Tensor] = ()) -> Float[Tensor, " b"]:
-        """Return the norm over all parameters of every record, float64."""
+        """Return every record's norm over all parameters, float64."""
         squares = torch.zeros(len(done.losses), dtype=torch.float64, device=done.losses.device)
         for number, one in done.kept.items():
             squares += one.squares(self.parameters[number].numel(), scales[number] if scales else None)

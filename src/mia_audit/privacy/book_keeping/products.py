@@ -1,4 +1,4 @@
-"""Per-record gradients of weights as sums of outer products over positions: norms and clipped sums without holding the gradients."""
+"""Per-record gradients of weights as sums of outer products over positions: norms and clipped sums are computed without holding the gradients."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ from mia_audit.privacy.float64_sums import add_weighted, at_once, squared_norms
 Columns = Callable[[Tensor], Tensor]
 
 ONE_HOT = 0
-"""In place of the number of groups: the columns are indices [b, t], which stand for one-hot features."""
+"""Replaces the number of groups if the columns are indices [b, t] that stand for one-hot features."""
 
 FEW = 32
-"""Largest number of float64 products per element of the gradient at which the gradient is never formed."""
+"""Gradients are not formed if the computation without them takes at most this many float64 products per element."""
 
 LARGE = 2**18
-"""Number of elements above which a record's gradient of one weight is held only if it is smaller than its factors."""
+"""Number of elements of a weight above which a record's gradient is held only if it is smaller than its factors."""
 
 
 @dataclass(frozen=True)
 class Product:
-    """Per-record gradients of a weight [groups · p, d]: in every group, the sum of g aᵀ over positions t.
+    """Per-record gradients of a weight [groups · p, d]: in every group it is the sum of g aᵀ over positions t.
 
     `columns` turns the inputs of records into a [b, groups, t, d]; `gradients` are g [b, groups, t, p].
     """
@@ -40,11 +40,11 @@ class Product:
         return places, outputs, width // (groups * outputs)
 
     def way(self, width: int, uniform: bool) -> str:
-        """Return how a weight of this size is summed: `factored`, `held` or `formed`; the same for every batch.
+        """Return how a weight of this size is summed, in every batch: `factored`, `held` or `formed`.
 
         `factored` computes norms from the Gram matrices of a and g, and the sum from one product over all records and
-        positions, both in float64; it does not support norms with a scale per element. `held` keeps a float32 gradient
-        per record; `formed` forms it a few rows at a time, once for the norm and once for the sum.
+        positions, both in float64. It does not support norms with a scale per element. `held` keeps a float32 gradient
+        per record. `formed` computes gradients a few rows at a time, once for the norm and once for the sum.
         """
         places, outputs, features = self.sizes(width)
         work = places * (1 + (places > 1) * places * (outputs + features) / (outputs * features))

@@ -1,4 +1,7 @@
-"""Rules for layers that apply parameters to records: the forward pass with fixed weights, and gradients from the output's gradient."""
+"""Rules for layers that apply parameters to records.
+
+Each runs the forward pass with fixed weights, and computes gradients from the output's gradient.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -34,10 +37,10 @@ def conv2d(
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
 ) -> Tensor:
-    """A convolution: a linear layer on the patches under its kernel, and computed as one if the patches are disjoint."""
+    """A convolution is a linear layer on the patches under its kernel, and is computed as one if the patches are disjoint."""
     trace.rows(images)
     if isinstance(padding, str) or images.dim() != 4:
-        raise NotCovered("the padding of a convolution is a word, or its input is no batch of images")
+        raise NotCovered("the padding of a convolution is a word, or its input is not a batch of images")
     trace.note("conv2d", weight, bias)
     fixed, shift = trace.fixed(weight), trace.fixed(bias)
     assert fixed is not None
@@ -95,7 +98,7 @@ def normalised(
     bias: Tensor | None = None,
     eps: float | None = 1e-5,
 ) -> Tensor:
-    """Layer, group or RMS normalisation: the gradient of the weight is Σ over positions of g x̂, that of the bias Σ g."""
+    """Layer, group or RMS normalisation: the gradient of the weight is Σ over positions of g x̂, and that of the bias is Σ g."""
     trace.rows(inputs)
     trace.note(func.__name__, weight, bias)
     for value in (weight, bias):
@@ -135,15 +138,15 @@ def elementwise(trace: Trace, func: Call, *values: Any, **options: Any) -> Tenso
 
 
 def cat(trace: Trace, func: Call, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """A concatenation of records with parameters along any dimension but the first, which is that of the records."""
+    """A concatenation of records with parameters along any dimension except the first, which is that of the records."""
     if dim % tensors[0].dim() == 0:
-        raise NotCovered("a parameter is concatenated to the records as if it were a record")
+        raise NotCovered("a parameter is concatenated with the records along their dimension")
     trace.note("cat", *tensors)
     return func([_expanded(trace, value, value.dim()) for value in tensors], dim)
 
 
 def expand(trace: Trace, func: Call, value: Tensor, *sizes: Any) -> Tensor:
-    """An expansion of a parameter [1, …] to one copy per record; any other expansion is an expression of the parameter."""
+    """An expansion of a parameter [1, …] to one copy per record; any other expansion is treated as an expression of the parameter."""
     target = tuple(sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes)
     rest_as_it_is = all(size in (-1, 1) or size == own for size, own in zip(target[1:], value.shape[1:], strict=False))
     one_each = len(target) == value.dim() and value.shape[0] == 1 and target[0] == trace.count and rest_as_it_is
@@ -163,7 +166,7 @@ def scaled_dot_product_attention(
     dropout_p: float = 0.0,
     **options: Any,
 ) -> Tensor:
-    """Attention with a bias of relative positions, as matrix products, because fused kernels compute no gradient of the bias."""
+    """Attention with a bias of relative positions, computed as matrix products, because fused kernels compute no gradient for the bias."""
     if attn_mask is None or any(map(trace.depends, (query, key, value))):
         raise NotCovered("attention has no additive mask, or its query, key or value is a parameter")
     trace.rows(query)
@@ -220,7 +223,7 @@ def _as_channels(values: Tensor, groups: int = 1) -> Tensor:
 
 
 def _over_places(values: Tensor, parameter: Tensor, by_channel: bool) -> Tensor:
-    """Sum [b, …] to [b, *parameter.shape]; channels, if any, are the dimension after that of the records."""
+    """Sum [b, …] to [b, *parameter.shape]; the dimension after that of the records is that of the channels, if any."""
     if by_channel:
         return values.flatten(2).sum(dim=2) if values.dim() > 2 else values
     return values.reshape(len(values), -1, *parameter.shape).sum(dim=1)

@@ -1,4 +1,4 @@
-"""Tracing of a model's pass: every call that uses trainable parameters."""
+"""Trace a model's pass: every call that uses trainable parameters."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -23,10 +23,10 @@ class NotCovered(Exception):
 class Trace(TorchFunctionMode):
     """A context that traces a model's calls, and applies rules where a trainable parameter meets the records.
 
-    A call whose inputs depend on parameters but not on records is an *expression* of the parameters: autograd keeps its
-    graph. Where parameters meet the records, a rule of `rules` runs the layer on fixed weights and receives the
-    gradient of its output. The gradient of a weight is kept as a `Product`. Any other parameter is expanded to one copy
-    per record, so that the gradient of a copy is that of its record. Raises NotCovered where no rule applies.
+    A call whose inputs depend on parameters but not on records is an *expression* of the parameters: autograd then
+    keeps the graph. Where parameters meet the records, a rule of `rules` runs the layer on fixed weights and receives
+    the gradient of its output. The gradient of a weight is kept as a `Product`. Any other parameter is expanded to one
+    copy per record, so that the gradient of a copy is that of its record. Raises NotCovered where no rule applies.
     """
 
     def __init__(self, rules: dict[str, Rule], parameters: Sequence[Tensor], count: int) -> None:
@@ -52,7 +52,7 @@ class Trace(TorchFunctionMode):
         own = [value for value in tensors if self.depends(value)]
         if own and (met or func.__name__ in EXPANDING):
             if (rule := self.rules.get(func.__name__)) is None:
-                raise NotCovered(f"{func.__name__} of a parameter and of records has no rule")
+                raise NotCovered(f"there is no rule for {func.__name__} of a parameter and records")
             result = rule(self, func, *args, **kwargs)
             met = met or of_batch(result)
         else:
@@ -65,7 +65,7 @@ class Trace(TorchFunctionMode):
         return result
 
     def depends(self, value: object) -> bool:
-        """Whether a value is a trainable parameter or an expression of some."""
+        """Return whether a value is a trainable parameter or an expression of parameters."""
         return id(value) in self._parameters or id(value) in self._expressions
 
     def fixed(self, value: Tensor | None) -> Tensor | None:
@@ -73,7 +73,7 @@ class Trace(TorchFunctionMode):
         return value.detach() if value is not None and self.depends(value) else value
 
     def note(self, kind: str, *values: object) -> None:
-        """Note the use of a rule; every pass of a model must make the same notes."""
+        """Record the use of a rule. Every pass of a model must record the same uses."""
         names = [str(self._parameters[id(value)][0]) if id(value) in self._parameters else "" for value in values]
         self.events.append(f"{kind} {','.join(names)}")
 
@@ -84,7 +84,7 @@ class Trace(TorchFunctionMode):
         return value
 
     def received(self, outputs: Tensor, receive: Received) -> Tensor:
-        """Return a layer's outputs, and register to receive their gradient."""
+        """Return a layer's outputs, and register a hook for their gradient."""
         if not outputs.requires_grad:
             outputs = outputs + self._anchor.to(outputs.dtype)
         outputs.register_hook(receive)  # type: ignore[no-untyped-call]
@@ -96,7 +96,7 @@ class Trace(TorchFunctionMode):
         self.on_product(Product(number, groups, inputs, columns, gradient))
 
     def claim(self, weight: Tensor) -> None:
-        """Claim a parameter for a layer, which must be the only one to use it."""
+        """Claim a parameter for a layer. No other layer may use it."""
         if id(weight) not in self._parameters:
             raise NotCovered("the weight of a layer is computed from other parameters")
         number, _ = self._parameters[id(weight)]
@@ -141,7 +141,7 @@ class Trace(TorchFunctionMode):
 
 
 class _Copies(torch.autograd.Function):
-    """One copy of a tensor per record, without using memory; the copies' gradients are received and not summed."""
+    """One copy of a tensor per record, without using memory; the copies' gradients are kept separate and not summed."""
 
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, value: Tensor, shape: tuple[int, ...], receive: Received) -> Tensor:
@@ -155,11 +155,11 @@ class _Copies(torch.autograd.Function):
 
 
 EXPANDING = ("expand", "repeat")
-"""Methods that copy a parameter for every record, given only the number of records."""
+"""Methods that copy a parameter for every record, and need only the number of records."""
 
 
 def of_batch(value: object) -> bool:
-    """Whether a value was computed from the records of the pass."""
+    """Return whether a value was computed from the records of the pass."""
     return hasattr(value, MARK)
 
 
@@ -171,7 +171,7 @@ def marked(records: Tensor) -> Tensor:
 
 
 def in_place(func: Callable[..., Any]) -> bool:
-    """Whether a function changes its first argument."""
+    """Return whether a function changes its first argument."""
     name = func.__name__
     return name == "__setitem__" or name.startswith("__i") or (name.endswith("_") and not name.startswith("__"))
 

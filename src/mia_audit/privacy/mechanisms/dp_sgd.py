@@ -1,6 +1,7 @@
 """`dp-sgd`: Poisson sampling, per-record clipping, Gaussian noise on the sum (Abadi et al. 2016; Bu et al. 2023).
 
-With `unit: person` persons are sampled, and each contributes one clipped vector: the mean gradient of some of their records.
+With `unit: person`, persons are sampled. Each contributes one clipped vector, the mean gradient of some of their
+records.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ class Noise(Section):
     clip_norm: float = Field(1.0, gt=0)
     """Clipping norm C of flat clipping."""
     noise_multiplier: float | None = Field(None, gt=0, allow_inf_nan=False, exclude_if=is_unset)
-    """Noise multiplier, instead of `epsilon`: the resulting ε is computed, stated and audited."""
+    """Noise multiplier, instead of `epsilon`. The resulting ε is computed, stated and audited."""
 
 
 @mechanism("dp-sgd", options=(Noise, Unit))
 class DPSGD:
     """The noisy clipped sum of a Poisson batch, divided by the expected batch size.
 
-    The noise multiplier z is calibrated to the budget for this training set's sampling rate q = B/n and all steps; the
+    The noise multiplier z is calibrated to the budget for this training set's sampling rate q = B/n and all steps. The
     noise on the sum has standard deviation z times the sensitivity of the clipped sum. Where the unit is the person, n
     and B count persons.
     """
@@ -69,7 +70,7 @@ class DPSGD:
 
     @classmethod
     def foresee(cls, section: Mechanism, epsilon: float, training: Steps, units: int) -> tuple[Terms, int]:
-        """Calibrate the noise for `units` records (persons), unless the section states it; return the terms and the number of steps."""
+        """Return the terms and the number of steps for `units` records (persons). The noise is calibrated unless the section states it."""
         from mia_audit.privacy.accounting import steps_per_epoch
 
         own, whose = section.read(cls.noise), section.read(Unit)
@@ -119,7 +120,7 @@ class DPSGD:
         return self.terms.noise_multiplier * self.clipped_sum.clipping.sensitivity
 
     def released(self, noisy: Tensor) -> None:
-        """Receive the noisy sum of a step: computations on it cost no privacy."""
+        """Receive the noisy sum of a step, for computations that cost no privacy."""
 
     def masks(self) -> Masks | None:
         """Return None: the noise is the same for all parameters."""
@@ -139,7 +140,7 @@ class DPSGD:
             self._records.counter = int(state["records"])
 
     def spent(self, steps: int) -> tuple[float, float]:
-        """Return ε at δ for the steps actually taken: by the configured accountant, and by RDP."""
+        """Return ε at δ for the steps taken, by the configured accountant and by RDP."""
         from mia_audit.privacy.accounting import epsilon_spent
 
         terms = self.terms
@@ -151,7 +152,7 @@ class DPSGD:
 
 
 def sampled_people(section: Mechanism, job: Job) -> People | None:
-    """Return the persons to sample if the guarantee is for persons, None for records; UserError if no persons are known."""
+    """Return the persons to sample if the guarantee is for persons, else None. Raises UserError if persons are needed but not known."""
     from mia_audit.privacy.people import People
 
     unit = section.read(Unit)
@@ -159,13 +160,13 @@ def sampled_people(section: Mechanism, job: Job) -> People | None:
         return None
     if job.persons is None:
         raise UserError(
-            f"mechanism '{section.mechanism}' with unit: person needs the person of every record: name it in datasets.*.person"
+            f"mechanism '{section.mechanism}' with unit: person needs the person of every record: name its column in datasets.*.person"
         )
     return People(job.persons.cpu(), unit.records_per_person)
 
 
 def check_private(job: Job, mechanism: str, stated: float | None) -> None:
-    """Refuse models without per-record gradients, trainings outside the accountant's assumptions, and undetermined noise."""
+    """Raise UserError for models without per-record gradients, training outside the accountant's assumptions, and undetermined noise."""
     from mia_audit.models import batch_norm_layers
 
     layers = batch_norm_layers(job.model)

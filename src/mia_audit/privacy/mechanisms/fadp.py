@@ -31,18 +31,19 @@ Clip = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class GroupNoise(Noise):
-    """The keys of noise whose sensitivity may be divided among groups of parameters."""
+    """The keys of mechanisms whose sensitivity may be divided among groups of parameters."""
 
     group_clips: tuple[Clip, Clip, Clip, Clip] | None = Field(None, exclude_if=is_unset)
-    """Clips each group of parameters separately, instead of the whole gradient: the channels of high, moderate and low
-    importance, and all other parameters, in multiples of clip_norm (`clipping: flat`).
+    """Clipping norms of separately clipped groups of parameters: channels of high, moderate and low importance, and all other parameters.
+
+    They are multiples of clip_norm (`clipping: flat`).
     """
 
     @model_validator(mode="after")
     def _flat(self) -> Self:
         if self.group_clips and self.clipping != "flat":
             raise ValueError(
-                f"group_clips: multiples of clip_norm, but clipping is {self.clipping}: set clipping: flat"
+                f"group_clips: these are multiples of clip_norm, but clipping is {self.clipping}: set clipping: flat"
             )
         return self
 
@@ -58,8 +59,9 @@ class Importance(Section):
     """The source of the importance of channels."""
 
     importance: Literal["public", "renewed", "past"] = "public"
-    """Grad-CAM's channel weights on the public records, at the start (`public`) or anew at the start of every epoch (`renewed`), or
-    the noisy gradients of the epoch before (`past`)."""
+    """Grad-CAM's channel weights on the public records, computed once (`public`) or at the start of every epoch
+    (`renewed`); or the previous epoch's noisy gradients (`past`).
+    """
 
 
 def reads_public_records(section: Mechanism) -> bool:
@@ -71,9 +73,9 @@ def reads_public_records(section: Mechanism) -> bool:
 class FADP(DPSGD):
     """Scale, clip, noise, unscale: u = D⁻¹g is clipped at C, S = Σu + N(0, z²C²I), and the update is D S / B.
 
-    D holds a factor M per parameter: the factor of its channel's importance band, or 1 if it writes no channel, divided
-    by their geometric mean. The mask never depends on the private records directly, so each step is a Gaussian
-    mechanism with multiplier z, as the accountant assumes; the noise of a group is z·C·M.
+    D holds a factor M per parameter: the factor of its channel's importance band, or 1 if the parameter writes no
+    channel, divided by the geometric mean of all factors. The mask never depends on the private records directly, so
+    each step is a Gaussian mechanism with multiplier z, as the accountant assumes. The noise of a group is z·C·M.
 
     D clip(D⁻¹g) is g times the clipping factor of ‖D⁻¹g‖, so the code scales norms and noise, never gradients.
 
@@ -101,7 +103,7 @@ class FADP(DPSGD):
 
     @classmethod
     def foresee(cls, section: Mechanism, epsilon: float, training: Steps, units: int) -> tuple[Terms, int]:
-        """Calibrate as dp-sgd does: in units of the noise's deviation, a record moves the sum by at most 1/z, for any mask and groups."""
+        """Calibrate as dp-sgd does. For any mask and groups, a record moves the sum by at most 1/z, in units of the noise's deviation."""
         terms, steps = super().foresee(section, epsilon, training, units)
         clips = section.read(GroupNoise).group_clips
         clipping = f"{terms.clipping} × {'/'.join(f'{clip:g}' for clip in clips)} by group" if clips else terms.clipping
@@ -110,7 +112,7 @@ class FADP(DPSGD):
     def _public_importance(self) -> Tensor:
         if self.job.public is None or not len(self.job.public[1]):
             raise UserError(
-                "mechanism 'fadp' computes its mask from public records, and there are none: set datasets.*.public to a number of records,"
+                "mechanism 'fadp' computes its mask from public records, but there are none: set datasets.*.public to a number of records,"
                 " or choose importance: past"
             )
         return self.channels.importance(*self.job.public, self.job.micro_batch)
@@ -126,7 +128,7 @@ class FADP(DPSGD):
         self.clipped_sum.scale_norms(1 / self.mask)
 
     def _set_groups(self, importance: Tensor, clips: tuple[float, float, float, float]) -> None:
-        """Clip every group g separately, and scale its noise by C_g/C·M_g·√(Σ_h M_h⁻²), h over the groups that have parameters."""
+        """Clip every group g separately, and scale its noise by C_g/C·M_g·√(Σ_h M_h⁻²), where h runs over the groups that have parameters."""
         import torch
 
         from mia_audit.privacy.clipping import flat
@@ -149,7 +151,7 @@ class FADP(DPSGD):
         if self._renews and self.history:
             self._set(self._public_importance())
         if self._past is not None:
-            # in scaled coordinates the noise is equally large everywhere, so large values come from gradients
+            # in scaled coordinates the noise is the same everywhere, so large values come from gradients
             self._set(self.channels.by_channel(self._past))
             self._past = None
         self.history.append((self.mask_of_channels, self.mask_of_rest))

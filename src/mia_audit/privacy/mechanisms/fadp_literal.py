@@ -23,22 +23,25 @@ if TYPE_CHECKING:
 
 SOURCE = "the private batch itself"
 NO_GUARANTEE = (
-    "the mask that scales its noise is computed from the private batch, so one record changes the noise itself, and"
-    " lowers it below what the accountant requires"
+    "the mask that scales the noise is computed from the private batch, so one record changes the noise, and can lower it below"
+    " the level that the accountant requires"
 )
 
 
 class LiteralNoise(Noise):
-    """The keys of the noise as in the paper."""
+    """The keys of the noise of the paper."""
 
     clipping: Literal["automatic", "flat", "batch"] = "automatic"  # type: ignore[assignment]  # one more than dp-sgd
-    """As in dp-sgd, or `batch`: the mean gradient of a batch is clipped at clip_norm, and noise is added to it (Algorithm 2, equation
-    1): a record may move it by 2 clip_norm."""
+    """As in dp-sgd, or `batch`: the mean gradient of a batch is clipped at clip_norm, and noise is added to it (Algorithm 2, equation 1).
+
+    A record may move that gradient by 2 clip_norm.
+    """
     calibration: Literal["all-steps", "single-step"] = Field("all-steps", exclude_if=lambda value: value == "all-steps")
-    """Steps for which the nominal ε is calibrated: all, as in dp-sgd, or one, by equation 3: z = √(2 ln(1.25/δ))/ε."""
+    """Steps for which the nominal ε is calibrated: all, as in dp-sgd, or only one, by equation 3: z = √(2 ln(1.25/δ))/ε."""
     base_epsilon: float | None = Field(None, gt=0, allow_inf_nan=False, exclude_if=is_unset)
-    """Section V.A.5: the smaller ε (0.1 in the paper, with an `epsilon` of 3) for the noise of all but the most
-    important channels, multiplied by their factors.
+    """The smaller ε of section V.A.5 (0.1 in the paper, with an `epsilon` of 3).
+
+    It sets the noise of all but the most important channels, before the factors are applied.
     """
 
     @model_validator(mode="after")
@@ -46,7 +49,7 @@ class LiteralNoise(Noise):
         if self.noise_multiplier and (self.base_epsilon or self.calibration != "all-steps"):
             key = "base_epsilon" if self.base_epsilon else "calibration"
             raise ValueError(
-                f"{key}: applies to a nominal ε, but noise_multiplier states the noise; leave one of them out"
+                f"{key}: sets the noise of a nominal ε, but noise_multiplier states the noise; leave one of them out"
             )
         return self
 
@@ -57,7 +60,7 @@ class FADPLiteral(DPSGD):
 
     By default noise is calibrated as for dp-sgd at the nominal ε, per record and over all steps, to isolate the effect
     of the mask. The paper instead clips the batch's gradient (`clipping: batch`) and calibrates one step (`calibration:
-    single-step`). No ε follows from either.
+    single-step`). Neither gives an ε.
     """
 
     noise = LiteralNoise
@@ -82,7 +85,7 @@ class FADPLiteral(DPSGD):
         self._factors = torch.ones(self.channels.count, dtype=torch.float64, device=self.channels.device)
 
     def _base(self, section: Mechanism) -> float:
-        """Return the noise of the parameters that no mask scales, relative to the noise of the nominal ε."""
+        """Return the noise of parameters that no mask scales, relative to the noise of the nominal ε."""
         base = section.read(LiteralNoise).base_epsilon
         if base is None:
             return 1.0
@@ -114,7 +117,7 @@ class FADPLiteral(DPSGD):
         self.history.append((self._factors, self._rest))
 
     def backward(self, inputs: Tensor, labels: Tensor, *persons: Tensor) -> Tensor:
-        """Compute the mask from the batch before anything else; an empty batch has none."""
+        """Compute the mask from the batch first; an empty batch has none."""
         import torch
 
         from mia_audit.privacy.masks import banded

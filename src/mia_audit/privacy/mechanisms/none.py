@@ -28,7 +28,7 @@ class Unprotected:
 
     @classmethod
     def foresee(cls, section: Mechanism, epsilon: float, training: Steps, units: int) -> tuple[Terms, int]:
-        """Return the terms of a training without noise, and its number of steps."""
+        """Return the terms of training without noise, and the number of steps."""
         rate = min(1.0, training.batch / units)
         terms = Terms(0.0, 0.0, rate, accountant="none", sampling="shuffled", clipping="none")
         return terms, training.epochs * math.ceil(units / training.batch)
@@ -56,13 +56,13 @@ class Unprotected:
         return losses
 
     def state(self) -> dict[str, Tensor]:
-        """Return how many orders were drawn."""
+        """Return the number of orders drawn so far."""
         import torch
 
         return {"draws": torch.tensor(self._draws.counter)}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Continue with the orders that follow those of the state."""
+        """Continue with the orders after those of the state."""
         self._draws.counter = int(state["draws"])
 
     def spent(self, steps: int) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""`own`: a guarantee claimed by the user's own code, which receives ε and δ; nothing here enforces them."""
+"""`own`: a guarantee that the user's own code claims. The code receives ε and δ; nothing here enforces them."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ from mia_audit.privacy.catalogue import Job, Mechanism, mechanism
 def own(section: Mechanism, job: Job) -> NoReturn:
     """Raise UserError: the built-in loop cannot use a guarantee of the user's code."""
     raise UserError(
-        f"mechanism '{section.mechanism}' is for models that your own code trains: choose dp-sgd for this one"
+        f"mechanism '{section.mechanism}' is for models that your own code trains: choose dp-sgd for this model"
     )

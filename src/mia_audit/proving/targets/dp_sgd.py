@@ -1,4 +1,4 @@
-"""`dp-sgd`: real private trainings of tiny models; the tester sees every noisy gradient and the final weights."""
+"""`dp-sgd`: real private training of tiny models. The tester observes every noisy gradient and the final weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RECORDS = 8
 
 @targets.register("dp-sgd")
 def dp_sgd(options: Options) -> Sequence[Mechanism]:
-    """Return trainings of one and several steps, with and without sampling, in float32 and bf16, killed and resumed; n is public."""
+    """Return training runs of one and several steps, with and without sampling, in float32 and bf16, killed and resumed. n is public."""
     from mia_audit.proving.training import (
         LONG,
         Scene,
@@ -55,7 +55,7 @@ def dp_sgd(options: Options) -> Sequence[Mechanism]:
         "locally linear maps in bf16": [sensitivity(scenes["locally linear maps in bf16"][0]), sensitivity(exact)],
     }
     return listed + [
-        # with sampling it is not a Gaussian mechanism
+        # with sampling the mechanism is not Gaussian
         Mechanism(
             name,
             scene.train,

@@ -14,7 +14,7 @@ DEPTH = 2
 
 @targets.register("fadp")
 def fadp(options: Options) -> Sequence[Mechanism]:
-    """Return trainings with importance from public records (at the start, and renewed) and from past noisy gradients, and with groups."""
+    """Return training runs with importance from public records (computed once, or renewed) or past noisy gradients, and with groups."""
     from mia_audit.proving.canaries import channel_scene
     from mia_audit.proving.training import Scene
 

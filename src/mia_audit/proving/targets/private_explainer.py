@@ -1,4 +1,4 @@
-"""`private-explainer`: the service that explains queries privately, with far companions, forks and kills."""
+"""`private-explainer`: the service that explains queries privately, tested with far companions, forks and kills."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from mia_audit.proving.probes import forked_service, in_fork
 C = 0.02
 RECORDS = 8
 NEAR = np.array([1.001 * (np.sqrt(4 + 2 * C) - 2) / 2, 0.0])
-"""The record with the longest gradient: just outside the radius of equal weights, where 2αd(d + 2) = c and d is close to 0."""
+"""The record with the longest gradient, just outside the radius of equal weights: there 2αd(d + 2) = c, and d is close to 0."""
 FAR = (9e5, 1e8)
 """Positions of companions: within the domain, and outside."""
 
 
 def explanation_set(record: Any, label: float = 1.0) -> dict[str, Any]:
-    """Return records at the query, whose terms are zero, except one; and the values of the black box on them."""
+    """Return records and the black box's values. All records but one equal the query, so their terms are zero."""
     points, values = np.zeros((RECORDS, 2)), -np.ones(RECORDS)
     points[0], values[0] = record, label
     return {"points": points, "values": values}
@@ -39,7 +39,7 @@ WITHOUT = explanation_set(np.zeros(2), -1.0)
 
 @targets.register("private-explainer")
 def private_explainer(options: Options) -> Sequence[Mechanism]:
-    """Return the service with one query, with several adaptive ones, and with far companions."""
+    """Return the service with one query, with several adaptive queries, and with far companions."""
     claim = options.claim("zero-out").gaussian()
     one = Terms(claim.epsilon, claim.delta, claim.epsilon, steps=1, c=C)
     several = replace(one, epsilon=claim.epsilon / 3, steps=4)
@@ -102,7 +102,7 @@ def _kill(descriptor: int) -> None:
 
 
 def _killed(terms: Terms) -> Any:
-    """Return the check of a service that is killed between an answer's charge and its release, and started again."""
+    """Return the check of a service that is killed between the charge and the release of an answer, and then started again."""
 
     def probe(mechanism: Mechanism) -> Finding:
         explained = ExplanationSet.of(WITHOUT["points"], WITHOUT["values"], scale=1.0)
@@ -116,12 +116,12 @@ def _killed(terms: Terms) -> Any:
                 return float(sum(service.answer(np.zeros((1, 2)), -np.ones(1)).spent))
 
             results = [in_fork(lambda killed=killed: answer(killed)) for killed in (True, False, False)]  # type: ignore[misc]
-            path.write_bytes(path.read_bytes()[:-7])  # as if the kill had interrupted a write
+            path.write_bytes(path.read_bytes()[:-7])  # simulate a kill that interrupted a write
             results.append(in_fork(lambda: answer(False)))
         spent = sum(result for result in results if isinstance(result, float))
         odd = [result for result in results if isinstance(result, Exception) and not isinstance(result, UserError)]
         verdict = spent <= terms.mu_squared * (1 + 1e-9) and not odd
-        detail = f"after a kill, two restarts and an interrupted write, answers worth {spent / terms.mu_squared:.3g} of the budget were released"
+        detail = f"after a kill, two restarts and an interrupted write, answers costing {spent / terms.mu_squared:.3g} of the budget were released"
         return Finding(mechanism.name, "kill and resume", "held" if verdict else "refuted", detail, mechanism.claim)
 
     return probe

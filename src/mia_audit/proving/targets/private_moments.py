@@ -18,7 +18,7 @@ RECORDS, COLUMNS = 9, 2
 
 @targets.register("private-moments")
 def private_moments(options: Options) -> Sequence[Mechanism]:
-    """Return the release for two columns between −1 and 1, the records' number being public."""
+    """Return the release for two columns between −1 and 1; the number of records is public."""
     claim = options.claim("add-remove").gaussian()
     bounds = moments.Bounds(-np.ones(COLUMNS), np.ones(COLUMNS))
 
