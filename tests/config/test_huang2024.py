@@ -36,6 +36,7 @@ def test_models_learn_as_by_the_authors_code_or_stop_the_audit(
 ) -> None:
     audit = load_audit(FOLDER / f"{name}.yaml")
     assert audit.training.learning_rate == 5e-4
+    assert audit.training.precision == audit.explainers.precision == "tf32"
     training = audit.mechanisms["none"].training
     assert training is not None and training.floor is not None
     floors = training.floor if isinstance(training.floor, dict) else dict.fromkeys(audit.datasets, training.floor)

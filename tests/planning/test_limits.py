@@ -41,13 +41,13 @@ def refuse(tmp_path: Path) -> Callable[[int | None], None]:
 def test_a_model_that_fits_no_machine_is_refused_with_the_batch_that_fits(refuse: Callable[..., None]) -> None:
     with pytest.raises(UserError) as caught:
         refuse(3000)
-    # 700 of the process, 4 × 80 of weights and optimizer, 2 × 4 × 80 of per-record gradients, and 40 a record
+    # 700 of the process, 4 × 80 of weights and optimizer, 3 × 4 × 80 of per-record gradients, and 40 a record
     assert str(caught.value) == (
-        "architectures.mlp: training under dp-sgd takes about 4,220 MB with compute.micro_batch: 64, but jobs may have 3,000 MB:"
-        " set compute.micro_batch: 32, or state the memory of a larger machine or node in compute.memory_mb"
+        "architectures.mlp: training under dp-sgd takes about 4,540 MB with compute.micro_batch: 64, but jobs may have 3,000 MB:"
+        " set compute.micro_batch: 16, or state the memory of a larger machine or node in compute.memory_mb"
     )
-    refuse(3000, compute={"micro_batch": 32})
-    refuse(4220)
+    refuse(3000, compute={"micro_batch": 16})
+    refuse(4540)
     refuse(None)
 
 

@@ -1,6 +1,8 @@
 """Memory and GPUs that jobs ask for."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +70,8 @@ def test_a_job_on_models_asks_for_memory_by_its_model_and_batch(described: str) 
     process = requests.PROCESS_BYTES / 1e6
     plain = requests.training_memory(one, "mlp", "none", described, attempt=1)
     assert plain == process + 4 * 80 + 50 * 40
-    # gradients of four records at least, held twice
-    assert requests.training_memory(one, "mlp", "dp-sgd", described, attempt=1) == plain + 2 * 4 * 80
+    # gradients of four records at least, and what vmap computes them from
+    assert requests.training_memory(one, "mlp", "dp-sgd", described, attempt=1) == plain + 3 * 4 * 80
     assert requests.explaining_memory(one, described, attempt=1) == process + 80 + 50 * 40
     assert requests.pretraining_memory(one, "mlp", described, attempt=1) <= plain
 
@@ -104,3 +106,14 @@ def test_somebody_elses_model_is_asked_for_by_a_constant_that_grows(tmp_path: Pa
 def test_a_model_that_is_not_described_yet_is_asked_for_later(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         requests.explaining_memory(audit(), str(tmp_path / "architecture.json"), attempt=1)
+
+
+@pytest.mark.slow
+def test_a_vision_transformer_at_224_pixels_takes_what_its_jobs_ask_for() -> None:
+    """Each stage runs in a process of its own, whose peak is at least half of the request."""
+    program = Path(__file__).parents[2] / "benchmarks" / "model_memory.py"
+    words = [sys.executable, str(program), "vit_small_patch16_224", "224", "8"]
+    printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    ratios = {line.split()[0]: float(line.split()[-1]) for line in printed.splitlines()[1:]}
+    assert ratios.keys() == {"none", "dp-sgd", "signals"}
+    assert all(1 <= ratio <= 2 for ratio in ratios.values()), printed

@@ -1,6 +1,9 @@
 """The smoke configs of config/huang2024 from synthetic images to the report, and the paper's tables from one's results."""
 
 import re
+import shlex
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,10 +11,14 @@ import polars as pl
 import pytest
 
 from mia_audit.cli import main
+from mia_audit.config import expand, specs
 from mia_audit.config.load import check_audit
 from mia_audit.config.plain import read_plain
+from mia_audit.config.schema import Audit
+from mia_audit.planning import requests
 from mia_audit.report.data.opened import finished
 from mia_audit.reproduction.papers import PAPERS
+from mia_audit.runtime.usage import peak_of
 
 from .stages import run_stages
 
@@ -23,6 +30,38 @@ def images_of(config: Path) -> None:
     """Write the images of a smoke config by the command that it opens with."""
     (command,) = SAMPLE.findall(config.read_text())
     assert main(command.split()) == 0
+
+
+def check_requests(audit: Audit, results: Path) -> None:
+    """Train and explain a model, a private one if there is any, in processes of their own: they take what jobs request, or half at least."""
+    setting = max(expand.settings(audit), key=lambda one: one.mechanism == "dp-sgd")
+    where, trained = (setting.dataset, setting.architecture), results / setting.path / "models"
+    described = results / setting.dataset / setting.architecture / "architecture.json"
+    asked = {
+        "train": requests.training_memory(audit, setting.architecture, setting.mechanism, str(described), attempt=1),
+        "signals": requests.explaining_memory(audit, str(described), attempt=1),
+    }
+    known = {
+        "train": specs.TrainingSpec.of(audit, *where, setting.mechanism, setting.epsilon),
+        "signals": specs.SignalsSpec.of(audit, *where, "ig"),
+    }
+    more = {"train": {"checkpoints": "kept"}, "signals": {"models": trained}}
+    for command, spec in known.items():
+        places = {
+            "spec": spec.write(results / "specs"),
+            "pool": results / "pools" / setting.dataset,
+            "architecture": described,
+            "shadows": "0-0",
+            "device": "cpu",
+            "out": f"again-{command}",
+            "usage": f"{command}.tsv",
+            **more[command],
+        }
+        words = [str(word) for name, value in places.items() for word in (f"--{name}", value)]
+        words = [str(Path(sys.executable).with_name("mia-audit")), command, *words]
+        # by a shell, because the kernel counts the memory of the process that starts a program as the program's own
+        subprocess.run(["sh", "-c", f"{shlex.join(words)}; exit $?"], check=True)
+        assert 1 <= asked[command] / peak_of(Path(f"{command}.tsv")) <= 2, command
 
 
 @pytest.mark.slow
@@ -46,6 +85,7 @@ def test_a_smoke_config_goes_from_images_to_the_report(
     table = pl.read_csv(results / "tables" / "settings.csv")
     assert set(table["architecture"]) == {*audit.architectures} and table["output_auc_mean"].is_finite().all()
     assert audit.report.title in (results / "report.html").read_text()
+    check_requests(audit, results)
 
 
 @pytest.mark.slow
@@ -65,6 +105,7 @@ def test_svhn_goes_from_images_to_the_papers_tables(
     assert set(table["of"]) > {"loss", "ixg_l1", "saliency_l1", "ig_l1", "gradient_shap_l1", "ixg_variance"}
     assert {setting.epsilon for setting in finished(results).spec.settings} == {"inf", "8"}
     assert "As published" in (results / "report.html").read_text()
+    check_requests(audit, results)
     capsys.readouterr()
     known = PAPERS["huang2024"]
     monkeypatch.setitem(PAPERS, "huang2024", replace(known, figures={"7": known.figures["7"]}))  # the others take long

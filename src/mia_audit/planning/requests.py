@@ -80,7 +80,7 @@ def training_bytes(metadata: Mapping[str, Any], training: Training, micro_batch:
     """Return the bytes for training a model on a CPU, from its architecture.json."""
     weights = 4 * int(metadata["parameters"])
     per_record = min(micro_batch * weights, max(HELD["cpu"], 4 * weights)) if private else 0
-    trained_with = 3 * weights + 2 * per_record  # gradients and the optimizer's state
+    trained_with = 3 * weights + 3 * per_record  # gradients and the optimizer's state
     return explaining_bytes(metadata, min(micro_batch, training.batch)) + trained_with
 
 
