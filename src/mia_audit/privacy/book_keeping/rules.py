@@ -196,7 +196,7 @@ def _product(
     def receive(gradient: Tensor) -> None:
         places = split(gradient)
         if shifted and bias is not None:
-            trace.expand(bias, _exact(places).sum(dim=2))
+            trace.expand(bias, _exact(places).flatten(0, 1).sum(dim=1).view(len(places), -1))
         if kept is not None:
             trace.product(weight, groups, kept, columns, places)
 
