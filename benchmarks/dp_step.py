@@ -206,11 +206,14 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--no-memory", action="store_true", help="measure times only")
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     sides = list(dict.fromkeys(["none", *options.sides]))
-    added = {name: {side: memory(name, side) for side in sides} for name in options.models}
+    added = {
+        name: {side: "" if options.no_memory else memory(name, side) for side in sides} for name in options.models
+    }
     for name in options.models:
         measure(name, sides, options.repeats, added[name])
 
