@@ -211,9 +211,7 @@ def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     sides = list(dict.fromkeys(["none", *options.sides]))
-    added = {
-        name: {side: "" if options.no_memory else memory(name, side) for side in sides} for name in options.models
-    }
+    added = {name: {side: "" if options.no_memory else memory(name, side) for side in sides} for name in options.models}
     for name in options.models:
         measure(name, sides, options.repeats, added[name])
 
