@@ -1,6 +1,6 @@
 """Measure a private training step against a plain one and against Opacus's implementations, in one run on one thread.
 
-    python benchmarks/dp_step.py                      five models, every side (twenty minutes)
+    python benchmarks/dp_step.py                      seven models, every side (thirty minutes)
     python benchmarks/dp_step.py --models vit         one model (two to five minutes)
 
 A step consists of gradients, clipping (flat, at 1), noise and optimizer. Time is CPU time, with the sides taking turns. Memory
@@ -34,7 +34,9 @@ CLASSES = 10
 
 MODELS: dict[str, tuple[str, dict[str, Any], tuple[int, ...], int]] = {
     "vit": ("vision_transformer", IMAGE, (3, 224, 224), 32),
+    "vit-mean": ("vision_transformer", {**IMAGE, "global_pool": "avg"}, (3, 224, 224), 32),
     "vit-32px": ("vision_transformer", SMALL, (3, 32, 32), 64),
+    "vit-32px-mean": ("vision_transformer", {**SMALL, "global_pool": "avg"}, (3, 32, 32), 64),
     "beit": ("beit_base_patch16_224", IMAGE, (3, 224, 224), 32),
     "relative-position": ("vit_relpos_base_patch16_224", IMAGE, (3, 224, 224), 32),
     "mlp": ("mlp", {"width": 256, "depth": 3}, (64,), 256),
@@ -204,11 +206,12 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--no-memory", action="store_true", help="measure times only")
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     sides = list(dict.fromkeys(["none", *options.sides]))
-    added = {name: {side: memory(name, side) for side in sides} for name in options.models}
+    added = {name: {side: "" if options.no_memory else memory(name, side) for side in sides} for name in options.models}
     for name in options.models:
         measure(name, sides, options.repeats, added[name])
 

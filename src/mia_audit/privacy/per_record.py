@@ -186,7 +186,7 @@ class ClippedSum:
         except NotCovered as reason:
             self._uncover(reason)
             return
-        self._book = BookKeeping(self.parameters, done.events)
+        self._book = BookKeeping(self.parameters, done)
         taken = HELD[inputs.device.type] // (4 * max(1, sum(done.numbers.values())))
         self.at_once = AdaptiveBatchSize(max(1, min(self.micro_batch, max(taken, LEAST))))
 
@@ -270,8 +270,7 @@ class ClippedSum:
             except NotCovered as reason:
                 self._uncover(reason)
             else:
-                norms = self._book.norms(done, self._scales)
-                self._book.add(done, self._factors(norms, done.losses, count), total)
+                self._book.add(done, self._factors(done.norms, done.losses, count), total)
                 return done.losses[:count]
         gradients, losses = self._gradients(inputs, labels)
         gradients, losses = {name: value[:count] for name, value in gradients.items()}, losses[:count]

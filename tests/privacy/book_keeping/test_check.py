@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from mia_audit.errors import UserError
 from mia_audit.privacy.book_keeping.check import checked_pass
 from mia_audit.privacy.book_keeping.trace import NotCovered
+from mia_audit.privacy.catalogue import PerRecord
 from mia_audit.privacy.clipping import automatic
 from mia_audit.privacy.per_record import ClippedSum
 
@@ -116,3 +117,24 @@ def test_calls_that_differ_from_those_checked_are_taken_by_vmap(capsys: pytest.C
     expected = ClippedSum(model, automatic(1.0), 12)(inputs, labels)
     assert torch.equal(clipped(inputs, labels)[0], expected[0])
     assert "other calls" in capsys.readouterr().err
+
+
+def test_a_gradient_at_another_position_than_checked_is_taken_by_vmap(capsys: pytest.CaptureFixture[str]) -> None:
+    model = used(lambda m, x: m.second(m.first(x))[:, 2 if m.halved else 1])
+    inputs, labels = torch.randn(12, 3, 5, generator=torch.Generator().manual_seed(0)), torch.arange(12) % 3
+    clipped = ClippedSum(model, automatic(1.0), 12, "auto")
+    torch.testing.assert_close(clipped(inputs, labels), ClippedSum(model, automatic(1.0), 12)(inputs, labels))
+    assert checked_pass(model, (3, 5)).places == {1: 1, 3: 1} and not capsys.readouterr().err
+    model.halved = True
+    assert torch.equal(clipped(inputs, labels)[0], ClippedSum(model, automatic(1.0), 12)(inputs, labels)[0])
+    assert "other positions" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("way", ["vmap", "book-keeping"])
+def test_a_record_that_is_not_finite_at_a_position_without_gradient_contributes_nothing(way: PerRecord) -> None:
+    model = used(lambda m, x: m.second(m.first(x))[:, 1])
+    inputs, labels = torch.randn(12, 3, 5, generator=torch.Generator().manual_seed(0)), torch.arange(12) % 3
+    expected, _ = ClippedSum(model, automatic(1.0), 12, way)(inputs[1:], labels[1:])
+    inputs[0, 2, 3] = torch.inf
+    total, _ = ClippedSum(model, automatic(1.0), 12, way)(inputs, labels)
+    torch.testing.assert_close(total, expected)

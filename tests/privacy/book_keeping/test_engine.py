@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 from mia_audit.models import build
 from mia_audit.privacy.book_keeping import products
-from mia_audit.privacy.book_keeping.engine import BookKeeping
+from mia_audit.privacy.book_keeping.check import checked_pass
+from mia_audit.privacy.book_keeping.engine import BookKeeping, Pass
 from mia_audit.privacy.per_record import per_record_gradients
 from mia_audit.runtime.precision import computing
 
@@ -40,18 +41,18 @@ def alone(model: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
     return torch.stack(rows)
 
 
-def compare(model: nn.Module, inputs: Tensor, labels: Tensor) -> None:
+def compare(model: nn.Module, inputs: Tensor, labels: Tensor, checked: Pass | None = None) -> None:
     """Norms and a weighted sum, parameter by parameter; in float64, rounded to float32 where gradients are held."""
     expected = alone(model, inputs, labels)
     weights = torch.linspace(0.1, 1, len(labels), dtype=torch.float64)
     weights[2] = 0
     model.double()
-    book = BookKeeping(list(trained(model).values()))
+    book = BookKeeping(list(trained(model).values()), checked)
     done = book.run(model, inputs.double() if inputs.is_floating_point() else inputs, labels)
     total = torch.zeros(expected.shape[1], dtype=torch.float64)
     book.add(done, weights, total)
     model.float()
-    torch.testing.assert_close(book.norms(done), expected.norm(dim=1), rtol=1e-6, atol=0)
+    torch.testing.assert_close(done.norms, expected.norm(dim=1), rtol=1e-6, atol=0)
     sizes = [value.numel() for value in trained(model).values()]
     for name, ours, right in zip(trained(model), total.split(sizes), (weights @ expected).split(sizes), strict=True):
         assert (ours - right).norm() <= 1e-6 * right.norm() + 1e-12, name
@@ -75,6 +76,15 @@ def test_every_way_of_summing_is_exact(way: str, name: str, models, monkeypatch:
     compare(model.train(), *drawn(shape))
 
 
+def test_layers_after_the_last_attention_have_a_gradient_at_the_class_token_only(models) -> None:  # type: ignore[no-untyped-def]
+    model, shape = models["vit"]()
+    checked = checked_pass(model.train(), shape)
+    names = [name for name, _ in model.named_parameters()]
+    last = {"blocks.1.attn.proj.weight", "blocks.1.mlp.fc1.weight", "blocks.1.mlp.fc2.weight"}
+    assert {names[number]: place for number, place in checked.places.items()} == dict.fromkeys(last, 0)
+    compare(model, *drawn(shape), checked)
+
+
 def test_agrees_with_vmap_in_float32(model_and_shape: tuple[nn.Module, tuple[int, ...]]) -> None:
     model, shape = model_and_shape
     inputs, labels = drawn(shape)
@@ -84,7 +94,7 @@ def test_agrees_with_vmap_in_float32(model_and_shape: tuple[nn.Module, tuple[int
     done = book.run(model, inputs, labels)
     total = torch.zeros(rows.shape[1], dtype=torch.float64)
     book.add(done, torch.ones(9, dtype=torch.float64), total)
-    torch.testing.assert_close(book.norms(done), rows.norm(dim=1), rtol=1e-6, atol=0)
+    torch.testing.assert_close(done.norms, rows.norm(dim=1), rtol=1e-6, atol=0)
     assert (total - rows.sum(dim=0)).norm() <= 1e-6 * rows.sum(dim=0).norm()
     torch.testing.assert_close(done.losses, losses, rtol=1e-6, atol=1e-6)
 
@@ -146,7 +156,7 @@ def test_norms_are_scaled_number_by_number() -> None:
     ]
     every = torch.cat([scale.expand(value.numel()) for scale, value in zip(scales, model.parameters(), strict=True)])
     book = BookKeeping(list(model.parameters()))
-    norms = book.norms(book.run(model, inputs, labels, scales), scales)
+    norms = book.run(model, inputs, labels, scales).norms
     torch.testing.assert_close(norms, (expected * every.double()).norm(dim=1), rtol=1e-6, atol=0)
 
 
@@ -156,7 +166,7 @@ def test_gradients_of_large_layers_are_not_held(models, monkeypatch: pytest.Monk
     monkeypatch.setattr(products, "LARGE", 0)
     inputs, labels = drawn(shape)
     done = BookKeeping(list(model.parameters())).run(model.train(), inputs, labels)
-    held = {number for number, one in done.kept.items() if isinstance(one, products.Rows)}
+    held = {number for numbers, one in done.kept.items() if isinstance(one, products.Rows) for number in numbers}
     small = {n for n, value in enumerate(model.parameters()) if value.dim() == 1 or value.shape[0] == 1}
     no_larger = {n for n, (name, _) in enumerate(model.named_parameters()) if name.endswith("attn.proj.weight")}
     assert held == small | no_larger  # 64 numbers made of 5 places of 8 + 8
@@ -166,9 +176,9 @@ def test_a_records_gradient_is_the_same_bits_whichever_records_stand_beside_it(m
     for name in ("vit", "relative-position", "cnn"):
         model, shape = models[name]()
         inputs, labels = drawn(shape, 13)
-        book = BookKeeping(list(model.eval().parameters()))
-        among = book.norms(book.run(model, inputs, labels))
-        fewer = book.norms(book.run(model, torch.cat([inputs[:1], 100 * inputs[5:12]]), labels[[0, *range(5, 12)]]))
+        book = BookKeeping(list(model.eval().parameters()), checked_pass(model, shape))
+        among = book.run(model, inputs, labels).norms
+        fewer = book.run(model, torch.cat([inputs[:1], 100 * inputs[5:12]]), labels[[0, *range(5, 12)]]).norms
         assert torch.equal(among[0], fewer[0]), name
 
 
@@ -180,4 +190,4 @@ def test_bfloat16_gradients_are_near_those_of_vmap(models) -> None:  # type: ign
         book = BookKeeping(list(model.parameters()))
         done = book.run(model, inputs, labels)
     rows = torch.cat([value.flatten(1) for value in expected.values()], dim=1).double()
-    torch.testing.assert_close(book.norms(done), rows.norm(dim=1), rtol=0.02, atol=0)
+    torch.testing.assert_close(done.norms, rows.norm(dim=1), rtol=0.02, atol=0)

@@ -1,7 +1,7 @@
 """Per-record gradients of weights as sums of outer products over positions: norms and clipped sums are computed without holding the gradients."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -51,6 +51,25 @@ class Product:
         if self.groups == ONE_HOT or (self.groups == 1 and work <= FEW and uniform):
             return "factored"
         return "held" if width <= max(LARGE, self.groups * places * (outputs + features)) else "formed"
+
+    def only_place(self) -> int | None:
+        """Return the position of all gradients, None if there are several; that of a class token in the last block."""
+        if self.groups != 1 or self.gradients.shape[2] == 1:
+            return None
+        places = self.gradients.abs().amax(dim=(0, 1, 3)).nonzero()
+        return int(places) if len(places) == 1 else None
+
+    def at(self, place: int) -> tuple["Product", Float[Tensor, " b"]]:
+        """Return the product over one position, and the size of the gradients at the others, which should be 0.
+
+        Where a record's inputs or gradients are not finite at other positions, both are NaN.
+        """
+        sizes = self.gradients.abs().amax(dim=(1, 3))
+        sizes[:, place] = 0
+        others = sizes.sum(dim=1) + 0 * self.inputs.flatten(1).sum(dim=1)
+        gradients = self.gradients[:, :, place : place + 1] + 0 * others[:, None, None, None]
+        inputs = self.columns(self.inputs)[:, :, place : place + 1].clone()
+        return replace(self, inputs=inputs, columns=lambda some: some, gradients=gradients), others
 
     def form(self, out: Float[Tensor, "b n"]) -> None:
         """Write the gradients of all records."""

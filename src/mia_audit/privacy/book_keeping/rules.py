@@ -22,7 +22,11 @@ def linear(trace: Trace, func: Call, inputs: Tensor, weight: Tensor, bias: Tenso
     """A linear layer on features: the gradient of the weight is Σ over positions of g aᵀ."""
     trace.rows(inputs)
     trace.note("linear", weight, bias)
-    outputs = func(inputs, trace.fixed(weight), trace.fixed(bias))
+    fixed, shift, place = trace.fixed(weight), trace.fixed(bias), trace.place(weight)
+    if place is None or inputs.dim() != 3 or torch.is_autocast_enabled(inputs.device.type):
+        outputs = func(inputs, fixed, shift)
+    else:
+        outputs = _AtPlace.apply(inputs, fixed, shift, place)  # type: ignore[no-untyped-call]
     return _product(trace, outputs, weight, bias, 1, inputs.to(outputs.dtype), _as_features, _as_features)
 
 
@@ -110,12 +114,11 @@ def normalised(
     by_channel = func is F.group_norm
 
     def receive(gradient: Tensor) -> None:
-        with torch.autocast(gradient.device.type, enabled=False):
-            if weight is not None and trace.depends(weight):
-                bare = [None] * len(given)
-                trace.expand(weight, _over_places(_exact(gradient) * func(kept, shape, *bare, eps), weight, by_channel))
-            if bias is not None and trace.depends(bias):
-                trace.expand(bias, _over_places(_exact(gradient), bias, by_channel))
+        if weight is not None and trace.depends(weight):
+            bare = [None] * len(given)
+            trace.expand(weight, _over_places(_exact(gradient) * func(kept, shape, *bare, eps), weight, by_channel))
+        if bias is not None and trace.depends(bias):
+            trace.expand(bias, _over_places(_exact(gradient), bias, by_channel))
 
     return trace.received(outputs, receive)
 
@@ -193,14 +196,29 @@ def _product(
     kept = inputs.detach() if trained else None
 
     def receive(gradient: Tensor) -> None:
-        with torch.autocast(gradient.device.type, enabled=False):
-            places = split(gradient)
-            if shifted and bias is not None:
-                trace.expand(bias, _exact(places).sum(dim=2))
-            if kept is not None:
-                trace.product(weight, groups, kept, columns, places)
+        places = split(gradient)
+        if shifted and bias is not None:
+            trace.expand(bias, _exact(places).flatten(0, 1).sum(dim=1).view(len(places), -1))
+        if kept is not None:
+            trace.product(weight, groups, kept, columns, places)
 
     return trace.received(outputs, receive)
+
+
+class _AtPlace(torch.autograd.Function):
+    """A linear layer whose outputs have a gradient at one position: only there is it multiplied by the weight."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, place: int) -> Tensor:
+        ctx.weight, ctx.place = weight, place
+        return F.linear(inputs, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        (gradient,) = gradients
+        back = gradient.new_zeros(*gradient.shape[:2], ctx.weight.shape[1])
+        back[:, ctx.place] = gradient[:, ctx.place] @ ctx.weight
+        return back, None, None, None
 
 
 def _exact(values: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Trace a model's pass: every call that uses trainable parameters."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,13 +23,16 @@ class NotCovered(Exception):
 class Trace(TorchFunctionMode):
     """A context that traces a model's calls, and applies rules where a trainable parameter meets the records.
 
-    A call whose inputs depend on parameters but not on records is an *expression* of the parameters: autograd then
-    keeps the graph. Where parameters meet the records, a rule of `rules` runs the layer on fixed weights and receives
-    the gradient of its output. The gradient of a weight is kept as a `Product`. Any other parameter is expanded to one
-    copy per record, so that the gradient of a copy is that of its record. Raises NotCovered where no rule applies.
+    A call whose inputs depend on parameters but not on records is an *expression* of the parameters: autograd keeps its
+    graph. Where parameters meet the records, a rule of `rules` runs the layer on fixed weights and receives the
+    gradient of its output. The gradient of a weight is kept as a `Product`. Any other parameter is expanded to one copy
+    per record, so that the gradient of a copy is that of its record. Raises NotCovered where no rule applies.
+    `places` are the positions of the gradient of weights, by number, that have one at a single position.
     """
 
-    def __init__(self, rules: dict[str, Rule], parameters: Sequence[Tensor], count: int) -> None:
+    def __init__(
+        self, rules: dict[str, Rule], parameters: Sequence[Tensor], count: int, places: Mapping[int, int]
+    ) -> None:
         super().__init__()
         self.rules = rules
         self.count = count
@@ -40,6 +43,7 @@ class Trace(TorchFunctionMode):
         self.on_product: Callable[[Product], None] = self.products.append
         self._parameters = {id(value): (number, value) for number, value in enumerate(parameters)}
         self._expressions: dict[int, Tensor] = {}
+        self._places = places
         self._claimed: set[int] = set()
         self._anchor = torch.zeros((), device=parameters[0].device, requires_grad=True)
 
@@ -47,7 +51,7 @@ class Trace(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        tensors = list(_tensors((args, kwargs)))
+        tensors = _tensors((args, kwargs))
         met = any(map(of_batch, tensors))
         own = [value for value in tensors if self.depends(value)]
         if own and (met or func.__name__ in EXPANDING):
@@ -71,6 +75,11 @@ class Trace(TorchFunctionMode):
     def fixed(self, value: Tensor | None) -> Tensor | None:
         """Return a tensor without its dependence on parameters."""
         return value.detach() if value is not None and self.depends(value) else value
+
+    def place(self, weight: Tensor) -> int | None:
+        """Return the only position at which a weight has a gradient; None if it has several, or if this is not known."""
+        number, _ = self._parameters.get(id(weight), (-1, weight))
+        return self._places.get(number)
 
     def note(self, kind: str, *values: object) -> None:
         """Record the use of a rule. Every pass of a model must record the same uses."""
@@ -135,7 +144,7 @@ class Trace(TorchFunctionMode):
     def _express(self, own: list[Tensor], result: Any) -> None:
         for value in own:
             self.use(value)
-        for value in _tensors(result):
+        for value in _tensors((result,)):
             if value.requires_grad:
                 self._expressions[id(value)] = value
 
@@ -176,11 +185,14 @@ def in_place(func: Callable[..., Any]) -> bool:
     return name == "__setitem__" or name.startswith("__i") or (name.endswith("_") and not name.startswith("__"))
 
 
-def _tensors(values: Any) -> Iterator[Tensor]:
-    if isinstance(values, Tensor):
-        yield values
-    elif isinstance(values, dict):
-        yield from _tensors(list(values.values()))
-    elif isinstance(values, tuple | list):
-        for value in values:
-            yield from _tensors(value)
+def _tensors(values: Iterable[Any]) -> list[Tensor]:
+    """Return the tensors among values and the collections in them."""
+    found: list[Tensor] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, dict):
+            found += _tensors(value.values())
+        elif isinstance(value, tuple | list):
+            found += _tensors(value)
+    return found
