@@ -116,13 +116,19 @@ def test_explanations_fitted_to_training_records_count_their_labels() -> None:
     assert plan.seconds["signals local_linear"] == pytest.approx(30 * (1000 * 0.02 + 500 * 0.0005))
 
 
-def test_studies_of_private_explanations_are_counted_by_black_box_and_by_setting() -> None:
+def test_studies_of_private_explanations_are_counted_by_black_box_and_by_setting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[bool] = []
+    answers = FixedCosts.answers
+    monkeypatch.setattr(FixedCosts, "answers", lambda self, beside: asked.append(beside) or answers(self, beside))
     study = {"black_boxes": ["forest", "labels"], "architectures": ["mlp"], "attacked": ["inf", 1]}
     audit = parse(Audit, CONFIG | {"private_explanations": {"digits": study}}, "tiny.yaml")
     plan = estimate(audit, {"digits": Size(1000, 100, (1, 8, 8), 10)}, {("digits", "mlp"): METADATA}, FixedCosts(), {})
     # two made of the pool, each attacked twice; three settings, beside the one without privacy
     pool, models = 20 + 1 + 2 * 100 + 4 * 1000, 3 * (1000 * 0.0005 + 300)
     assert plan.seconds["private explanations"] == pytest.approx(pool + models)
+    assert asked == [False, True], "each kind is timed once"
 
 
 def test_disk_and_memory(plan: Plan) -> None:
