@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from mia_audit.attacks.run import Run
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Audit
 from mia_audit.explain.private_section import PrivateExplanations
+from mia_audit.planning.attacks import Attacked
 from mia_audit.planning.estimate import PER_SETTING, SHOWN_BYTES, Plan, estimate, models_of
 from mia_audit.planning.jobs import advice
 from mia_audit.planning.linear import Linear
@@ -63,9 +63,8 @@ class FixedCosts:
         assert (spec["explainers"], records) == (("ixg", "ig"), 32)
         return 0.4
 
-    def attacks(self, runs: Sequence[Run], records: int, models: int, fprs: Sequence[float]) -> float:
-        assert (records, models) == (1000, 10)
-        return 0.25 * len(runs)
+    def attacks(self, attacked: Sequence[Attacked], fprs: Sequence[float]) -> float:
+        return sum(0.25 * len(one.runs) for one in attacked)
 
     def study(self, study: PrivateExplanations, size: Size) -> Any:
         return self
@@ -149,7 +148,9 @@ def test_disk_and_memory(plan: Plan) -> None:
 def test_a_mechanism_with_fewer_models_costs_less() -> None:
     fewer = CONFIG["mechanisms"] | {"dp-sgd": CONFIG["mechanisms"]["dp-sgd"] | {"models": 4}}
     audit = parse(Audit, CONFIG | {"mechanisms": fewer}, "tiny.yaml")
-    costs = type("Four", (FixedCosts,), {"attacks": lambda _, runs, records, models, fprs: 1.0 * models})()
+    costs = type(
+        "Four", (FixedCosts,), {"attacks": lambda _, attacked, fprs: 1.0 * sum(one.models for one in attacked)}
+    )()
     sizes = {"digits": Size(1000, 100, (1, 8, 8), 10)}
     plan = estimate(audit, sizes, {("digits", "mlp"): METADATA}, costs, {})
     assert plan.models == 10 + 4 + 4

@@ -13,7 +13,7 @@ from mia_audit.config.expand import needs_training_records
 from mia_audit.explain.batch import explained_batch
 from mia_audit.explain.private_section import PrivateExplanations
 from mia_audit.models import construct
-from mia_audit.planning.attacks import AttackTimes
+from mia_audit.planning.attacks import AttackTimer, attack_seconds
 from mia_audit.planning.counting import Counted, Explaining, Rates, explaining, measuring, stand_in_for
 from mia_audit.planning.explanations import MadeUp
 from mia_audit.planning.linear import LONG, Linear, fitted
@@ -39,12 +39,12 @@ ONE_GRADIENT: Mapping[str, Any] = {"explain": ["logit"], "explained_class": "pre
 class Measured:
     """Costs of the audit's own code on random records; on a CPU in processor time, which other processes do not affect."""
 
-    def __init__(self, batch: int, device: str) -> None:
+    def __init__(self, batch: int, device: str, attacks: AttackTimer = attack_seconds) -> None:
         self.batch = batch
         self.device = device
         self._known: dict[str, Any] = {}
         self.counted = Counted()
-        self.attacks = AttackTimes()
+        self.attacks = attacks
         self.pace = pace
         self._last: tuple[str, nn.Module, list[bool]] | None = None
 
