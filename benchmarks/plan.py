@@ -18,6 +18,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -59,16 +60,18 @@ def seconds_by_stage(results: Path) -> dict[str, float]:
 
 
 def time_planning(configs: list[Path]) -> None:
-    """Print the processor seconds that planning takes, or why a config cannot be planned here."""
+    """Print the processor seconds and the seconds that planning takes, or why a config cannot be planned here."""
     for config in configs or sorted((ROOT / "config").rglob("*.yaml")):
         words = ["-m", "mia_audit.cli", "plan", str(config), "--checkout", str(ROOT), "--json"]
         name = str(config.relative_to(ROOT))
+        start = time.perf_counter()
         try:
             seconds, _ = processor_seconds([sys.executable, *words], ROOT)
         except subprocess.CalledProcessError:
             print(f"{name:40} refused, for the reason above", flush=True)
         else:
-            print(f"{name:40} {seconds:6.1f} s", flush=True)
+            elapsed, load = time.perf_counter() - start, os.getloadavg()[0]
+            print(f"{name:40} {seconds:6.1f} s, {elapsed:6.1f} s elapsed at a load of {load:.1f}", flush=True)
 
 
 def main() -> None:

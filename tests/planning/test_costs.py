@@ -1,6 +1,7 @@
 """Costs: a line through timed points, and passes that are counted, not believed."""
 
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from mia_audit.explain.private_section import PrivateExplanations
 from mia_audit.models import describe
-from mia_audit.planning import timing
+from mia_audit.planning import explanations, timing
 from mia_audit.planning.costs import FORWARD, PER_MAP, PLAIN_STEP, PRIVATE_STEP, RateCosts
 from mia_audit.planning.counting import Rates
 from mia_audit.planning.explanations import MadeUp
@@ -50,7 +51,7 @@ def test_a_line_is_recovered(fixed: float, each: float, most: int) -> None:
 
 @pytest.mark.parametrize(
     ("known", "asked", "fixed"),
-    [({}, [1, 1, 2], 5), ({"few": 1}, [1], 0), ({"few": 4, "empty": True}, [4, 4, 0], 5)],
+    [({}, [1, 2], 5), ({"least": 3}, [3, 6], 5), ({"few": 1}, [1], 0), ({"few": 4, "empty": True}, [4, 0], 5)],
 )
 def test_a_long_run_is_not_prolonged(known: dict[str, Any], asked: list[int], fixed: float) -> None:
     """Seconds are 5 and 10 a record, beside which no set-up of a plain run counts; where few records are known to be as good as
@@ -63,8 +64,8 @@ def test_a_long_run_is_not_prolonged(known: dict[str, Any], asked: list[int], fi
 
 @pytest.mark.parametrize("known", [{"few": 1}, {"few": 8, "empty": True}])
 def test_set_up_that_happens_once_is_no_part_of_a_run(known: dict[str, Any]) -> None:
-    """Half a second of set-up, which is most of a first run that is long all the same."""
-    set_up = iter([0.5])
+    """A tenth of a second of set-up, without which no first run would be long."""
+    set_up = iter([0.1])
     line = fitted(lambda count: 0.04 * count + next(set_up, 0.0), 1000, **known)
     assert (line.fixed, line.each) == (pytest.approx(0, abs=1e-12), pytest.approx(0.04))
 
@@ -120,7 +121,7 @@ def test_a_private_step_of_a_slow_model_is_timed_on_fewer_records(
     monkeypatch.setattr(Measured, "_passes", lambda *_: Rates(seconds, seconds))
     fit = timing.fitted
     monkeypatch.setattr(
-        timing, "fitted", lambda run, most, few, empty: passes.append(few) or fit(run, most, few, empty)
+        timing, "fitted", lambda run, most, few, *rest: passes.append(few) or fit(run, most, few, *rest)
     )
     costs = Measured(32, "cpu")
     costs.step(mlp, Mechanism(mechanism="dp-sgd", delta=1e-3), Training(batch=32))
@@ -160,6 +161,28 @@ def test_a_study_of_private_explanations_is_timed_by_its_own_code() -> None:
     assert timed.explained.values.shape == (200, 3) and set(timed.labels.tolist()) == {0, 1, 2}
     assert min(timed.black_box("forest"), timed.answers(False), timed.answers(True), timed.attacked("1", 2)) > 0
     assert timed.attacked("inf", 2) > 0
+
+
+@pytest.mark.parametrize(("whole", "least", "asked"), [(60, 3, [3, 6]), (5, 3, [3, 5]), (2, 3, [2])])
+def test_a_study_is_timed_on_multiples_of_the_fewest_queries(
+    whole: int, least: int, asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: list[int] = []
+    monkeypatch.setattr(explanations, "processor_seconds", lambda run: run() or 2.0 + counts[-1])
+    assert explanations._seconds(counts.append, whole, least) == pytest.approx(2.0 + whole)
+    assert counts == asked
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(0.08, 0.08), (1.0, 0.75)])
+def test_the_kernel_time_of_a_long_run_is_not_counted(
+    seconds: float, told: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is that of pages of memory, which are zeroed when a process first uses them."""
+    processor, kernel = iter([0.0, seconds]), iter([SimpleNamespace(system=0.0), SimpleNamespace(system=0.25)])
+    monkeypatch.setattr(Measured, "_clock", lambda self: next(processor))
+    monkeypatch.setattr(timing.os, "times", lambda: next(kernel))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    assert Measured(4, "cpu")._seconds(lambda: None) == told
 
 
 def test_the_same_is_timed_once_and_costs_something(mlp: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

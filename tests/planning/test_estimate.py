@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from mia_audit.attacks.run import Run
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Audit
 from mia_audit.explain.private_section import PrivateExplanations
+from mia_audit.planning.attacks import Attacked
 from mia_audit.planning.estimate import PER_SETTING, SHOWN_BYTES, Plan, estimate, models_of
 from mia_audit.planning.jobs import advice
 from mia_audit.planning.linear import Linear
@@ -63,9 +63,8 @@ class FixedCosts:
         assert (spec["explainers"], records) == (("ixg", "ig"), 32)
         return 0.4
 
-    def attacks(self, runs: Sequence[Run], records: int, models: int, fprs: Sequence[float]) -> float:
-        assert (records, models) == (1000, 10)
-        return 0.25 * len(runs)
+    def attacks(self, attacked: Sequence[Attacked], fprs: Sequence[float]) -> float:
+        return sum(0.25 * len(one.runs) for one in attacked)
 
     def study(self, study: PrivateExplanations, size: Size) -> Any:
         return self
@@ -116,13 +115,19 @@ def test_explanations_fitted_to_training_records_count_their_labels() -> None:
     assert plan.seconds["signals local_linear"] == pytest.approx(30 * (1000 * 0.02 + 500 * 0.0005))
 
 
-def test_studies_of_private_explanations_are_counted_by_black_box_and_by_setting() -> None:
+def test_studies_of_private_explanations_are_counted_by_black_box_and_by_setting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[bool] = []
+    answers = FixedCosts.answers
+    monkeypatch.setattr(FixedCosts, "answers", lambda self, beside: asked.append(beside) or answers(self, beside))
     study = {"black_boxes": ["forest", "labels"], "architectures": ["mlp"], "attacked": ["inf", 1]}
     audit = parse(Audit, CONFIG | {"private_explanations": {"digits": study}}, "tiny.yaml")
     plan = estimate(audit, {"digits": Size(1000, 100, (1, 8, 8), 10)}, {("digits", "mlp"): METADATA}, FixedCosts(), {})
     # two made of the pool, each attacked twice; three settings, beside the one without privacy
     pool, models = 20 + 1 + 2 * 100 + 4 * 1000, 3 * (1000 * 0.0005 + 300)
     assert plan.seconds["private explanations"] == pytest.approx(pool + models)
+    assert asked == [False, True], "each kind is timed once"
 
 
 def test_disk_and_memory(plan: Plan) -> None:
@@ -143,7 +148,9 @@ def test_disk_and_memory(plan: Plan) -> None:
 def test_a_mechanism_with_fewer_models_costs_less() -> None:
     fewer = CONFIG["mechanisms"] | {"dp-sgd": CONFIG["mechanisms"]["dp-sgd"] | {"models": 4}}
     audit = parse(Audit, CONFIG | {"mechanisms": fewer}, "tiny.yaml")
-    costs = type("Four", (FixedCosts,), {"attacks": lambda _, runs, records, models, fprs: 1.0 * models})()
+    costs = type(
+        "Four", (FixedCosts,), {"attacks": lambda _, attacked, fprs: 1.0 * sum(one.models for one in attacked)}
+    )()
     sizes = {"digits": Size(1000, 100, (1, 8, 8), 10)}
     plan = estimate(audit, sizes, {("digits", "mlp"): METADATA}, costs, {})
     assert plan.models == 10 + 4 + 4

@@ -3,8 +3,9 @@
 import argparse
 import json
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,7 @@ def run(options: argparse.Namespace) -> None:
     results = options.checkout / "results" / audit.audit
     sizes = {name: size_of(audit, name, results, given) for name in audit.datasets}
     from mia_audit.planning import packing
+    from mia_audit.planning.attacks import attack_seconds, attacked
     from mia_audit.planning.costs import RateCosts
     from mia_audit.planning.estimate import estimate, models_of
     from mia_audit.planning.timing import Measured
@@ -60,17 +62,21 @@ def run(options: argparse.Namespace) -> None:
         None if undecided else ThreadPoolExecutor(1).submit(counting)
     )  # counting runs snakemake in a separate process
     device = device_for(audit.compute.threads, "cpu" if rate else audit.compute.device)
-    costs: Costs = RateCosts(rate) if rate else Measured(audit.compute.micro_batch, device)
     models = models_of(audit, sizes)
-    if undecided:
-        number = packing.kept(audit, results) or packing.models_per_job(audit, sizes, models, costs)
-        compute = audit.model_dump(mode="json", exclude_unset=True)["compute"] | {"shadows_per_job": number}
-        audit = packing.with_number(audit, number)
-        jobs = counting(changes={"compute": compute})
-    else:
-        assert counted is not None
-        jobs = counted.result()
-    plan = estimate(audit, sizes, models, costs, jobs)
+    jobs = counted.result() if counted else {}
+    with ProcessPoolExecutor(1, get_context("spawn")) as aside:  # attacks do not need PyTorch
+        timed = aside.submit(attack_seconds, list(attacked(audit, sizes)), audit.evaluation.fprs)
+
+        def attacks(*_: object) -> float:
+            return timed.result()
+
+        costs: Costs = RateCosts(rate, attacks) if rate else Measured(audit.compute.micro_batch, device, attacks)
+        if undecided:
+            number = packing.kept(audit, results) or packing.models_per_job(audit, sizes, models, costs)
+            compute = audit.model_dump(mode="json", exclude_unset=True)["compute"] | {"shadows_per_job": number}
+            audit = packing.with_number(audit, number)
+            jobs = counting(changes={"compute": compute})
+        plan = estimate(audit, sizes, models, costs, jobs)
     source = f"{rate:g} records/s, as given" if rate else f"timed on this machine ({device})"
     if options.json:
         print(json.dumps(_metadata(plan, jobs, source), indent=2, ensure_ascii=False))

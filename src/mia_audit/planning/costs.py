@@ -3,10 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from mia_audit.attacks.run import Run
 from mia_audit.config.expand import needs_training_records
 from mia_audit.explain.private_section import PrivateExplanations
-from mia_audit.planning.attacks import AttackTimes
+from mia_audit.planning.attacks import Attacked, AttackTimer, attack_seconds
 from mia_audit.planning.counting import Counted, Rates
 from mia_audit.planning.explanations import MadeUp
 from mia_audit.planning.linear import Linear
@@ -51,8 +50,8 @@ class Costs(Protocol):
     def measures(self, architecture: Mapping[str, Any], spec: Mapping[str, Any], records: int) -> float:
         """Return the cost per model of explaining and measuring this many records; `spec` is that of `mia-audit explanation-metrics`."""
 
-    def attacks(self, runs: Sequence[Run], records: int, models: int, fprs: Sequence[float]) -> float:
-        """Return the cost of these attacks on a setting, and of evaluating them."""
+    def attacks(self, attacked: Sequence[Attacked], fprs: Sequence[float]) -> float:
+        """Return the cost of all attacks, and of evaluating them."""
 
     def study(self, study: PrivateExplanations, size: Size) -> MadeUp | None:
         """Return an object that times a study of private explanations; None if the study costs nothing."""
@@ -61,11 +60,11 @@ class Costs(Protocol):
 class RateCosts:
     """Costs derived from one rate: the records per second of the gradient family's pass, that is, of one forward and one backward pass."""
 
-    def __init__(self, records_per_second: float) -> None:
+    def __init__(self, records_per_second: float, attacks: AttackTimer = attack_seconds) -> None:
         self.each = 1 / records_per_second
         self.rates = Rates(FORWARD * self.each, (1 - FORWARD) * self.each)
         self.counted = Counted()
-        self.attacks = AttackTimes()
+        self.attacks = attacks
         self.pace = pace
 
     def step(self, architecture: Mapping[str, Any], mechanism: Mechanism, training: Training) -> Linear:
@@ -114,7 +113,7 @@ class Free:
     def measures(self, architecture: Mapping[str, Any], spec: Mapping[str, Any], records: int) -> float:
         return 0.0
 
-    def attacks(self, runs: Sequence[Run], records: int, models: int, fprs: Sequence[float]) -> float:
+    def attacks(self, attacked: Sequence[Attacked], fprs: Sequence[float]) -> float:
         return 0.0
 
     def study(self, study: PrivateExplanations, size: Size) -> MadeUp | None:

@@ -1,11 +1,11 @@
 """Estimate hours, disk and memory from a config, the sizes of its pools and `Costs`. Nothing is timed here."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from math import ceil
 from typing import Any
 
-from mia_audit.attacks.run import plan as attack_runs
 from mia_audit.config.expand import (
     Setting,
     blocks,
@@ -22,6 +22,7 @@ from mia_audit.config.schema import Audit
 from mia_audit.config.specs import ExplanationMetricsSpec
 from mia_audit.learners.naming import BUILT_IN
 from mia_audit.models import describe as described
+from mia_audit.planning.attacks import attacked
 from mia_audit.planning.costs import Costs
 from mia_audit.planning.limits import signals_bytes, weights_bytes
 from mia_audit.planning.linear import Linear
@@ -30,9 +31,6 @@ from mia_audit.planning.sizes import Size
 from mia_audit.pools.membership import draw_membership
 from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.sections import STATED
-from mia_audit.signals.explanation_sets import STEM
-from mia_audit.signals.families import columns
-from mia_audit.signals.name import FIT_ERROR, SUMMARIES, is_signal, read_signal
 
 Models = Mapping[tuple[str, str], Mapping[str, Any]]
 """The content of architecture.json, by data set and architecture."""
@@ -133,9 +131,10 @@ def estimate(
         if setting.trained and model:
             _setting(plan, audit, setting, sizes[setting.dataset], model, costs)
         elif setting.trained:
-            _foreign(plan, audit, setting, sizes[setting.dataset], costs)
+            _foreign(plan, audit, setting)
     for dataset in audit.private_explanations:
         _study(plan, audit, dataset, sizes[dataset], models, costs)
+    _attacks(plan, audit, sizes, costs)
     if audit.compute.weights == "temporary":
         most = max((model["stored_bytes"] for model in models.values()), default=0)
         plan.store("weights of a setting until its signals are merged", audit.membership.models * most)
@@ -188,54 +187,47 @@ def _setting(plan: Plan, audit: Audit, setting: Setting, size: Size, metadata: M
     if measured := min(audit.explanation_metrics.records, size.records):
         spec = ExplanationMetricsSpec.of(audit, setting.dataset, setting.architecture).model_dump()
         plan.add("explanation_metrics", compared_models(audit) * costs.measures(metadata, spec, measured))
-    every = [name for family, options in of_model.items() for name in columns(family, options)]
-    _attacks(plan, audit, every, size.records, count, costs)
 
 
-def _foreign(plan: Plan, audit: Audit, setting: Setting, size: Size, costs: Costs) -> None:
+def _foreign(plan: Plan, audit: Audit, setting: Setting) -> None:
     """Add a setting whose models the user's own code trains, for an unknown time."""
-    count = audit.number_of_models(setting.mechanism)
-    plan.models += count
+    plan.models += audit.number_of_models(setting.mechanism)
     if setting.architecture not in plan.untimed:
         plan.untimed.append(setting.architecture)
-    of_model = families_of(audit)[setting.architecture]
-    every = [name for family, options in of_model.items() for name in columns(family, options)]
-    _attacks(plan, audit, every, size.records, count, costs)
 
 
 def _study(plan: Plan, audit: Audit, dataset: str, size: Size, models: Models, costs: Costs) -> None:
-    """Add a study of private explanations of a data set's black boxes, and attacks on their explanation sets."""
+    """Add a study of private explanations of a data set's black boxes, and explanations from their explanation sets."""
     study, count = audit.private_explanations[dataset], audit.membership.models
     timed = costs.study(study, size)
     if timed is None:
         return
+    answers, explaining = cache(timed.answers), cache(timed.attacked)  # both are the same for all black boxes
     for name in study.black_boxes:
-        plan.add("private explanations", timed.black_box(name) + timed.answers(reference=False))
+        plan.add("private explanations", timed.black_box(name) + answers(False))
         for epsilon in study.attacked:
-            plan.add("private explanations", timed.attacked(epsilon, count))
-            _attacks(
-                plan, audit, [FIT_ERROR, *(f"{STEM}_{summary}" for summary in SUMMARIES)], size.records, count, costs
-            )
+            plan.add("private explanations", explaining(epsilon, count))
     for one in explained_settings(audit, dataset).values():
         model = models.get((dataset, one.architecture))
         labelling = size.records * costs.forward(model) if model else 0.0
         beside = any("inf" in budgets for budgets in audit.budgets(one.architecture).values())
-        plan.add("private explanations", labelling + timed.answers(reference=beside))
+        plan.add("private explanations", labelling + answers(beside))
 
 
 def _training(step: Linear, steps: float, records: float) -> float:
     return step.fixed * steps + step.each * records
 
 
-def _attacks(plan: Plan, audit: Audit, every: Sequence[str], records: int, models: int, costs: Costs) -> None:
-    """Add the stages after a setting's signals."""
-    signals = [read_signal(name) for name in every if is_signal(name)]
-    runs = attack_runs(audit.attacks.methods, signals, audit.attacks.likelihoods)
-    cells = records * models
-    plan.add("attacks", costs.attacks(runs, records, models, audit.evaluation.fprs))
-    plan.store("signals", signals_bytes(len(every), cells))
-    plan.store("scores", 5 * len(runs) * cells)
-    plan.need("attacks", attack_memory_of(audit.attacks, cells) * 1e6)
+def _attacks(plan: Plan, audit: Audit, sizes: Mapping[str, Size], costs: Costs) -> None:
+    """Add the stages after the signals."""
+    every = list(attacked(audit, sizes))
+    if every:
+        plan.add("attacks", costs.attacks(every, audit.evaluation.fprs))
+    for one in every:
+        cells = one.records * one.models
+        plan.store("signals", signals_bytes(one.columns, cells))
+        plan.store("scores", 5 * len(one.runs) * cells)
+        plan.need("attacks", attack_memory_of(audit.attacks, cells) * 1e6)
 
 
 def _members(audit: Audit, dataset: str, records: int) -> float:

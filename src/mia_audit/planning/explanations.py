@@ -50,7 +50,9 @@ class MadeUp:
             labels = np.concatenate([np.arange(self.size.classes), self.labels[self.size.classes :]])[:count]
             black_boxes[name](self.records[:count], labels, self.size.classes, 0)
 
-        return _seconds(run, self.size.records, least=2 * self.size.classes)
+        least = min(2 * self.size.classes, self.size.records)
+        run(least)  # the first run imports scikit-learn
+        return _seconds(run, self.size.records, least)
 
     def answers(self, reference: bool) -> float:
         """Return the seconds of all experiments on one black box, with or without comparison to a reference model's explanations."""
@@ -81,5 +83,5 @@ class MadeUp:
 
 
 def _seconds(run: Callable[[int], object], whole: int, least: int) -> float:
-    """Return the estimated seconds of a full run, from runs over a part."""
-    return fitted(lambda count: processor_seconds(lambda: run(min(max(count, least), whole))), whole)(whole)
+    """Return the estimated seconds of a full run, from runs over multiples of the smallest possible part."""
+    return fitted(lambda count: processor_seconds(lambda: run(count)), whole, least=least)(whole)

@@ -128,8 +128,9 @@ class Signal:
         return explainer_label(self.explainer or "")
 
     @cached_property
-    def _parts(self) -> re.Match[str] | None:
-        return None if "+" in self.name else ATTRIBUTION.fullmatch(self.name)
+    def _parts(self) -> dict[str, str | None] | None:
+        found = None if "+" in self.name else ATTRIBUTION.fullmatch(self.name)
+        return found and found.groupdict()
 
     def _part(self, name: str) -> str | None:
         return None if self._parts is None else self._parts[name]
