@@ -1,8 +1,10 @@
 """Write the numbers, the table and the figure of docs/persons.md from the study of config/persons.yaml.
 
-python benchmarks/persons.py --results results/persons    (reads a finished audit; writes docs/persons.csv, table and figure)
-python benchmarks/persons.py                              (table and figure from docs/persons.csv; seconds)
-python benchmarks/persons.py --check                      (exit code 1 where the page is not what it would write)
+python benchmarks/persons.py --results results/persons --seed 0    (a finished audit of that seed; renews its rows of docs/persons.csv)
+python benchmarks/persons.py                                       (table and figure from docs/persons.csv; seconds)
+python benchmarks/persons.py --check                               (exit code 1 where the page is not what it would write)
+
+The table has the seeds side by side, the figure has seed 0.
 """
 
 import argparse
@@ -76,30 +78,25 @@ def _estimates(metrics: dict[str, "OverTargets"]) -> dict[str, float]:  # type: 
 
 
 def table(numbers: pl.DataFrame) -> str:
-    """Return the page's table and the sentence below it."""
+    """Return the page's table, with the seeds side by side, and the sentence below it."""
     lines = [
         "| model | membership drawn by | attack on | guarantee | AUC | TPR at 1 % FPR | test accuracy |",
         "|---|---|---|---|---|---|---|",
     ]
-    *rows, difference = numbers.iter_rows(named=True)
-    for row in rows:
-        auc, tpr = (
-            _printed(row, name, *scale) for name, scale in zip(METRICS, ((1, 3, ""), (100, 1, " %")), strict=True)
-        )
+    seeds = [part.rows(named=True) for part in numbers.partition_by("seed", maintain_order=True)]
+    *rows, differences = zip(*seeds, strict=True)
+    for same in rows:
         cells = (
-            row["model"],
-            row["drawn"],
-            row["attack_on"],
-            row["protection"],
-            auc,
-            tpr,
-            f"{100 * row['test_accuracy']:.1f} %",
+            *(same[0][name] for name in ("model", "drawn", "attack_on", "protection")),
+            " / ".join(_printed(row, "auc", 1, 3, "") for row in same),
+            " / ".join(_printed(row, "tpr_at_fpr_0.01", 100, 1, " %") for row in same),
+            " / ".join(f"{100 * row['test_accuracy']:.1f} %" for row in same),
         )
         lines.append(f"| {' | '.join(cells)} |")
     lines += [
         "",
         "On persons, the AUC at ε = 8 for a row is larger than at ε = 8 for a person by",
-        f"{_printed(difference, 'auc', 1, 3, '')}.",
+        f"{', and with seed 1 by '.join(_printed(row, 'auc', 1, 3, '') for row in differences)}.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -117,7 +114,7 @@ def draw(numbers: pl.DataFrame, folder: Path) -> None:
 
     kinds = {("rows", "rows"): "by rows, attack on rows", ("persons", "rows"): "by persons, attack on rows"}
     kinds |= {("persons", "persons"): "by persons, attack on persons"}
-    shown = numbers.filter(pl.col("protection") != "difference")
+    shown = numbers.filter(pl.col("protection") != "difference", seed=0)
     names = {"none": "no DP", "ε = 8 for a row": "ε = 8\nfor a row", "ε = 8 for a person": "ε = 8\nfor a person"}
     with paper_style():
         figure, panels = panel_grid(1, 2, height=2.3)
@@ -151,10 +148,14 @@ def page(text: str, generated: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Write the table and the figure of docs/persons.md.")
     parser.add_argument("--results", type=Path, help="results of config/persons.yaml; docs/persons.csv is then renewed")
+    parser.add_argument("--seed", type=int, default=0, help="the seed of these results")
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
     options = parser.parse_args()
     if options.results:
-        measured(options.results).write_csv(NUMBERS, float_precision=5)
+        renewed_rows = measured(options.results).insert_column(0, pl.lit(options.seed, pl.Int64).alias("seed"))
+        others = pl.read_csv(NUMBERS).filter(pl.col("seed") != options.seed)
+        both = pl.concat([others, renewed_rows], how="vertical_relaxed").sort("seed", maintain_order=True)
+        both.write_csv(NUMBERS, float_precision=5)
     numbers = pl.read_csv(NUMBERS)
     text = PAGE.read_text(encoding="utf-8")
     renewed = page(text, table(numbers))
