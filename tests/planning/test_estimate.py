@@ -141,7 +141,7 @@ def test_disk_and_memory(plan: Plan) -> None:
     assert plan.seconds["attacks"] == 3 * 0.25 * runs
     assert plan.seconds["report"] == pytest.approx(2 * 3 * sum(PER_SETTING.values()))
     gradients = 128 * 20_000
-    assert plan.memory["train"] == PROCESS_BYTES + 4 * 20_000 + 2 * gradients + 100 * 4000
+    assert plan.memory["train"] == PROCESS_BYTES + 4 * 20_000 + 3 * gradients + 100 * 4000
     assert plan.memory["signals"] == PROCESS_BYTES + 20_000 + 128 * 4000
 
 

@@ -90,7 +90,7 @@ def written(audit: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
 
 def test_tables_and_figures_are_filled_as_far_as_results_go(written: tuple[Path, list[str]]) -> None:
     folder, said = written
-    filled = [line.split(" cells.")[0] for line in said if " cells." in line]
+    filled = [line.split(" cells filled.")[0] for line in said if " cells filled." in line]
     counts = ("1: 6 of 96", "2: 3 of 60", "3: 9 of 12", "5: 2 of 22", "7: 3 of 4", "8: 2 of 30", "9: 3 of 48")
     assert filled == [f"Table {count}" for count in counts]
     assert {"Figure 1a: drawn.", "Figure 7: no results for any panel."} < set(said)

@@ -90,7 +90,7 @@ def test_sheets_are_drawn_from_the_models_on_disk(small, tmp_path: Path, capsys:
     assert set(first) == sheets | {"shares.csv"}
     said = capsys.readouterr()
     assert "llm: 2 records and 3 classes in 2 settings" in said.out
-    assert said.err.count("warning: toy/llm/none-epsinf: the top map's mean share is 0.3") == 2
+    assert said.err.count("warning: toy/llm/none-epsinf: the mean share of the top map is 0.3") == 2
     shares = first["shares.csv"].decode().splitlines()
     assert shares[0] == "architecture,setting,maps,top_share,even_share,mixed_evenly"
     assert shares[1].startswith("llm,no DP,3,0.3") and shares[1].endswith("true")
