@@ -10,7 +10,7 @@ rule hold:
     resources:
         gpu=1,
         slurm_partition="gpu",
-        mem_mb=500,  # nodes have 3 GB, and two jobs share one
+        mem_mb=500,
     shell:
         """
         mkdir "held-$CUDA_VISIBLE_DEVICES"
