@@ -109,7 +109,8 @@ def grown(megabytes):
 
 
 def attack_memory(wildcards, attempt):
-    return grown(requests.attack_memory(AUDIT, wildcards.dataset))(wildcards, attempt)
+    first = requests.attack_memory(AUDIT, wildcards.dataset)
+    return requests.grown(first, attempt, memory_limit())
 
 
 @cache

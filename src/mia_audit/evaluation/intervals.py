@@ -126,8 +126,7 @@ class OverTargets:
         """
         if self.count < 2 or self.above_guessing() <= SILENT:
             return 0.0
-        changes = None if self.without is None else _Changes.of(self.without)
-        return 1.0 if changes is None or not self._noise else min(changes.largest / self._noise, 1.0)
+        return min(self._changes.largest / self._noise, 1.0) if self._changes and self._noise else 1.0
 
     @cached_property
     def shared(self) -> float:
@@ -138,7 +137,7 @@ class OverTargets:
         apply if leaving models out changed no metric. The effects of a model on all others are estimated only if there
         are more than `ENOUGH` models, because with fewer the noise of this estimate would widen the interval.
         """
-        changes = _Changes.of(self.without) if self.without is not None else None
+        changes = self._changes
         if changes is None:
             return self._noise
         if self.silence and changes.largest:
@@ -146,6 +145,10 @@ class OverTargets:
         pairs = changes.within_pairs
         on_all = changes.on_all(self.values) - 2 * pairs if self.is_auc and self.count > ENOUGH else 0.0
         return max(pairs, pairs + on_all, 0.0)
+
+    @cached_property
+    def _changes(self) -> _Changes | None:
+        return None if self.without is None else _Changes.of(self.without)
 
     @property
     def _noise(self) -> float:
