@@ -116,7 +116,8 @@ def attack_memory(wildcards, attempt):
 @cache
 def gpus(rule):
     """Return how many GPUs a rule's job requests: one if the config, this machine or SLURM's partition provides one."""
-    if not workflow.is_main_process:  # inside a job, the value with which the job was submitted
+    # inside a job, the value with which the job was submitted
+    if not workflow.is_main_process:
         return min(1, workflow.global_resources.get("gpu").value or 0)
     if AUDIT.compute.device != "auto":
         return int(AUDIT.compute.device.startswith("cuda"))
@@ -167,7 +168,8 @@ def blocks_of(settings, chosen):
 
 
 def one_of(names):
-    return "|".join(map(re.escape, sorted(set(names)))) or "(?!)"  # without names, nothing matches
+    # without names, nothing matches
+    return "|".join(map(re.escape, sorted(set(names)))) or "(?!)"
 
 
 wildcard_constraints:
