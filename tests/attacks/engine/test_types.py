@@ -80,16 +80,27 @@ def test_a_targets_membership_enters_none_of_its_scores(likelihood, signals):
 
 
 @pytest.mark.parametrize("likelihood", ["types", "blend"])
-def test_a_model_that_a_pair_leaves_out_has_no_say_in_the_records_type(likelihood):
-    """Close to the scores of the audit without that model: the types keep what it taught them."""
+def test_scores_of_a_pair_are_nearly_those_of_an_audit_without_its_second_model(likelihood):
+    """What the second model taught the types and the weights is left out too, so effects of models on AUCs have the right size."""
     values, member = draw(2, records=600)
-    pairs = Pairs.among(range(3))
-    found = JOINT_RATIOS[likelihood](values, member, pairs)
-    assert found.shape == (600, 6)
-    for column, (target, left) in enumerate(zip(pairs.target, pairs.left, strict=True)):
+    pairs, ratio = Pairs.among(range(8)), JOINT_RATIOS[likelihood]
+    found = ratio(values, member, pairs)
+    assert found.shape == (600, 56)
+    whole, effects = ratio(values, member, None), np.full((2, 8, 8), np.nan)
+    for left in range(8):
         kept = np.delete(np.arange(9), left)
-        alone = JOINT_RATIOS[likelihood]([values[0][:, kept]], member[:, kept], None)[:, target - (target > left)]
-        assert stats.spearmanr(found[:, column], alone).statistic > 0.85
+        alone = ratio([values[0][:, kept]], member[:, kept], None)
+        for column in np.flatnonzero(pairs.left == left):
+            target = int(pairs.target[column])
+            expected = alone[:, target - (target > left)]
+            assert stats.spearmanr(found[:, column], expected).statistic > 0.85
+            effects[:, target, left] = [
+                auc(whole[:, target], member[:, target]) - auc(scores, member[:, target])
+                for scores in (found[:, column], expected)
+            ]
+    effects -= np.nanmean(effects, axis=2, keepdims=True)
+    ours, theirs = effects[:, ~np.eye(8, dtype=bool)]
+    assert 0.7 < ours.std() / theirs.std() < 1.4 and np.corrcoef(ours, theirs)[0, 1] > 0.5
 
 
 def test_types_tell_records_apart_that_one_variance_cannot():

@@ -8,6 +8,7 @@ do not depend on its membership, and no threshold on the size of the pool is nee
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from mia_audit.attacks.engine.type_ratio import Evidence, columns_of
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
+    from jaxtyping import Bool, Float, Int
 
     from mia_audit.attacks.design import Pairs
     from mia_audit.attacks.engine.type_ratio import Fold
@@ -42,46 +43,72 @@ def blended_ratio(signals: Sequence[Cells], member: Member, pairs: Pairs | None 
     """Score records by a weighted sum of two log ratios, by types and by `other`, [N records, K models].
 
     `other` scores all targets from signals and membership, without reading a target's own membership. With `pairs` the
-    scores are [N, P]: one column per pair, with the weights of its target.
+    scores are [N, P], one column per pair, and the weights are learned without the pair's second model.
     """
     evidence = Evidence(signals, member)
     targets, left = columns_of(member, pairs)
     whole = other(signals, member, pairs)
     scores = np.empty(whole.shape, dtype=np.float32, order="F")
     pair_types: dict[tuple[int, ...], Types] = {}
-    folds = evidence.folds
-    for place, fold in enumerate(folds):
+    for place, fold in enumerate(evidence.folds):
         columns = np.flatnonzero(np.isin(targets, fold))
         if not len(columns):
             continue
-        weights = _learned_weights(evidence, signals, member, place, pair_types, other)
-        by_types = evidence.scores(evidence.without(fold), targets[columns], None if left is None else left[columns])
+        second = None if left is None else left[columns]
+        pseudo = PseudoScores.of(evidence, signals, member, place, pair_types, other)
+        weights = pseudo.weights()[:, None] if second is None else pseudo.weights_without(second)
+        by_types = evidence.scores(fold, targets[columns], second)
         scores[:, columns] = weights[0] * by_types + weights[1] * whole[:, columns]
     return scores
 
 
-def _learned_weights(
-    evidence: Evidence,
-    signals: Sequence[Cells],
-    member: Member,
-    place: int,
-    learned: dict[tuple[int, ...], Types],
-    other: Other,
-) -> Float[np.ndarray, " F"]:
-    """Return the weights for the targets of one fold. `learned` caches the types by the two folds left out, because both folds use them."""
-    folds = evidence.folds
-    unseen = folds[place]
-    rest = np.setdiff1d(np.arange(member.shape[1]), unseen)
-    others = other([signal[:, rest] for signal in signals], member[:, rest], None)
-    features, labels = [], []
-    for second, pseudo in _pseudo_targets(folds, place, len(member)):
-        both = tuple(sorted((place, second)))
-        if both not in learned:
-            learned[both] = evidence.without(np.union1d(unseen, folds[second]), strictly=False)
-        by_types = evidence.pseudo_scores(learned[both], pseudo, unseen)
-        features.append(_features(by_types, others[:, np.searchsorted(rest, pseudo)]))
-        labels.append(member[:, pseudo].ravel())
-    return blend_weights(np.concatenate(features), np.concatenate(labels))
+@dataclass(frozen=True)
+class PseudoScores:
+    """Scores of models that serve as pseudo-targets for one fold of targets: one row per model and record."""
+
+    model: Int[np.ndarray, " n"]
+    features: Features
+    """The log ratios by types and by `other`."""
+    labels: Bool[np.ndarray, " n"]
+
+    @classmethod
+    def of(
+        cls,
+        evidence: Evidence,
+        signals: Sequence[Cells],
+        member: Member,
+        place: int,
+        learned: dict[tuple[int, ...], Types],
+        other: Other,
+    ) -> PseudoScores:
+        """Score pseudo-targets for the fold at `place`. `learned` caches the types by the two folds left out, because both folds use them."""
+        folds = evidence.folds
+        unseen = folds[place]
+        rest = np.setdiff1d(np.arange(member.shape[1]), unseen)
+        others = other([signal[:, rest] for signal in signals], member[:, rest], None)
+        models, features, labels = [], [], []
+        for second, pseudo in _pseudo_targets(folds, place, len(member)):
+            both = tuple(sorted((place, second)))
+            if both not in learned:
+                learned[both] = evidence.without(np.union1d(unseen, folds[second]), strictly=False)
+            by_types = evidence.pseudo_scores(learned[both], pseudo, unseen)
+            models.append(np.broadcast_to(pseudo, by_types.shape).ravel())
+            features.append(_features(by_types, others[:, np.searchsorted(rest, pseudo)]))
+            labels.append(member[:, pseudo].ravel())
+        return cls(np.concatenate(models), np.concatenate(features), np.concatenate(labels))
+
+    def weights(self) -> Float[np.ndarray, " F"]:
+        """Return the weights learned from all pseudo-targets."""
+        return blend_weights(self.features, self.labels)
+
+    def weights_without(self, left: Int[np.ndarray, " P"]) -> Float[np.ndarray, "F P"]:
+        """Return the weights without each of these models. An only pseudo-target is not left out."""
+        weights = np.repeat(self.weights()[:, None], len(left), axis=1)
+        for model in np.intersect1d(left, self.model):
+            rest = self.model != model
+            if rest.any():
+                weights[:, left == model] = blend_weights(self.features[rest], self.labels[rest])[:, None]
+        return weights
 
 
 def _features(by_types: Cells, by_other: Cells) -> Features:

@@ -14,7 +14,7 @@ import numpy as np
 from mia_audit.attacks.design import NONE, completed, left_out, recognise
 from mia_audit.attacks.engine.histograms import Grid
 from mia_audit.attacks.engine.type_starts import first_types
-from mia_audit.attacks.engine.types import Types, learn, score
+from mia_audit.attacks.engine.types import Types, learn, renew, score
 from mia_audit.seeds import generator
 
 if TYPE_CHECKING:
@@ -70,18 +70,25 @@ class Evidence:
         counts = self._counts - self._grid.counts(self._side, models)
         return learn(self._grid, counts, first_types(self._leading[:, rest], member))
 
-    def scores(
-        self, types: Types, targets: Fold, left: Int[np.ndarray, " F"] | None = None
-    ) -> Float[np.ndarray, "N F"]:
-        """Score targets whose membership did not enter the types.
+    def scores(self, fold: Fold, targets: Fold, left: Int[np.ndarray, " F"] | None = None) -> Float[np.ndarray, "N F"]:
+        """Score targets of one fold by the types learned from the other folds.
 
-        Their shadow models are all other models except those `left` out. These are left out of γ only; their small
-        influence on the types remains.
+        Their shadow models are all other models. With `left`, each score leaves out one more model: its value does not
+        enter γ, and the types take one EM step without it, which is most of what learning them again would change.
         """
-        without = None if self._partners is None else self._partners[:, targets]
-        if left is not None:
-            without = np.broadcast_to(left, (len(self._member), len(left)))
-        ratios = score(types, self._grid, self._side, self._counts, targets, without)
+        types = self.without(fold)
+        if left is None:
+            without = None if self._partners is None else self._partners[:, targets]
+            ratios = score(types, self._grid, self._side, self._counts, targets, without)
+        else:
+            ratios = np.empty((len(self._member), len(targets)), dtype=np.float32, order="F")
+            fold_counts = self._grid.counts(self._side, fold)
+            for model in np.unique(left):
+                counts = self._counts - self._grid.counts(self._side, [model])
+                learned = self._counts if model in fold else counts
+                renewed = renew(types, self._grid, learned - fold_counts)
+                columns = np.flatnonzero(left == model)
+                ratios[:, columns] = score(renewed, self._grid, self._side, counts, targets[columns])
         ratios[self._agreed] = 0
         return ratios
 
@@ -110,9 +117,7 @@ def types_ratio(signals: Sequence[Cells], member: Member, pairs: Pairs | None = 
     for fold in evidence.folds:
         places = np.flatnonzero(np.isin(targets, fold))
         if len(places):
-            scores[:, places] = evidence.scores(
-                evidence.without(fold), targets[places], None if left is None else left[places]
-            )
+            scores[:, places] = evidence.scores(fold, targets[places], None if left is None else left[places])
     return scores
 
 

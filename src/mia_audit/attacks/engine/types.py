@@ -74,11 +74,19 @@ def learn(grid: Grid, counts: Counts, first: Int[np.ndarray, " N"]) -> Types:
     weights[np.arange(len(few)), first[some]] = 1
     types = _maximised(grid, few, weights, pool)
     for step in range(2, ITERATIONS + 1):
-        seen = few if step <= ITERATIONS - LAST else counts
-        weights = types.posterior(seen)
-        weights /= weights.sum(axis=1, keepdims=True)
-        types = _maximised(grid, seen, weights, pool)
+        types = _step(types, grid, few if step <= ITERATIONS - LAST else counts, pool)
     return types
+
+
+def renew(types: Types, grid: Grid, counts: Counts) -> Types:
+    """Return the types after one more EM step, with the counts of other shadow models."""
+    return _step(types, grid, counts, _pool(grid, counts))
+
+
+def _step(types: Types, grid: Grid, counts: Counts, pool: np.ndarray) -> Types:
+    weights = types.posterior(counts)
+    weights /= weights.sum(axis=1, keepdims=True)
+    return _maximised(grid, counts, weights, pool)
 
 
 def _pool(grid: Grid, counts: Counts) -> np.ndarray:
