@@ -5,6 +5,7 @@ rule attack:
         "<setting>/scores.parquet",
     log:
         "<results>/logs/attack/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
+    priority: BEFORE_EVALUATION
     conda:
         "../../envs/environment.yaml"
     resources:

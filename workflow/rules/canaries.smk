@@ -6,6 +6,7 @@ rule canary_draw:
         directory("<results>/canaries/{dataset}"),
     log:
         "<results>/logs/canary_draw/{dataset}.log",
+    priority: BEFORE_EVALUATION
     conda:
         "../../envs/environment.yaml"
     resources:

@@ -67,8 +67,10 @@ if workflow.is_main_process:
     if local and "gpu" not in workflow.global_resources and local_gpus():
         workflow.register_resource("gpu", len(local_gpus()))
 
+# evaluations wait until the jobs on which others depend have started; at equal priority, those with most input start first
+BEFORE_EVALUATION = 1
 # if weights are temporary, signals are computed before further models are trained
-BEFORE_TRAINING = 50 if AUDIT.compute.weights == "temporary" else 0
+BEFORE_TRAINING = 50 if AUDIT.compute.weights == "temporary" else BEFORE_EVALUATION
 # short jobs that finish a stage run before the long jobs of the next stage
 SHORT = 60
 

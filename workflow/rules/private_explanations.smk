@@ -22,6 +22,7 @@ rule black_box:
         "<results>/logs/black_box/{dataset}-{black_box}.log",
     wildcard_constraints:
         black_box=one_of(name for _, name in STUDIED),
+    priority: BEFORE_EVALUATION
     conda:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
@@ -50,6 +51,7 @@ rule explain_privately:
         "<results>/logs/explain_privately/{dataset}-{black_box}.log",
     wildcard_constraints:
         black_box=one_of(name for _, name in STUDIED),
+    priority: BEFORE_EVALUATION
     conda:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
@@ -76,6 +78,7 @@ rule explanation_signals:
         "<results>/logs/explanation_signals/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
     wildcard_constraints:
         dataset=one_of(AUDIT.private_explanations),
+    priority: BEFORE_EVALUATION
     conda:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads

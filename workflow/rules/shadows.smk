@@ -60,6 +60,7 @@ rule pretrain:
         metadata="<architecture>/public.json",
     log:
         "<results>/logs/pretrain/{dataset}-{architecture}.log",
+    priority: BEFORE_EVALUATION
     conda:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
@@ -101,6 +102,7 @@ rule preflight:
         "<results>/logs/preflight/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
     wildcard_constraints:
         dataset=one_of(AUDIT.datasets),
+    priority: BEFORE_EVALUATION
     conda:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
@@ -149,6 +151,7 @@ rule train:
         "<setting>/models/.jobs/{block}",
     log:
         "<results>/logs/train/{dataset}-{architecture}-{mechanism}-eps{eps}-{block}.log",
+    priority: BEFORE_EVALUATION
     conda:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads

@@ -75,6 +75,7 @@ rule imported:
         "<results>/logs/imported/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
     wildcard_constraints:
         dataset=one_of(AUDIT.imported),
+    priority: BEFORE_EVALUATION
     conda:
         "../../envs/environment.yaml"
     shell:

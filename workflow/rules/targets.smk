@@ -10,6 +10,7 @@ rule target:
         directory("<results>/{dataset}/{target}/model"),
     log:
         "<results>/logs/target/{dataset}-{target}.log",
+    priority: BEFORE_EVALUATION
     conda:
         "../../envs/environment.yaml"
     resources:
@@ -38,6 +39,7 @@ rule target_signals:
         directory("<results>/{dataset}/{target}/{mechanism}-eps{eps}/signals/{family}"),
     log:
         "<results>/logs/target_signals/{dataset}-{target}-{mechanism}-eps{eps}-{family}.log",
+    priority: BEFORE_EVALUATION
     conda:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
@@ -77,6 +79,7 @@ rule target_merge:
         "<results>/logs/target_merge/{dataset}-{target}-{mechanism}-eps{eps}.log",
     wildcard_constraints:
         dataset=one_of(AUDIT.datasets),
+    priority: BEFORE_EVALUATION
     conda:
         "../../envs/environment.yaml"
     params:
