@@ -111,6 +111,24 @@ def test_help_and_refused_arguments_end_as_they_do_without_a_worker(
         assert "unrecognized arguments: two" in process.communicate()[0] and process.returncode == 2
 
 
+def test_packages_of_models_are_imported_while_the_pool_is_built(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    loaded = tmp_path / "loaded"
+    noted = SERVER.replace(
+        "warm.serve(", f"warm._preload = lambda stage, _: print(stage, file=open({str(loaded)!r}, 'a'))\nwarm.serve("
+    )
+    monkeypatch.delenv(warm.ADDRESS)
+    monkeypatch.setattr(warm, "PROGRAM", noted.format(stage=STAGE))
+    worker = warm.start(threads=1, pytorch=True)
+    assert worker is not None
+    waiting = job(tmp_path, "waits")
+    until(lambda: loaded.exists() and loaded.read_text() == "pool\narchitecture\n")
+    assert waiting.poll() is None
+    waiting.kill()
+    worker.kill()
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_job_that_is_killed_ends_its_child(
     worker: "subprocess.Popen[bytes]", tmp_path: Path, number: signal.Signals

@@ -22,6 +22,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -121,7 +122,10 @@ def serve(listener_descriptor: int, main: Main, pytorch: bool) -> None:
                 break
             connection, _ = listener.accept()
             with connection:
-                _answer(connection, listener, main, pytorch, identity)
+                stage = _answer(connection, listener, main, pytorch, identity)
+            if stage == "pool":  # models follow: PyTorch is imported while the pool is built
+                with suppress(Exception):  # the job that needs PyTorch reports the error
+                    _preload(COMPUTING[0], pytorch)
             _reap(os.WNOHANG)
     _reap(0)
 
@@ -137,24 +141,27 @@ def _reap(options: int) -> None:
 
 def _answer(
     connection: socket.socket, listener: socket.socket, main: Main, pytorch: bool, identity: dict[str, Any]
-) -> None:
+) -> str | None:
+    """Fork a child for the requested stage and return the stage; None if the job has to run in its own process."""
     descriptors: list[int] = []
     try:
         if _peer(connection) != os.getuid():
-            return
+            return None
         header, received, _, _ = connection.recvmsg(LENGTH.size, socket.CMSG_SPACE(3 * array.array("i").itemsize))
         for level, kind, data in received:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 descriptors += array.array("i", data)
         request = json.loads(_exactly(connection, *LENGTH.unpack(header)))
         if request["identity"] != identity or len(descriptors) != 3:
-            return
-        _preload(request["arguments"][0], pytorch)
+            return None
+        stage: str = request["arguments"][0]
+        _preload(stage, pytorch)
         if os.fork() == 0:
             listener.close()
             _become(request, connection, descriptors, main)
+        return stage
     except Exception:  # the job then runs in its own process, which reports the error
-        return
+        return None
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
@@ -248,7 +255,7 @@ def _identity() -> dict[str, Any]:
 
 
 def _preload(stage: str, pytorch: bool) -> None:
-    """Import the packages for a stage's children, when the first one is requested."""
+    """Import the packages for a stage's children."""
     import_module(f"mia_audit.commands.{stage.replace('-', '_')}")
     if pytorch and stage in COMPUTING:
         from mia_audit.runtime.torchvision_guard import guard
