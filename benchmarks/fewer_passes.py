@@ -6,7 +6,8 @@
 
 Integrated gradients are recomputed on a setting's trained models with fewer or adaptive Gauss–Legendre nodes, and every
 explainer in another precision. The likelihood ratio on the logarithm of the L1 norms runs on each, with every model as the
-target once. The first line of a block is the reference; differences have 95 % intervals over the targets (Student-t).
+target once. The first line of a block is the reference; differences have 95 % intervals over the targets, which account
+for the models that targets share.
 """
 
 import argparse
@@ -17,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import t as student
+import polars as pl
 
 from mia_audit.attacks.run import permuted_membership, plan
+from mia_audit.evaluation.comparison import paired
+from mia_audit.evaluation.files import metrics_table
 from mia_audit.evaluation.run import score_and_evaluate
 from mia_audit.learners import Records
 from mia_audit.learners.kinds.torch_module import TorchModel
@@ -32,6 +35,7 @@ from mia_audit.training.stored import shadow_folders
 
 QUANTITIES = ("logit", "probability")
 FPRS = (0.01, 0.1)
+METRICS = ("auc", *(f"tpr_at_fpr_{fpr:g}" for fpr in FPRS))
 
 
 @dataclass
@@ -50,22 +54,14 @@ class Matrices:
         return [self.values[signal.name]]
 
 
-def attacked(values: dict[str, np.ndarray], member: np.ndarray) -> dict[str, dict[str, np.ndarray]]:
-    """Return, by signal, each target's AUC and TPRs under the headline attack on it."""
+def attacked(values: dict[str, np.ndarray], member: np.ndarray) -> dict[str, pl.DataFrame]:
+    """Return, by signal, the metrics of the headline attack on it, a row per target."""
     matrices = Matrices(values, member)
     runs = plan(["loss-lira", "l1-lrt"], matrices.signals, ["hierarchical"])
     null = permuted_membership(member, 0, "benchmark")
-    rows = [
-        row
-        for judged in score_and_evaluate(runs, matrices, null, FPRS, 0.95)
-        for row in judged.rows
-        if not row["null_control"]
-    ]
-    names = ["auc", *(f"tpr_at_fpr_{fpr:g}" for fpr in FPRS)]
-    return {
-        signal: {name: np.array([row[name] for row in rows if row["signal"] == signal]) for name in names}
-        for signal in values
-    }
+    rows = [row for judged in score_and_evaluate(runs, matrices, null, FPRS, 0.95) for row in judged.rows]
+    metrics = metrics_table(rows).filter(~pl.col("null_control"))
+    return {signal: metrics.filter(pl.col("signal") == signal) for signal in values}
 
 
 def trained(setting: Path) -> tuple[list[TorchModel], Any, np.ndarray]:
@@ -79,10 +75,10 @@ def trained(setting: Path) -> tuple[list[TorchModel], Any, np.ndarray]:
     return [TorchModel(module, batch=128, prepare=lambda _: inputs) for module in modules], records, member
 
 
-def interval(differences: np.ndarray) -> str:
-    """Write a mean over targets and its 95 % interval."""
-    half = student.ppf(0.975, len(differences) - 1) * differences.std(ddof=1) / np.sqrt(len(differences))
-    return f"{differences.mean():+.4f} ± {half:.4f}"
+def difference(second: pl.DataFrame, first: pl.DataFrame, metric: str) -> str:
+    """Write the mean difference of a metric over the same targets, and its 95 % interval."""
+    gap = paired(second, first, metric)
+    return f"{gap.mean:+.4f} ± {gap.interval(0.95)[1] - gap.mean:.4f}"
 
 
 def main() -> None:
@@ -120,7 +116,7 @@ def main() -> None:
             reference = reference or {"found": found, "values": chosen}
             for name, scores in found.items():
                 first = reference["found"][name]
-                differences = [interval(scores[key] - first[key]) for key in scores]
+                differences = [difference(scores, first, metric) for metric in METRICS]
                 error = values.get(f"{name.removesuffix('l1')}completeness")
                 moved = np.abs(np.log(chosen[name] / reference["values"][name])) if name.endswith("l1") else None
                 print(

@@ -5,8 +5,8 @@
 
 Every model of a setting is queried and explained as it was trained, and again with its weights rounded as by
 `compute.weights: bf16`, which does not change training. The likelihood ratio runs on the signals of both, with every
-model as the target once; differences have 95 % intervals over targets (Student-t). Bytes are those of all files of
-weights.
+model as the target once; differences have 95 % intervals over targets, which account for the models that targets share
+(accuracy: over models, Student-t). Bytes are those of all files of weights.
 """
 
 import argparse
@@ -15,13 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
-from fewer_passes import QUANTITIES, attacked, interval, trained
+from fewer_passes import METRICS, QUANTITIES, attacked, difference, trained
 from mia_audit.learners import Records
 from mia_audit.learners.kinds.torch_module import TorchModel
 from mia_audit.models import save_weights
 from mia_audit.models.weights import round_weights
 from mia_audit.pools.store import StoredRecords
 from mia_audit.signals.compute import Task, model_signals
+from training_precision import over_models, printed
 
 STEMS = ("ixg", "saliency", "ig")
 NODES = 5
@@ -70,7 +71,7 @@ def main() -> None:
         accuracy = [np.array([one[~inside, k].mean() for k, inside in enumerate(member.T)]) for one in hits]
         changed = (signals[0]["predicted"] != signals[1]["predicted"]).mean()
         print(
-            f"test accuracy {accuracy[0].mean():.4f}, rounded {interval(accuracy[1] - accuracy[0])}; {changed:.2%} of predictions differ"
+            f"test accuracy {accuracy[0].mean():.4f}, rounded {printed(over_models(accuracy[1] - accuracy[0]))}; {changed:.2%} of predictions differ"
         )
         names = ["confidence", *(f"{stem}{end}_l1" for stem in STEMS for end in ("", "_probability"))]
         metrics = [attacked({name: one[name].astype(np.float64) for name in names}, member) for one in signals]
@@ -82,7 +83,7 @@ def main() -> None:
                 if name == "confidence"
                 else np.abs(np.log(signals[1][name] / signals[0][name]))
             )
-            differences = " ".join(f"{interval(second[key] - first[key]):>17}" for key in first)
+            differences = " ".join(f"{difference(second, first, metric):>17}" for metric in METRICS)
             print(f"{name:22} {first['auc'].mean():7.4f} {differences} {np.median(moved):9.2g}", flush=True)
 
 
