@@ -46,8 +46,11 @@ def scored_with(
 
     `score` takes the models of a group and their membership, and returns their scores.
     """
-    scores = np.empty(member.shape, dtype=np.float32, order="F")
+    scores = np.empty((0, 0))
     for models, targets in groups(member.shape[1], others, *key):
         columns = score(models, np.asfortranarray(member[:, models]))
+        if not scores.size:  # the first group is the largest, and takes the most memory
+            scores = np.empty(member.shape, dtype=np.float32, order="F")
         scores[:, models[:targets]] = columns[:, :targets]
+        del columns  # free these scores before the next ones are computed
     return scores

@@ -100,9 +100,7 @@ def _scored_anew(
     scores = np.empty((len(member), len(pairs)), order="F")
     for left in np.unique(pairs.left):
         kept = np.delete(np.arange(member.shape[1]), left)
-        others = [
-            Reading(reading.signal, [_columns(values, kept) for values in reading.queries]) for reading in readings
-        ]
+        others = [Reading(reading.signal, reading.queries, kept) for reading in readings]
         matrices = {key: _of_models(value, kept, member.shape[1]) for key, value in given.items()}
         without = attack.score(others, _columns(member, kept), likelihood, **matrices)
         places = np.flatnonzero(pairs.left == left)

@@ -93,7 +93,7 @@ def scores_by_count(
     attack, given = attacks[run.attack], options_of(run.attack, options)
 
     def score(models: Int[np.ndarray, " n"], here: Member) -> Cells:
-        some = [Reading(one.signal, [values.T[models].T for values in one.queries]) for one in readings]
+        some = [Reading(one.signal, one.queries, models) for one in readings]
         return attack.score(some, here, run.likelihood, **given)
 
     for others in numbers if recognise(member).independent else ():

@@ -12,9 +12,10 @@ import numpy as np
 
 from mia_audit.errors import UserError
 from mia_audit.explain.catalogue import explainer_label
+from mia_audit.signals.columns import Columns
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
+    from jaxtyping import Bool, Float, Int
 
     Cells = Float[np.ndarray, "N K"]
     Member = Bool[np.ndarray, "N K"]
@@ -159,11 +160,13 @@ def is_signal(column: str) -> bool:
 class Reading:
     """A signal and its values: a matrix [N records, K models] for every query of the records (augmentations).
 
-    `queries` are float32 if their file stores float32; attacks read `values` or `scaled`, which are float64.
+    `queries` are float32 if their file stores float32; attacks read `values` or `scaled`, which are float64. With
+    `models` the reading is of those columns only, which are not copied before an attack reads them.
     """
 
     signal: Signal
     queries: Sequence[Cells]
+    models: Int[np.ndarray, " S"] | None = None
 
     @property
     def values(self) -> Cells:
@@ -180,35 +183,29 @@ class Reading:
         values: Cells = self.prepared(as_is)
         return values
 
-    def prepared(self, prepare: Callable[[Cells, Scale | None], Any], scaled: bool = True) -> Any:
-        """Return `prepare` applied to the scaled values, or to the raw ones if not `scaled`. The result is cached.
-
-        `prepare` takes the stored matrix, and the function that transforms it to the scale in float64 (or None).
-        """
+    def prepared(self, prepare: Callable[[Columns], Any], scaled: bool = True) -> Any:
+        """Return `prepare` applied to the scaled values, or to the raw ones if not `scaled`. The result is cached."""
         if (prepare, scaled) not in self._prepared:
             logged = scaled and self.signal.scale == "positive"
-            scales = [logarithm(self.signal, values) if logged else None for values in self.queries]
-            values, scale = self.queries[0], scales[0]
-            if len(self.queries) > 1:
-                first, *others = (as_is(*query) for query in zip(self.queries, scales, strict=True))
-                values, scale = sum(others, start=first) / len(scales), None
-            self._prepared[prepare, scaled] = prepare(values, scale)
+            queries = [
+                Columns(values, logarithm(self.signal, values, self.models) if logged else None, self.models)
+                for values in self.queries
+            ]
+            if len(queries) > 1:
+                first, *others = (as_is(query) for query in queries)
+                queries = [Columns(sum(others, start=first) / len(queries))]
+            self._prepared[prepare, scaled] = prepare(queries[0])
         return self._prepared[prepare, scaled]
 
     @cached_property
-    def _prepared(self) -> dict[tuple[Callable[[Cells, Scale | None], Any], bool], Any]:
+    def _prepared(self) -> dict[tuple[Callable[[Columns], Any], bool], Any]:
         return {}
 
 
-def as_is(values: Cells, scale: Scale | None = None) -> Cells:
-    """Return the values in float64, transformed by `scale` if it is given."""
-    cells: Cells = values.astype(np.float64, copy=False) if scale is None else scale(values)
+def as_is(columns: Columns) -> Cells:
+    """Return the columns in float64."""
+    cells: Cells = columns.stored().astype(np.float64, copy=False)
     return cells
-
-
-def as_held(values: Cells, scale: Scale | None = None) -> Cells:
-    """Return the values as they are stored, in float32 or float64."""
-    return values if scale is None else scale(values)
 
 
 def named(name: str) -> Reads:
@@ -238,12 +235,13 @@ def others(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:
     return [(signal,) for signal in signals if signal.channel != "outputs" and signal.summary is None]
 
 
-def logarithm(signal: Signal, values: Cells) -> Scale:
+def logarithm(signal: Signal, values: Cells, models: Int[np.ndarray, " S"] | None = None) -> Scale:
     """Return a function that takes the logarithm of a positive signal, in float64; zeros are replaced by the smallest positive value.
 
-    Raises UserError on a negative value.
+    That is the smallest of some models, if these are given. Raises UserError on a negative value.
     """
-    smallest = values.min(initial=np.inf)
+    columns = [values] if models is None else [values[:, model] for model in models]
+    smallest = min(column.min(initial=np.inf) for column in columns)
     if smallest < 0:
         record, model = np.argwhere(values == smallest)[0]
         raise UserError(
@@ -252,6 +250,6 @@ def logarithm(signal: Signal, values: Cells) -> Scale:
         )
     if smallest != 0:
         return lambda some: np.log(some, dtype=np.float64)
-    least = values.min(where=values > 0, initial=np.inf)
+    least = min(column.min(where=column > 0, initial=np.inf) for column in columns)
     floor = least if np.isfinite(least) else 1.0
     return lambda some: np.log(np.maximum(some, floor), dtype=np.float64)

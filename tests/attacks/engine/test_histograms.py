@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 
 from mia_audit.attacks.engine.histograms import Grid, chunked, grid_points, smooth
+from mia_audit.signals.columns import Columns
 
 
 @pytest.mark.parametrize("signals", [1, 2])
 def test_values_lie_between_the_points_around_them(signals):
     random = np.random.default_rng(0)
     values = [random.normal(size=(40, 5)) for _ in range(signals)]
-    grid = Grid(values)
-    points = [grid_points(np.sort(one.T.copy()), bins) for one, bins in zip(values, grid.shape, strict=True)]
+    grid = Grid([Columns(one) for one in values])
+    points = [grid_points(one.T.ravel(), bins) for one, bins in zip(values, grid.shape, strict=True)]
     flat = np.stack([axis.ravel() for axis in np.meshgrid(*points, indexing="ij")], axis=-1)
     for model in range(5):
         weights = grid.weights(model)
@@ -25,14 +26,14 @@ def test_values_lie_between_the_points_around_them(signals):
 def test_values_are_left_as_they_are():
     values = np.asfortranarray(np.random.default_rng(0).normal(size=(30, 4)))
     before = values.copy()
-    Grid([values])
+    Grid([Columns(values)])
     np.testing.assert_array_equal(values, before)
 
 
 def test_counts_are_of_the_models_asked_for_on_either_side():
     random = np.random.default_rng(1)
     values, member = random.normal(size=(30, 6)), random.random((30, 6)) < 0.5
-    grid = Grid([values])
+    grid = Grid([Columns(values)])
     counts = grid.counts(member.T, [0, 2, 3])
     np.testing.assert_allclose(counts[:, : grid.size].sum(axis=1), (~member[:, [0, 2, 3]]).sum(axis=1), atol=1e-5)
     np.testing.assert_allclose(counts[:, grid.size :].sum(axis=1), member[:, [0, 2, 3]].sum(axis=1), atol=1e-5)
@@ -46,7 +47,7 @@ def test_smoothing_keeps_what_there_is():
 
 
 def test_a_signal_without_spread_has_a_grid():
-    assert np.isfinite(Grid([np.ones((5, 4))]).weights(0)).all()
+    assert np.isfinite(Grid([Columns(np.ones((5, 4)))]).weights(0)).all()
 
 
 @pytest.mark.parametrize(("least", "equal"), [(2, True), (30, False)])

@@ -14,6 +14,7 @@ from mia_audit.attacks.engine.type_ratio import Evidence, equalised
 from mia_audit.attacks.engine.type_starts import first_types
 from mia_audit.attacks.engine.types import TEMPER, learn, score
 from mia_audit.evaluation import auc
+from mia_audit.signals.columns import Columns
 
 
 def draw(seed, records=300, models=9, signals=1):
@@ -36,8 +37,9 @@ def mean_auc(scores, member):
 def test_agrees_with_the_definition(signals, alike, monkeypatch):
     monkeypatch.setattr(engine, "ALIKE", alike)
     values, member = draw(0, records=60, signals=signals)
-    grid, side = Grid(values), member.T.copy()
-    types = learn(grid, grid.counts(side, range(3, 9)), first_types(values[0][:, 3:], member[:, 3:]))
+    columns = [Columns(one) for one in values]
+    grid, side = Grid(columns), member.T.copy()
+    types = learn(grid, grid.counts(side, range(3, 9)), first_types(columns[0], member, np.arange(3, 9)))
     left = np.where(np.arange(60)[:, None] % 3, -1, [[4, 5, 6]])
     found = score(types, grid, side, grid.counts(side, range(9)), np.arange(3), left)
     histogram = types.histogram.astype(float)
@@ -59,8 +61,9 @@ def test_agrees_with_the_definition(signals, alike, monkeypatch):
 
 def test_histograms_are_distributions():
     values, member = draw(0, signals=2)
-    grid = Grid(values)
-    types = learn(grid, grid.counts(member.T, range(9)), first_types(values[0], member))
+    columns = [Columns(one) for one in values]
+    grid = Grid(columns)
+    types = learn(grid, grid.counts(member.T, range(9)), first_types(columns[0], member, np.arange(9)))
     assert types.share.sum() == pytest.approx(1, abs=1e-5) and (types.histogram > 0).all()
     np.testing.assert_allclose(types.histogram.reshape(2, grid.size, -1).sum(axis=1), 1, atol=1e-4)
 

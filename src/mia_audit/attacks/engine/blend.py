@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.attacks.engine.type_ratio import Evidence, columns_of
+from mia_audit.attacks.engine.type_ratio import Evidence, targets_of
+from mia_audit.signals.columns import Columns, columns_of
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
     from mia_audit.attacks.design import Pairs
+    from mia_audit.attacks.engine.hierarchical import Kept
     from mia_audit.attacks.engine.type_ratio import Fold
     from mia_audit.attacks.engine.types import Types
     from mia_audit.signals.name import Cells, Member
 
-    Other = Callable[[Sequence[Cells], Member, Pairs | None], Cells]
+    Other = Callable[[Sequence[Columns], Member, Pairs | None, Kept], Cells]
     Features = Float[np.ndarray, "n F"]
 
 ENOUGH_CELLS, MOST_CELLS = 4_000, 100_000
@@ -39,27 +41,34 @@ RIDGE = 1.0
 """The regression's penalty on squared coefficients; the log likelihood is a sum over scores, not a mean."""
 
 
-def blended_ratio(signals: Sequence[Cells], member: Member, pairs: Pairs | None = None, *, other: Other) -> Cells:
-    """Score records by a weighted sum of two log ratios, by types and by `other`, [N records, K models].
+def blended_ratio(
+    signals: Sequence[Cells | Columns], member: Member, pairs: Pairs | None = None, *, other: Other
+) -> Cells:
+    """Score records by a weighted sum of two log ratios, by types and by `other`, [N records, K models], in float32.
 
-    `other` scores all targets from signals and membership, without reading a target's own membership. With `pairs` the
-    scores are [N, P], one column per pair, and the weights are learned without the pair's second model.
+    `other` scores targets from signals and membership, without reading a target's own membership: all of them, those of
+    pairs, or some. With `pairs` the scores are [N, P], one column per pair, and the weights are learned without the
+    pair's second model.
     """
-    evidence = Evidence(signals, member)
-    targets, left = columns_of(member, pairs)
-    whole = other(signals, member, pairs)
-    scores = np.empty(whole.shape, dtype=np.float32, order="F")
+    columns = [columns_of(signal) for signal in signals]
+    scores = other(columns, member, pairs, None)
+    evidence = Evidence(columns, member)
+    targets, left = targets_of(member, pairs)
     pair_types: dict[tuple[int, ...], Types] = {}
     for place, fold in enumerate(evidence.folds):
-        columns = np.flatnonzero(np.isin(targets, fold))
-        if not len(columns):
+        of_fold = np.flatnonzero(np.isin(targets, fold))
+        if not len(of_fold):
             continue
-        second = None if left is None else left[columns]
-        pseudo = PseudoScores.of(evidence, signals, member, place, pair_types, other)
+        second = None if left is None else left[of_fold]
+        pseudo = PseudoScores.of(evidence, columns, member, place, pair_types, other)
         weights = pseudo.weights()[:, None] if second is None else pseudo.weights_without(second)
-        by_types = evidence.scores(fold, targets[columns], second)
-        scores[:, columns] = weights[0] * by_types + weights[1] * whole[:, columns]
-    return scores
+        by_types = evidence.scores(fold, targets[of_fold], second)
+        for column, one, (of_types, of_other) in zip(
+            of_fold, by_types.T, np.broadcast_to(weights, (2, len(of_fold))).T, strict=True
+        ):
+            scores[:, column] = of_types * one + of_other * scores[:, column]
+        del by_types, one  # free the memory before the next fold
+    return scores.astype(np.float32, copy=False)
 
 
 @dataclass(frozen=True)
@@ -75,7 +84,7 @@ class PseudoScores:
     def of(
         cls,
         evidence: Evidence,
-        signals: Sequence[Cells],
+        signals: Sequence[Columns],
         member: Member,
         place: int,
         learned: dict[tuple[int, ...], Types],
@@ -85,16 +94,19 @@ class PseudoScores:
         folds = evidence.folds
         unseen = folds[place]
         rest = np.setdiff1d(np.arange(member.shape[1]), unseen)
-        others = other([signal[:, rest] for signal in signals], member[:, rest], None)
-        models, features, labels = [], [], []
-        for second, pseudo in _pseudo_targets(folds, place, len(member)):
+        pseudo_targets = list(_pseudo_targets(folds, place, len(member)))
+        kept = np.searchsorted(rest, np.concatenate([pseudo for _, pseudo in pseudo_targets]))
+        others = other([signal.of(rest) for signal in signals], member[:, rest], None, kept)
+        models, features, labels, start = [], [], [], 0
+        for second, pseudo in pseudo_targets:
             both = tuple(sorted((place, second)))
             if both not in learned:
                 learned[both] = evidence.without(np.union1d(unseen, folds[second]), strictly=False)
             by_types = evidence.pseudo_scores(learned[both], pseudo, unseen)
             models.append(np.broadcast_to(pseudo, by_types.shape).ravel())
-            features.append(_features(by_types, others[:, np.searchsorted(rest, pseudo)]))
+            features.append(_features(by_types, others[:, start : start + len(pseudo)]))
             labels.append(member[:, pseudo].ravel())
+            start += len(pseudo)
         return cls(np.concatenate(models), np.concatenate(features), np.concatenate(labels))
 
     def weights(self) -> Float[np.ndarray, " F"]:

@@ -20,13 +20,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mia_audit.attacks.engine.likelihood import BLOCK_CELLS, BLOCK_RECORDS, PRIOR, Span, student_tables
+from mia_audit.signals.columns import Columns, columns_of, median
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Float, Int
 
+    Kept = Int[np.ndarray, " k"] | None
     Column = Float[np.ndarray, "B 1"]
 
-    from mia_audit.signals.name import Cells, Member, Scale
+    from mia_audit.signals.name import Cells, Member
 
 BINS = 20
 """Quantile bins of r in which D and T are estimated."""
@@ -41,15 +43,17 @@ LEAST = 1e-150
 """Lower limit of variances, so that the ratio of two is finite."""
 
 
-def hierarchical_ratio(signal: Ordered, member: Member) -> Cells:
+def hierarchical_ratio(signal: Ordered, member: Member, kept: Kept = None) -> Cells:
     """Score records by log p(x | in) − log p(x | out) with a shrunk shift; a record has a score even if one side has no models.
 
-    `member` is [N records, K models], and so are the scores, in float32 and in the original order of the records.
+    `member` is [N records, K models], and so are the scores, in float32 and in the original order of the records. With
+    `kept` they are those of some targets.
     """
     shifts = Shifts(signal, member)
-    scores = np.empty(member.shape, dtype=np.float32, order="F")
+    scores = np.empty((len(member), member.shape[1] if kept is None else len(kept)), dtype=np.float32, order="F")
     for records, from_in, from_out in shifts.deviations():
-        scores[records.rows] = _log_ratio(records, from_in, from_out, shifts.pools)
+        ratio = _log_ratio(records, from_in, from_out, shifts.pools)
+        scores[records.rows] = ratio if kept is None else ratio[:, kept]
     return signal.unsorted(scores)
 
 
@@ -59,12 +63,12 @@ class Ordered:
     The signal keeps its own precision. Slices of it are float64, minus each model's median over records.
     """
 
-    def __init__(self, signal: Cells, scale: Scale | None = None) -> None:
-        """Sort the records of a signal. If `scale` is given, the signal is transformed by it first."""
-        cells = signal if scale is None else scale(signal)
+    def __init__(self, signal: Cells | Columns) -> None:
+        """Sort the records of a signal."""
+        cells = columns_of(signal).copied()
         self._order = np.argsort(cells.mean(axis=1, dtype=np.float64), kind="stable")
-        self._cells = _reordered(cells, self._order, in_place=scale is not None)
-        self._medians = np.array([[_median(column)] for column in self._cells.T])
+        self._cells = _reordered(cells, self._order, in_place=True)
+        self._medians = np.array([[median(column)] for column in self._cells.T])
         self.shape = signal.shape
         spans = [Span.of(self[rows]) for rows in _slices(0, *self.shape)]
         self.span = Span(*(np.concatenate(parts) for parts in zip(*spans, strict=True)))
@@ -182,12 +186,6 @@ def _reordered(matrix: np.ndarray, order: np.ndarray, in_place: bool = False) ->
         source = values.copy() if in_place else values
         np.take(source, order, out=column, mode="clip")  # the other modes make a copy first
     return made.T
-
-
-def _median(values: np.ndarray) -> float:
-    """Return the median by sorting, which takes half the time of a selection."""
-    ordered, half = np.sort(values), len(values) // 2
-    return float(ordered[half]) if len(values) % 2 else (float(ordered[half - 1]) + float(ordered[half])) / 2
 
 
 def _blocks(signal: Ordered, member: Member, start: int = 0, stop: int | None = None) -> Iterator[Records]:

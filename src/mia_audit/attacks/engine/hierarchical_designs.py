@@ -17,26 +17,28 @@ from mia_audit.attacks.engine.likelihood import PRIOR, Block, Side, blocks, stud
 
 if TYPE_CHECKING:
     from mia_audit.attacks.design import Leaving
+    from mia_audit.attacks.engine.hierarchical import Kept
     from mia_audit.signals.name import Cells, Member
 
 
-def ratio(signal: Ordered, member: Member, pairs: Pairs | None = None) -> Cells:
+def ratio(signal: Ordered, member: Member, pairs: Pairs | None = None, kept: Kept = None) -> Cells:
     """Score records by log p(x | in) − log p(x | out) with a shrunk shift, under any design of the membership.
 
-    The scores are [N, K], or with `pairs` [N, P], one column per pair.
+    The scores are [N, K], or with `pairs` [N, P], one column per pair. With `kept` only these columns are returned.
     """
     leaving = pairs or left_out(member)
     if leaving is None:
-        return hierarchical_ratio(signal, member)
+        return hierarchical_ratio(signal, member, kept)
     shifts = DesignShifts(signal, member, leaving)
-    scores = np.empty((len(member), shifts.pools.shape[1]), dtype=np.float32, order="F")
+    columns = shifts.pools.shape[1] if kept is None else len(kept)
+    scores = np.empty((len(member), columns), dtype=np.float32, order="F")
     for block, from_in, from_out in shifts.deviations():
         floor = PRIOR * np.maximum(block.span.floor, LEAST)
         wider = 1 + 1 / np.maximum(block.inside.count + block.outside.count, 1)
         score = _log_density(block.inside, from_in, shifts.pools[0], wider, floor)
         score -= _log_density(block.outside, from_out, shifts.pools[1], wider, floor)
         score[block.span.agreed] = 0
-        scores[block.rows] = score
+        scores[block.rows] = score if kept is None else score[:, kept]
     return signal.unsorted(scores)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
-    from mia_audit.signals.name import Cells
+    from mia_audit.signals.columns import Columns, Some
 
     Sides = Bool[np.ndarray, "K N"]
 
@@ -28,46 +28,54 @@ TAIL = 0.0005
 """The share of values beyond either end of the grid; they are counted at the end points."""
 
 SAMPLE = 1 << 18
-"""Maximum number of values from which the grid is computed."""
+"""Maximum number of values from which the grid is computed, and of values that are sorted at once."""
 
 
 class Grid:
-    """A grid over signals, and the position of every value: arrays [K models, N records], contiguous by model."""
+    """A grid over signals, and the position of every value: arrays [K models, N records], contiguous by model.
 
-    def __init__(self, signals: Sequence[Cells]) -> None:
+    Only the lowest grid point around a value is kept; the weights of the points are computed from the signals.
+    """
+
+    def __init__(self, signals: Sequence[Columns]) -> None:
         """Compute the grid and every value's position on it; signals are [N, K]."""
         records, models = signals[0].shape
+        self._signals = signals
         self.shape = BINS[len(signals)]
         self.size = int(np.prod(self.shape))
         """Number of grid points."""
-        self.place: Int[np.ndarray, "K N"] = np.zeros((models, records), dtype=np.int32)
+        self._steps = [int(np.prod(self.shape[axis + 1 :])) for axis in range(len(signals))]
+        self._points = [grid_points(_sample(signal), bins) for signal, bins in zip(signals, self.shape, strict=True)]
+        self.place: Int[np.ndarray, "K N"] = np.zeros((models, records), dtype=np.min_scalar_type(self.size))
         """The lowest of the grid points around each value."""
-        self._above: list[Float[np.ndarray, "K N"]] = []
-        steps: list[int] = []
-        for signal, bins in zip(signals, self.shape, strict=True):
-            values = np.array(signal.T, dtype=np.float64, order="C")
-            points = grid_points(values, bins)
-            self.place *= bins
-            for row, place in zip(values, self.place, strict=True):
-                lower = np.clip(np.searchsorted(points, row) - 1, 0, bins - 2)
-                place += lower
-                row -= points[lower]
-                row /= (points[1:] - points[:-1])[lower]
-            self._above.append(np.clip(values, 0, 1, out=values).astype(np.float32))
-            steps = [step * bins for step in steps] + [1]
+        for model, place in enumerate(self.place):
+            for signal, points, step in zip(signals, self._points, self._steps, strict=True):
+                lower = np.clip(np.searchsorted(points, signal.at(model)) - 1, 0, len(points) - 2)
+                place += (step * lower).astype(place.dtype)
         self.offsets: Int[np.ndarray, " C"] = np.zeros(1, dtype=np.int32)
         """Offsets of the grid points around a value (2 or 4) from the lowest."""
-        for step in steps:
+        for step in self._steps:
             self.offsets = np.add.outer(self.offsets, (0, step)).ravel()
 
-    def weights(self, model: int | np.ndarray, record: slice | np.ndarray = slice(None)) -> Float[np.ndarray, "n C"]:
+    def shares(self, model: Some, record: Some = slice(None)) -> Float[np.ndarray, "S n"]:
+        """Return for every signal how far values lie between the grid points around them, from 0 to 1.
+
+        The values are those of one model at some of the records, or those at as many models as records.
+        """
+        place = self.place[model, record]
+        shares = np.empty((len(self._signals), *place.shape), dtype=np.float32)
+        for share, signal, points, step in zip(shares, self._signals, self._points, self._steps, strict=True):
+            lower = place // step
+            place = place - lower * step
+            values = signal.at(model, record)
+            values -= points[lower]
+            values /= (points[1:] - points[:-1])[lower]
+            share[:] = np.clip(values, 0, 1, out=values)
+        return shares
+
+    def weights(self, model: Some, record: Some = slice(None)) -> Float[np.ndarray, "n C"]:
         """Return the weight of every value at each of the grid points around it."""
-        product = np.ones((1, 1), dtype=np.float32)
-        for above in self._above:
-            share = above[model, record]
-            both = np.stack([1 - share, share], axis=-1)
-            product = (product[:, :, None] * both[:, None]).reshape(len(share), 2 * product.shape[1])
-        return product
+        return weights_of(self.shares(model, record))
 
     def counts(self, side: Sides, models: Iterable[int], counted: Sides | None = None) -> Float[np.ndarray, "N B"]:
         """Count for each record the models at every grid point: first the models without the record (out), then those with it (in).
@@ -89,9 +97,25 @@ class Grid:
         return counts
 
 
-def grid_points(values: np.ndarray, bins: int) -> np.ndarray:
-    """Return the points of a signal's grid, ascending."""
-    ordered = np.sort(values.reshape(-1)[:: max(1, values.size // SAMPLE)])
+def weights_of(shares: Float[np.ndarray, "S n"]) -> Float[np.ndarray, "n C"]:
+    """Return the weights of the grid points around values from their `Grid.shares`."""
+    product = np.ones((1, 1), dtype=np.float32)
+    for share in shares:
+        both = np.stack([1 - share, share], axis=-1)
+        product = (product[:, :, None] * both[:, None]).reshape(len(share), 2 * product.shape[1])
+    return product
+
+
+def _sample(signal: Columns) -> Float[np.ndarray, " n"]:
+    """Return evenly spaced values, model by model."""
+    records, models = signal.shape
+    step = max(1, records * models // SAMPLE)
+    return np.concatenate([signal.at(model, slice(-model * records % step, None, step)) for model in range(models)])
+
+
+def grid_points(sample: np.ndarray, bins: int) -> np.ndarray:
+    """Return the points of a signal's grid, ascending, from some of its values."""
+    ordered = np.sort(sample)
     low, high = np.quantile(ordered, [TAIL, 1 - TAIL])
     if not high > low:
         low, high = low - 0.5, high + 0.5
@@ -115,9 +139,31 @@ def chunked(keys: Int[np.ndarray, " n"], least: int, most: int) -> tuple[bool, I
 
     Chunks hold a single key if keys occur `least` times or more on average.
     """
-    order = np.argsort(keys, kind="stable")
-    ends = np.flatnonzero(np.diff(keys[order], append=-1)) + 1
+    order, ends = _ordered(keys)
     if len(keys) < least * len(ends):
-        return False, (order[start : start + most] for start in range(0, len(order), most))
+        return False, (order[start : start + most].astype(np.intp) for start in range(0, len(order), most))
     bounds = zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)
-    return True, (order[first : min(first + most, end)] for start, end in bounds for first in range(start, end, most))
+    return True, (
+        order[first : min(first + most, end)].astype(np.intp)
+        for start, end in bounds
+        for first in range(start, end, most)
+    )
+
+
+def _ordered(keys: Int[np.ndarray, " n"]) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " k"]]:
+    """Return the positions of keys (0, 1, …) in the keys' order, stable, and the end of every key that occurs.
+
+    The positions are in the smallest type that holds them, and are sorted part by part.
+    """
+    parts = range(0, len(keys), SAMPLE)
+    counts = [np.bincount(keys[start : start + SAMPLE], minlength=int(keys.max(initial=0)) + 1) for start in parts]
+    total = np.sum(counts, axis=0)
+    free = np.cumsum(total) - total  # the place of every key's next position
+    order = np.empty(len(keys), dtype=np.min_scalar_type(len(keys)))
+    for start, count in zip(parts, counts, strict=True):
+        here = keys[start : start + SAMPLE]
+        positions = np.argsort(here, kind="stable")
+        shift = free - (np.cumsum(count) - count)
+        order[shift[here[positions]] + np.arange(len(here))] = positions + start
+        free += count
+    return order, np.cumsum(total)[total > 0]

@@ -14,9 +14,12 @@ from mia_audit.attacks.engine.hierarchical import Ordered, Shifts
 from mia_audit.attacks.engine.hierarchical_designs import DesignShifts
 from mia_audit.attacks.engine.likelihood import PRIOR, Block, Side, Span, blocks
 from mia_audit.attacks.engine.type_ratio import MOST_SIGNALS, types_ratio
+from mia_audit.signals.name import as_is
 
 if TYPE_CHECKING:
     from mia_audit.attacks.design import Leaving
+    from mia_audit.attacks.engine.hierarchical import Kept
+    from mia_audit.signals.columns import Columns
     from mia_audit.signals.name import Cells, Member
 
 
@@ -65,6 +68,11 @@ def hierarchical_joint_ratio(signals: Sequence[Cells], member: Member, pairs: Pa
             distance += np.square(sum(weight * pair[side] for weight, pair in zip(row, deviations, strict=True)))
         scores -= sign / 2 * ((PRIOR + size) * np.log(1 + distance / PRIOR) + log_determinant)
     return scores
+
+
+def _hierarchical(signals: Sequence[Columns], member: Member, pairs: Pairs | None, kept: Kept) -> Cells:
+    scores = hierarchical_joint_ratio([as_is(signal) for signal in signals], member, pairs)
+    return scores if kept is None else scores[:, kept]
 
 
 def _shrunk_deviations(signal: Cells, member: Member, leaving: Leaving) -> tuple[Cells, Cells]:
@@ -129,7 +137,7 @@ def _whitening(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 JOINT_RATIOS: dict[str, Callable[[Sequence[Cells], Member, Pairs | None], Cells]] = {
-    "blend": partial(blended_ratio, other=hierarchical_joint_ratio),
+    "blend": partial(blended_ratio, other=_hierarchical),
     "hierarchical": hierarchical_joint_ratio,
     "types": types_ratio,
     "pooled": joint_ratio,

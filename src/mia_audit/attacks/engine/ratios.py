@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,47 +11,52 @@ from mia_audit.attacks.engine.hierarchical import Ordered
 from mia_audit.attacks.engine.hierarchical_designs import ratio as hierarchical
 from mia_audit.attacks.engine.likelihood import LIKELIHOODS, likelihood_ratio
 from mia_audit.attacks.engine.type_ratio import types_ratio
+from mia_audit.signals.columns import Columns, columns_of
 from mia_audit.signals.name import as_is
 
 if TYPE_CHECKING:
     from mia_audit.attacks.design import Pairs
+    from mia_audit.attacks.engine.hierarchical import Kept
     from mia_audit.signals.name import Cells, Member
 
 
 class Ratio(NamedTuple):
     """A score from a signal and the membership, [N records, K models], computed in two steps."""
 
-    prepare: Callable[..., Any]
-    """The first step, from the signal and its scale alone, without the membership (`Reading.prepared`)."""
+    prepare: Callable[[Columns], Any]
+    """The first step, from the signal alone, without the membership (`Reading.prepared`)."""
     score: Callable[..., Cells]
     pairwise: bool = False
     """Whether `score` takes `pairs` of models too (`catalogue.Attack`)."""
 
     def __call__(self, signal: Cells, member: Member) -> Cells:
         """Return the scores, [N, K]."""
-        return self.scores(self.prepare(signal), member)
+        return self.scores(self.prepare(Columns(signal)), member)
 
     def scores(self, prepared: Any, member: Member, pairs: Pairs | None = None) -> Cells:
         """Return the scores from the prepared signal, [N, K], or those of pairs of models, [N, P]."""
         return self.score(prepared, member) if pairs is None else self.score(prepared, member, pairs=pairs)
 
 
-def types(signal: Cells, member: Member, pairs: Pairs | None = None) -> Cells:
+def types(signal: Columns, member: Member, pairs: Pairs | None = None) -> Cells:
     """Score one signal by `types_ratio`."""
     return types_ratio([signal], member, pairs)
 
 
-def blend(signal: Cells, member: Member, pairs: Pairs | None = None) -> Cells:
+def blend(signal: Columns, member: Member, pairs: Pairs | None = None) -> Cells:
     """Score one signal by `blended_ratio` of types and the hierarchical ratio."""
-    return blended_ratio(
-        [signal], member, pairs, other=lambda signals, *given: hierarchical(Ordered(signals[0]), *given)
-    )
+    return blended_ratio([signal], member, pairs, other=_hierarchical)
+
+
+def _hierarchical(signals: Sequence[Columns], member: Member, pairs: Pairs | None, kept: Kept) -> Cells:
+    (signal,) = signals
+    return hierarchical(Ordered(signal), member, pairs, kept)
 
 
 RATIOS = {
-    "blend": Ratio(as_is, blend, pairwise=True),
+    "blend": Ratio(columns_of, blend, pairwise=True),
     "hierarchical": Ratio(Ordered, hierarchical, pairwise=True),
-    "types": Ratio(as_is, types, pairwise=True),
+    "types": Ratio(columns_of, types, pairwise=True),
     **{name: Ratio(as_is, partial(likelihood_ratio, likelihood=name), pairwise=True) for name in LIKELIHOODS},
 }
 """The ratios by name, the best first."""

@@ -16,11 +16,13 @@ from mia_audit.attacks.engine.histograms import Grid
 from mia_audit.attacks.engine.type_starts import first_types
 from mia_audit.attacks.engine.types import Types, learn, renew, score
 from mia_audit.seeds import generator
+from mia_audit.signals.columns import Columns, columns_of
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Bool, Float, Int
 
     from mia_audit.attacks.design import Pairs
+    from mia_audit.attacks.engine.types import Counts
     from mia_audit.signals.name import Cells, Member
 
     Fold = Int[np.ndarray, " F"]
@@ -35,12 +37,13 @@ MOST_SIGNALS = 2
 class Evidence:
     """One or two signals of all models, with the membership: the data from which types are learned, and to which they are applied."""
 
-    def __init__(self, signals: Sequence[Cells], member: Member) -> None:
+    def __init__(self, signals: Sequence[Cells | Columns], member: Member) -> None:
         """Subtract each model's median from signals, [N, K], and compute the values' positions on a grid."""
-        centred = [signal - np.median(signal, axis=0) for signal in signals]
+        columns = [columns_of(signal) for signal in signals]
+        centred = [one.centred() for one in columns]
         self._leading, self._member = centred[0], member
         self._design, self._partners = recognise(member), left_out(member)
-        self._agreed = np.logical_and.reduce([(signal == signal[:, :1]).all(axis=1) for signal in signals])
+        self._agreed = _agreed(columns)
         self._side = np.ascontiguousarray(member.T)
         self._grid = Grid(centred)
         self._counts = self._grid.counts(self._side, range(member.shape[1]))
@@ -62,13 +65,11 @@ class Evidence:
         record, so that the rest carry no information on the membership in `models`.
         """
         rest = np.setdiff1d(np.arange(self._member.shape[1]), models)
-        member = self._member[:, rest]
         if strictly and self._design.kind == "balanced":
             counted = equalised(self._member, models)
             counts = self._grid.counts(self._side, rest, counted.T)
-            return learn(self._grid, counts, first_types(self._leading[:, rest], member, counted[:, rest]))
-        counts = self._counts - self._grid.counts(self._side, models)
-        return learn(self._grid, counts, first_types(self._leading[:, rest], member))
+            return learn(self._grid, counts, first_types(self._leading, self._member, rest, counted))
+        return learn(self._grid, self._counted_without(models), first_types(self._leading, self._member, rest))
 
     def scores(self, fold: Fold, targets: Fold, left: Int[np.ndarray, " F"] | None = None) -> Float[np.ndarray, "N F"]:
         """Score targets of one fold by the types learned from the other folds.
@@ -84,7 +85,7 @@ class Evidence:
             ratios = np.empty((len(self._member), len(targets)), dtype=np.float32, order="F")
             fold_counts = self._grid.counts(self._side, fold)
             for model in np.unique(left):
-                counts = self._counts - self._grid.counts(self._side, [model])
+                counts = self._counted_without(np.array([model]))
                 learned = self._counts if model in fold else counts
                 renewed = renew(types, self._grid, learned - fold_counts)
                 columns = np.flatnonzero(left == model)
@@ -97,22 +98,38 @@ class Evidence:
 
         The types depend neither on the membership of `pseudo` nor on that of `unseen`.
         """
-        counts = self._counts - self._grid.counts(self._side, unseen)
         without = None
         # The further model of a pseudo-target is always seen if models come in pairs; in a balanced design it may be unseen.
         if self._design.kind == "pairs" and self._partners is not None:
             without = self._partners[:, pseudo]
-        return score(types, self._grid, self._side, counts, pseudo, without)
+        return score(types, self._grid, self._side, self._counted_without(unseen), pseudo, without)
+
+    def _counted_without(self, models: Fold) -> Counts:
+        """Return the counts of all models except some."""
+        counts = self._grid.counts(self._side, models)
+        np.subtract(self._counts, counts, out=counts)
+        return counts
 
 
-def types_ratio(signals: Sequence[Cells], member: Member, pairs: Pairs | None = None) -> Cells:
+def _agreed(signals: Sequence[Columns]) -> Bool[np.ndarray, " N"]:
+    """Return a mask of the records on which all models agree, in every signal."""
+    agreed = np.arange(len(signals[0]))
+    for signal in signals:
+        for model in range(1, signal.shape[1]):
+            agreed = agreed[signal.at(model, agreed) == signal.at(0, agreed)]
+    mask = np.zeros(len(signals[0]), dtype=bool)
+    mask[agreed] = True
+    return mask
+
+
+def types_ratio(signals: Sequence[Cells | Columns], member: Member, pairs: Pairs | None = None) -> Cells:
     """Score records by the posterior predictive log p(x | in) − log p(x | out) of their types, [N records, K models].
 
     Every record has a score, whatever the number of its models on a side. `signals` are one or two. With `pairs` the
     scores are [N, P], one column per pair.
     """
     evidence = Evidence(signals, member)
-    targets, left = columns_of(member, pairs)
+    targets, left = targets_of(member, pairs)
     scores = np.empty((len(member), len(targets)), dtype=np.float32, order="F")
     for fold in evidence.folds:
         places = np.flatnonzero(np.isin(targets, fold))
@@ -121,7 +138,7 @@ def types_ratio(signals: Sequence[Cells], member: Member, pairs: Pairs | None = 
     return scores
 
 
-def columns_of(member: Member, pairs: Pairs | None) -> tuple[Fold, Fold | None]:
+def targets_of(member: Member, pairs: Pairs | None) -> tuple[Fold, Fold | None]:
     """Return the target of every column of scores and, with `pairs`, the model that is left out of its score."""
     return (np.arange(member.shape[1]), None) if pairs is None else (pairs.target, pairs.left)
 

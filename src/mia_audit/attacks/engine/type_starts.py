@@ -11,6 +11,7 @@ from mia_audit.attacks.engine.hierarchical import BINS, RECORDS_PER_BIN
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
+    from mia_audit.signals.columns import Columns
     from mia_audit.signals.name import Cells, Member
 
 LEVELS, SHIFTS = 20, 8
@@ -19,17 +20,22 @@ LEVELS, SHIFTS = 20, 8
 CELLS_PER_TYPE = 100
 """Smallest number of values (one per record and shadow model) per type; with fewer values there are fewer types."""
 
+CELLS = 1 << 16
+"""Cells processed at a time."""
+
 LEAST_SPREAD = 1e-6
 """Lower limit of the spread of the shift."""
 
 
-def first_types(values: Cells, member: Member, counted: Member | None = None) -> Int[np.ndarray, " N"]:
-    """Return every record's initial type from the values of shadow models, [N records, S models].
+def first_types(
+    signal: Columns, member: Member, models: Int[np.ndarray, " S"], counted: Member | None = None
+) -> Int[np.ndarray, " N"]:
+    """Return every record's initial type from the values of some shadow models; matrices are [N records, K models].
 
     Cells where `counted` is false are left out.
     """
-    level, shift = shrunk_means(values, member, counted)
-    scale = min(1.0, (values.size / CELLS_PER_TYPE / (LEVELS * SHIFTS)) ** 0.5)
+    level, shift = shrunk_means(signal, member, models, counted)
+    scale = min(1.0, (len(level) * len(models) / CELLS_PER_TYPE / (LEVELS * SHIFTS)) ** 0.5)
     levels, shifts = max(2, int(LEVELS * scale)), max(2, int(SHIFTS * scale))
     types = np.zeros(len(level), dtype=np.intp)
     for row, records in enumerate(np.array_split(np.argsort(level, kind="stable"), levels)):
@@ -39,22 +45,20 @@ def first_types(values: Cells, member: Member, counted: Member | None = None) ->
 
 
 def shrunk_means(
-    values: Cells, member: Member, counted: Member | None = None
+    signal: Columns, member: Member, models: Int[np.ndarray, " S"], counted: Member | None = None
 ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " N"]]:
     """Return every record's out mean, and its shift to the in mean, shrunk towards the shift of records with similar means.
 
-    The computation is that of `hierarchical`, but from all models, because none of them is a target.
+    The computation is that of `hierarchical`, but from all of the models, because none of them is a target.
     """
-    known = np.ones(values.shape) if counted is None else counted.astype(np.float64)
-    inside = member * known
-    outside = known - inside
-    number_in, number_out = inside.sum(axis=1), outside.sum(axis=1)
+    sides = _Sides(signal, member, models, counted)
+    (number_in, number_out), (total_in, total_out) = sides.numbers, sides.totals
     many_in, many_out = np.maximum(number_in, 1), np.maximum(number_out, 1)
     number = np.maximum(number_in + number_out, 1)
-    total_in, total_out = (values * inside).sum(axis=1), (values * outside).sum(axis=1)
     mean, shift = (total_in + total_out) / number, total_in / many_in - total_out / many_out
-    squares = np.square(values - np.where(member, (total_in / many_in)[:, None], (total_out / many_out)[:, None]))
-    noise = _pooled(squares * inside, number_in) / many_in + _pooled(squares * outside, number_out) / many_out
+    squares = sides.squares(total_in / many_in, total_out / many_out)
+    pool_in, pool_out = (_pooled(*side) for side in zip(squares, sides.numbers, strict=True))
+    noise = pool_in / many_in + pool_out / many_out
     both = (number_in > 0) & (number_out > 0)
     parts = np.array_split(np.argsort(mean, kind="stable"), int(np.clip(len(mean) // RECORDS_PER_BIN, 1, BINS)))
     at, expected, spread = np.array(
@@ -65,8 +69,68 @@ def shrunk_means(
     return mean - number_in / number * shrunk, shrunk
 
 
-def _pooled(squares: Cells, number: np.ndarray) -> float:
-    return float(squares.sum() / max(np.maximum(number - 1, 0).sum(), 1))
+class _Sides:
+    """The sums of a signal over some models, in and out, computed from blocks of records or, if some cells do not count, of models.
+
+    Sums over all cells are added in the order of `np.sum`, so that they do not depend on the size of blocks.
+    """
+
+    def __init__(
+        self, signal: Columns, member: Member, models: Int[np.ndarray, " S"], counted: Member | None = None
+    ) -> None:
+        """Add up the values of every record."""
+        self._signal, self._member, self._models, self._counted = signal, member, models, counted
+        records = len(member)
+        self.numbers: Float[np.ndarray, "2 N"] = np.empty((2, records))
+        """The number of models with the record, and without it."""
+        self.totals: Float[np.ndarray, "2 N"] = np.empty((2, records))
+        step = max(1, CELLS // max(len(models), 1))
+        for start in range(0, records, step):
+            rows = slice(start, min(start + step, records))
+            values, here = self._block(rows, slice(None))
+            for side, (number, total) in enumerate(zip(self.numbers, self.totals, strict=True)):
+                number[rows] = here[side].sum(axis=1)
+                total[rows] = (values * here[side]).sum(axis=1)
+
+    def squares(self, mean_in: Float[np.ndarray, " N"], mean_out: Float[np.ndarray, " N"]) -> tuple[float, float]:
+        """Return the sums of squared deviations from the means of either side."""
+        if not len(self._models):
+            return 0.0, 0.0
+        by_models = self._counted is not None
+        lines, width = (len(self._models), len(self._member))[:: 1 if by_models else -1]
+
+        def between(start: int, stop: int) -> Float[np.ndarray, " 2"]:
+            """Return the sums over the cells from `start` to `stop`, numbered line by line."""
+            if stop - start > max(CELLS, width):
+                half = (stop - start) // 2
+                half -= half % 8  # as in NumPy's pairwise summation
+                sums: Float[np.ndarray, " 2"] = between(start, start + half) + between(start + half, stop)
+                return sums
+            some = slice(start // width, -(-stop // width))
+            rows, places = (slice(None), some) if by_models else (some, slice(None))
+            values, here = self._block(rows, places)
+            inside = self._member.T[self._models[places], rows].T
+            squares = np.square(values - np.where(inside, mean_in[rows, None], mean_out[rows, None]))
+            cells = slice(start - some.start * width, stop - some.start * width)
+            return np.array([(squares * side).ravel("F" if by_models else "C")[cells].sum() for side in here])
+
+        sum_in, sum_out = between(0, lines * width).tolist()
+        return sum_in, sum_out
+
+    def _block(self, rows: slice, places: slice) -> tuple[Cells, tuple[Cells, Cells]]:
+        """Return values of some records and models, and the masks of those that count, in and out: contiguous by record, or by model."""
+        models = self._models[places]
+        values, inside = self._signal.block(models, rows).T, self._member.T[models, rows].T.astype(np.float64)
+        if self._counted is None:
+            values, inside = np.ascontiguousarray(values), np.ascontiguousarray(inside)
+            return values, (inside, 1 - inside)
+        known = self._counted.T[models, rows].T.astype(np.float64)
+        inside *= known
+        return values, (inside, known - inside)
+
+
+def _pooled(squares: float, number: np.ndarray) -> float:
+    return float(squares / max(np.maximum(number - 1, 0).sum(), 1))
 
 
 def _moments(shift: np.ndarray, noise: np.ndarray, records: np.ndarray) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mia_audit.attacks.design import NONE
-from mia_audit.attacks.engine.histograms import Grid, chunked, smooth
+from mia_audit.attacks.engine.histograms import Grid, chunked, smooth, weights_of
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -137,16 +137,21 @@ def score(
     """
     posterior = types.posterior(counts)
     records = len(posterior)
-    key = (grid.place[targets] + side[targets] * np.int32(grid.size)).astype(np.int16).reshape(-1)
+    key = np.empty((len(targets), records), dtype=np.min_scalar_type(2 * grid.size))
+    shares = np.empty((len(grid.shape), len(targets), records), dtype=np.float32)
+    for place, target in enumerate(targets.tolist()):
+        np.add(grid.place[target], side[target] * key.dtype.type(grid.size), out=key[place])
+        shares[:, place] = grid.shares(target)
+    key = key.reshape(-1)
     scores = np.empty(len(key), dtype=np.float32)
     tempered = types.logs * np.float32(-TEMPER)
     alike, chunks = chunked(key, ALIKE // posterior.shape[1], TOGETHER)
     for cells in chunks:
         column, record = np.divmod(cells, records)
         model = targets[column]
-        weights = grid.weights(model, record)
+        weights = weights_of(shares[:, column, record])
         chosen = cells[:1] if alike else cells
-        out = (key[chosen] - side[model, record][: len(chosen)] * np.int16(grid.size))[:, None] + grid.offsets
+        out = (key[chosen] - side[model, record][: len(chosen)] * key.dtype.type(grid.size))[:, None] + grid.offsets
         gamma = _interpolated(weights, tempered[key[chosen][:, None] + grid.offsets])
         if left is not None:
             _take_out(gamma, tempered, grid, side, record, left[record, column])

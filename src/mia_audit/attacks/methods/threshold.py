@@ -9,7 +9,8 @@ import numpy as np
 
 from mia_audit.attacks.catalogue import attack
 from mia_audit.attacks.design import of_targets
-from mia_audit.signals.name import all_but, as_held
+from mia_audit.signals.columns import Columns
+from mia_audit.signals.name import all_but
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -29,7 +30,7 @@ def threshold(
 ) -> Float[np.ndarray, "N K"]:
     """Score by −signal if members are low, by +signal if they are high. Ranks replace scores if float32 would create ties."""
     (reading,) = readings
-    values, high = reading.prepared(as_held, scaled=False), reading.signal.members == "high"
+    values, high = reading.prepared(Columns.stored, scaled=False), reading.signal.members == "high"
     if not _fits(values):
         return of_targets(_ranks(values if high else -values), pairs)
     scores: Float[np.ndarray, "N K"] = of_targets(values, pairs).astype(np.float32)
