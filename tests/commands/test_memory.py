@@ -48,10 +48,20 @@ def written(path, name, records):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "attacking", "evaluating"), [("confidence", 28, None), ("ixg_l1", 32, 42)])
-def test_no_stage_holds_copies_of_a_signal_or_of_its_scores(tmp_path, monkeypatch, peak, name, attacking, evaluating):
+@pytest.mark.parametrize(
+    ("name", "likelihood", "attacking", "evaluating"),
+    [
+        ("confidence", "hierarchical", 28, None),
+        ("ixg_l1", "hierarchical", 32, 34),
+        ("ixg_l1", "blend", 32, None),
+        ("confidence", "pooled", 34, 30),
+    ],
+)
+def test_no_stage_holds_copies_of_a_signal_or_of_its_scores(
+    tmp_path, monkeypatch, peak, name, likelihood, attacking, evaluating
+):
     monkeypatch.setattr(parquet, "CHUNK_ROWS", 1 << 10)  # as a pool of a million records is cut
-    attacks = {"methods": ["threshold", "loss-lira", "l1-lrt"], "likelihoods": ["hierarchical"]}
+    attacks = {"methods": ["threshold", "loss-lira", "l1-lrt"], "likelihoods": [likelihood]}
     attacking_spec = {"seed": 0, "dataset": "random", "attacks": attacks}
     evaluating_spec = {"evaluation": {"fprs": [0.01], "confidence": 0.95}}
     most, after = 0.0, 0.0
@@ -60,5 +70,5 @@ def test_no_stage_holds_copies_of_a_signal_or_of_its_scores(tmp_path, monkeypatc
         most = peak(attack, attacking_spec, signals=file, out="scores")
         if evaluating:
             after = peak(evaluate, evaluating_spec, signals=file, scores="scores", out="metrics")
-    print(f"{name}: {most:.1f} and {after:.1f} bytes per cell")
+    print(f"{name}, {likelihood}: {most:.1f} and {after:.1f} bytes per cell")
     assert most < attacking and (not evaluating or after < evaluating)

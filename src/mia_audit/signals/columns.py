@@ -38,30 +38,37 @@ class Columns:
         """Return the number of records."""
         return len(self._values)
 
+    def __getitem__(self, rows: slice) -> Cells:
+        """Return some of the records, a new matrix [B, K]."""
+        values = self._values[rows] if self._whole else self._values.T[self._models, rows].T
+        cells: Cells = values.astype(np.float64) if self._scale is None else self._scale(values)
+        if self._offsets is not None:
+            cells -= self._offsets
+        return cells
+
     def of(self, models: Int[np.ndarray, " S"]) -> Columns:
         """Return the columns of some models."""
         some = Columns(self._values, self._scale, self._models[models])
         some._offsets = None if self._offsets is None else self._offsets[models]
         return some
 
+    def minus(self, offsets: Float[np.ndarray, " K"]) -> Columns:
+        """Return the columns with these offsets."""
+        moved = Columns(self._values, self._scale, None if self._whole else self._models)
+        moved._offsets = offsets
+        return moved
+
     def centred(self) -> Columns:
         """Return the columns minus each model's median over records."""
-        centred = self.of(np.arange(len(self._models)))
-        centred._offsets = np.array([median(self.at(model)) for model in range(len(self._models))])
-        return centred
+        return self.minus(np.array([median(self.at(model)) for model in range(len(self._models))]))
 
     def at(self, model: Some, record: Some = slice(None)) -> Float[np.ndarray, " n"]:
         """Return new values: those of one model at some of the records, or those at as many models as records."""
-        values = self._converted(self._values.T[self._models[model], record])
+        stored = self._values.T[self._models[model], record]
+        values: Float[np.ndarray, " n"]
+        values = stored.astype(np.float64) if self._scale is None else self._scale(np.ascontiguousarray(stored))
         if self._offsets is not None:
             values -= self._offsets[model]
-        return values
-
-    def block(self, models: Some, rows: slice) -> Float[np.ndarray, "S B"]:
-        """Return some models' values of some records, a new matrix."""
-        values = self._converted(self._values.T[self._models[models], rows])
-        if self._offsets is not None:
-            values -= self._offsets[models, None]
         return values
 
     def stored(self) -> Cells:
@@ -78,10 +85,6 @@ class Columns:
             values = self._values[:, model]
             column[:] = values if self._scale is None else self._scale(values)
         return made.T
-
-    def _converted(self, values: np.ndarray) -> np.ndarray:
-        """Return a new array with the values in float64, on the scale."""
-        return values.astype(np.float64) if self._scale is None else self._scale(np.ascontiguousarray(values))
 
 
 def columns_of(signal: Cells | Columns) -> Columns:

@@ -81,7 +81,8 @@ def open_table(path: Path, kind: str, columns: Sequence[str] = ()) -> pq.Parquet
     if state == "damaged":
         raise _damaged(path, "its bytes do not match its digest", kind, CHANGED if kind in CONTRACTS else "")
     try:
-        file = pq.ParquetFile(path, buffer_size=BUFFER)  # no memory map, because its pages would stay resident
+        # A memory map's pages would stay resident, and so would all column chunks that are read ahead of their use.
+        file = pq.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False)
     except (pa.ArrowException, OSError) as error:
         raise UserError(
             f"{path}: truncated or not Parquet ({first_line(error)}); expected a {kind} table. {REMEDY}"

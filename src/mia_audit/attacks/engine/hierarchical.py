@@ -57,6 +57,22 @@ def hierarchical_ratio(signal: Ordered, member: Member, kept: Kept = None) -> Ce
     return signal.unsorted(scores)
 
 
+class Centred:
+    """A signal minus each model's median over records, with the span of every record."""
+
+    def __init__(self, columns: Columns, span: Span) -> None:
+        """Take the columns with their offsets, [N, K]."""
+        self._columns, self.span, self.shape = columns, span, columns.shape
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return len(self._columns)
+
+    def __getitem__(self, rows: slice) -> Cells:
+        """Return some of the records, a new matrix [B, K]."""
+        return self._columns[rows]
+
+
 class Ordered:
     """A signal's records sorted by their mean, so that bins are slices.
 
@@ -65,12 +81,13 @@ class Ordered:
 
     def __init__(self, signal: Cells | Columns) -> None:
         """Sort the records of a signal."""
-        cells = columns_of(signal).copied()
+        self._columns = columns_of(signal)
+        cells = self._columns.copied()
         self._order = np.argsort(cells.mean(axis=1, dtype=np.float64), kind="stable")
         self._cells = _reordered(cells, self._order, in_place=True)
         self._medians = np.array([[median(column)] for column in self._cells.T])
         self.shape = signal.shape
-        spans = [Span.of(self[rows]) for rows in _slices(0, *self.shape)]
+        spans = [Span.of(self[rows]) for rows in slices(0, *self.shape)]
         self.span = Span(*(np.concatenate(parts) for parts in zip(*spans, strict=True)))
 
     def __len__(self) -> int:
@@ -82,6 +99,11 @@ class Ordered:
         cells: Cells = self._cells.T[:, rows].astype(np.float64)
         cells -= self._medians
         return cells.T
+
+    def original(self) -> Centred:
+        """Return the signal with the records in their original order."""
+        places = np.argsort(self._order)
+        return Centred(self._columns.minus(self._medians[:, 0]), Span(*(part[places] for part in self.span)))
 
     def reordered(self, matrix: np.ndarray) -> np.ndarray:
         """Return a matrix [N, K] of the same records in this order."""
@@ -95,7 +117,7 @@ class Ordered:
 class Records:
     """A block of centred records, with the sums needed to leave each target out of its own side (in or out): [B, K] or [B, 1]."""
 
-    def __init__(self, rows: slice, signal: Ordered, member: Member) -> None:
+    def __init__(self, rows: slice, signal: Ordered | Centred, member: Member) -> None:
         """Centre the records: large offsets cancel catastrophically otherwise."""
         self.values: Cells = signal[rows]
         self.rows, models = rows, signal.shape[1]
@@ -144,11 +166,16 @@ class Shifts:
 
     def __init__(self, signal: Ordered, member: Member) -> None:
         """Learn D and T from all records."""
-        self._signal, self._member = signal, signal.reordered(member)
+        self._signal: Ordered | Centred = signal
+        self._member = signal.reordered(member)
         self.pools, self._prior = _prior(signal, self._member)
 
+    def restore(self, signal: Ordered, member: Member) -> None:
+        """Go over the records in their original order from now on, and free the sorted ones."""
+        self._signal, self._member = signal.original(), member
+
     def deviations(self) -> Iterator[tuple[Records, Cells, Cells]]:
-        """Yield blocks of the sorted records, each with the targets' deviations from the in and out means that the shrunk shifts imply."""
+        """Yield blocks of the records, sorted at first, each with the targets' deviations from the in and out means that the shrunk shifts imply."""
         models = self._member.shape[1]
         pools = np.maximum(self.pools, LEAST).T
         for records in _blocks(self._signal, self._member):
@@ -188,13 +215,13 @@ def _reordered(matrix: np.ndarray, order: np.ndarray, in_place: bool = False) ->
     return made.T
 
 
-def _blocks(signal: Ordered, member: Member, start: int = 0, stop: int | None = None) -> Iterator[Records]:
+def _blocks(signal: Ordered | Centred, member: Member, start: int = 0, stop: int | None = None) -> Iterator[Records]:
     """Yield the records from `start` to `stop`, block by block."""
-    for rows in _slices(start, len(member) if stop is None else stop, member.shape[1]):
+    for rows in slices(start, len(member) if stop is None else stop, member.shape[1]):
         yield Records(rows, signal, member)
 
 
-def _slices(start: int, stop: int, models: int) -> Iterator[slice]:
+def slices(start: int, stop: int, models: int) -> Iterator[slice]:
     """Yield slices of similar size, small enough that a block of records stays in the processor's cache."""
     parts = -(-(stop - start) // max(BLOCK_RECORDS, BLOCK_CELLS // models))
     yield from (slice(*edges) for edges in pairwise(np.linspace(start, stop, parts + 1).astype(int).tolist()))

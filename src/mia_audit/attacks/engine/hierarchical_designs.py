@@ -17,7 +17,7 @@ from mia_audit.attacks.engine.likelihood import PRIOR, Block, Side, blocks, stud
 
 if TYPE_CHECKING:
     from mia_audit.attacks.design import Leaving
-    from mia_audit.attacks.engine.hierarchical import Kept
+    from mia_audit.attacks.engine.hierarchical import Centred, Kept
     from mia_audit.signals.name import Cells, Member
 
 
@@ -47,7 +47,8 @@ class DesignShifts:
 
     def __init__(self, signal: Ordered, member: Member, leaving: Leaving) -> None:
         """Learn D and T from all records."""
-        self._signal, self._member = signal, signal.reordered(member)
+        self._signal: Ordered | Centred = signal
+        self._member = signal.reordered(member)
         self._leaving = leaving if isinstance(leaving, Pairs) or leaving is None else signal.reordered(leaving)
         bins, models = bins_of(signal), member.shape[1]
         columns = len(leaving) if isinstance(leaving, Pairs) else models
@@ -65,8 +66,12 @@ class DesignShifts:
         squares[none], freedom[none] = whole, len(member) * (models - 1)
         self.pools, self._prior = prior_of(signal, bins, moments, squares, freedom)
 
+    def restore(self, signal: Ordered, member: Member, leaving: Leaving) -> None:
+        """Go over the records in their original order from now on, and free the sorted ones."""
+        self._signal, self._member, self._leaving = signal.original(), member, leaving
+
     def deviations(self) -> Iterator[tuple[Block, Cells, Cells]]:
-        """Yield blocks of the sorted records, each with the targets' deviations from the in and out means that the shrunk shifts imply."""
+        """Yield blocks of the records, sorted at first, each with the targets' deviations from the in and out means that the shrunk shifts imply."""
         pools = np.maximum(self.pools, LEAST)
         for block in self._blocks():
             inside, outside = block.inside, block.outside

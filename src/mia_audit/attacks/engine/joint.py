@@ -14,12 +14,11 @@ from mia_audit.attacks.engine.hierarchical import Ordered, Shifts
 from mia_audit.attacks.engine.hierarchical_designs import DesignShifts
 from mia_audit.attacks.engine.likelihood import PRIOR, Block, Side, Span, blocks
 from mia_audit.attacks.engine.type_ratio import MOST_SIGNALS, types_ratio
-from mia_audit.signals.name import as_is
+from mia_audit.signals.columns import Columns, columns_of
 
 if TYPE_CHECKING:
     from mia_audit.attacks.design import Leaving
     from mia_audit.attacks.engine.hierarchical import Kept
-    from mia_audit.signals.columns import Columns
     from mia_audit.signals.name import Cells, Member
 
 
@@ -27,7 +26,7 @@ LEAST = 1e-9
 """Directions of the signals' correlation matrix with a smaller eigenvalue are treated as rounding errors."""
 
 
-def joint_ratio(signals: Sequence[Cells], member: Member, pairs: Pairs | None = None) -> Cells:
+def joint_ratio(signals: Sequence[Cells | Columns], member: Member, pairs: Pairs | None = None) -> Cells:
     """Score records by log p(x | in) − log p(x | out) of the vector of signals, each [N records, K models].
 
     NaN where a side has no other model. With one signal this is the pooled likelihood ratio. With `pairs` the scores
@@ -51,39 +50,44 @@ def joint_ratio(signals: Sequence[Cells], member: Member, pairs: Pairs | None = 
     return scores
 
 
-def hierarchical_joint_ratio(signals: Sequence[Cells], member: Member, pairs: Pairs | None = None) -> Cells:
+def hierarchical_joint_ratio(
+    signals: Sequence[Cells | Columns], member: Member, pairs: Pairs | None = None, kept: Kept = None
+) -> Cells:
     """Score records as `joint_ratio` does, but around means whose shift is shrunk towards that of similar records, signal by signal.
 
     The vectors are Student-t with the pooled covariances and the degrees of freedom of the prior. Every record has a
-    score.
+    score. With `kept` only these columns are returned.
     """
     leaving = pairs or left_out(member)
-    deviations = [_shrunk_deviations(signal, member, leaving) for signal in signals]
-    size, covariances = len(signals), _covariances(signals, member, leaving)
-    scores = np.zeros((len(member), covariances.shape[-1]), order="F")
-    for side, sign in enumerate((1.0, -1.0)):
-        matrix, log_determinant = _whitening(covariances[side])
-        distance = np.zeros(scores.shape, order="F")
-        for row in matrix:
-            distance += np.square(sum(weight * pair[side] for weight, pair in zip(row, deviations, strict=True)))
-        scores -= sign / 2 * ((PRIOR + size) * np.log(1 + distance / PRIOR) + log_determinant)
+    columns = [columns_of(signal) for signal in signals]
+    covariances = _covariances(columns, member, leaving)
+    whiten = [_whitening(covariance) for covariance in covariances]
+    scores = np.empty((len(member), covariances.shape[-1] if kept is None else len(kept)), order="F")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shifts = [_learned_shifts(one, member, leaving) for one in columns]
+        for together in zip(*(one.deviations() for one in shifts), strict=True):
+            first, *_ = together[0]
+            score = np.zeros(together[0][1].shape, order="F")
+            for side, (sign, (matrix, log_determinant)) in enumerate(zip((1.0, -1.0), whiten, strict=True)):
+                deviations = [_informative(block.span, sides[side]) for block, *sides in together]
+                distance = np.zeros(score.shape, order="F")
+                for row in matrix:
+                    distance += np.square(sum(weight * one for weight, one in zip(row, deviations, strict=True)))
+                score -= sign / 2 * ((PRIOR + len(signals)) * np.log(1 + distance / PRIOR) + log_determinant)
+            scores[first.rows] = score if kept is None else score[:, kept]
     return scores
 
 
-def _hierarchical(signals: Sequence[Columns], member: Member, pairs: Pairs | None, kept: Kept) -> Cells:
-    scores = hierarchical_joint_ratio([as_is(signal) for signal in signals], member, pairs)
-    return scores if kept is None else scores[:, kept]
-
-
-def _shrunk_deviations(signal: Cells, member: Member, leaving: Leaving) -> tuple[Cells, Cells]:
-    """Return the targets' deviations from the shrunk in and out means, [N, columns] each."""
+def _learned_shifts(signal: Columns, member: Member, leaving: Leaving) -> Shifts | DesignShifts:
+    """Return the shrunk shifts of a signal, for its records in their original order."""
     ordered = Ordered(signal)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        shifts = Shifts(ordered, member) if leaving is None else DesignShifts(ordered, member, leaving)
-        from_in, from_out = (np.empty((len(signal), shifts.pools.shape[1]), order="F") for _ in range(2))
-        for block, inside, outside in shifts.deviations():
-            from_in[block.rows], from_out[block.rows] = (_informative(block.span, side) for side in (inside, outside))
-    return ordered.unsorted(from_in), ordered.unsorted(from_out)
+    if leaving is None:
+        shifts = Shifts(ordered, member)
+        shifts.restore(ordered, member)
+        return shifts
+    design = DesignShifts(ordered, member, leaving)
+    design.restore(ordered, member, leaving)
+    return design
 
 
 def _informative(span: Span, deviations: Cells) -> Cells:
@@ -98,7 +102,7 @@ def _sides(together: Sequence[Block]) -> Iterator[list[Side]]:
     yield [block.outside for block in together]
 
 
-def _covariances(signals: Sequence[Cells], member: Member, leaving: Leaving) -> np.ndarray:
+def _covariances(signals: Sequence[Cells | Columns], member: Member, leaving: Leaving) -> np.ndarray:
     """Return each target's covariances in and out, pooled over records and estimated without the target, [2, S, S, columns].
 
     Where no record has two other models on a side, this is the covariance over all models. Variances are at least the
@@ -137,7 +141,7 @@ def _whitening(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 JOINT_RATIOS: dict[str, Callable[[Sequence[Cells], Member, Pairs | None], Cells]] = {
-    "blend": partial(blended_ratio, other=_hierarchical),
+    "blend": partial(blended_ratio, other=hierarchical_joint_ratio),
     "hierarchical": hierarchical_joint_ratio,
     "types": types_ratio,
     "pooled": joint_ratio,

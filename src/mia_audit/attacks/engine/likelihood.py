@@ -225,7 +225,7 @@ LIKELIHOODS = {
 """The methods by the name that configs use."""
 
 
-def likelihood_ratio(signal: Cells, member: Member, likelihood: str = "pooled", pairs: Pairs | None = None) -> Cells:
+def likelihood_ratio(signal: Rows, member: Member, likelihood: str = "pooled", pairs: Pairs | None = None) -> Cells:
     """Score records by log p(x | in) − log p(x | out), from the other models' values of the same record.
 
     `signal` and `member` are [N records, K models]; so are the scores, or with `pairs` [N, P], one column per pair. NaN
@@ -248,7 +248,7 @@ def likelihood_ratio(signal: Cells, member: Member, likelihood: str = "pooled", 
 
 
 def offline_ratio(
-    signal: Cells,
+    signal: Rows,
     member: Member,
     likelihood: str,
     members: Literal["low", "high", "either"],

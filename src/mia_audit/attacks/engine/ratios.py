@@ -12,7 +12,6 @@ from mia_audit.attacks.engine.hierarchical_designs import ratio as hierarchical
 from mia_audit.attacks.engine.likelihood import LIKELIHOODS, likelihood_ratio
 from mia_audit.attacks.engine.type_ratio import types_ratio
 from mia_audit.signals.columns import Columns, columns_of
-from mia_audit.signals.name import as_is
 
 if TYPE_CHECKING:
     from mia_audit.attacks.design import Pairs
@@ -57,7 +56,7 @@ RATIOS = {
     "blend": Ratio(columns_of, blend, pairwise=True),
     "hierarchical": Ratio(Ordered, hierarchical, pairwise=True),
     "types": Ratio(columns_of, types, pairwise=True),
-    **{name: Ratio(as_is, partial(likelihood_ratio, likelihood=name), pairwise=True) for name in LIKELIHOODS},
+    **{name: Ratio(columns_of, partial(likelihood_ratio, likelihood=name), pairwise=True) for name in LIKELIHOODS},
 }
 """The ratios by name, the best first."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.attacks.engine.hierarchical import BINS, RECORDS_PER_BIN
+from mia_audit.attacks.engine.hierarchical import BINS, RECORDS_PER_BIN, slices
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -21,7 +21,7 @@ CELLS_PER_TYPE = 100
 """Smallest number of values (one per record and shadow model) per type; with fewer values there are fewer types."""
 
 CELLS = 1 << 16
-"""Cells processed at a time."""
+"""Largest number of cells whose squares are added at a time, if a line has no more."""
 
 LEAST_SPREAD = 1e-6
 """Lower limit of the spread of the shift."""
@@ -84,9 +84,7 @@ class _Sides:
         self.numbers: Float[np.ndarray, "2 N"] = np.empty((2, records))
         """The number of models with the record, and without it."""
         self.totals: Float[np.ndarray, "2 N"] = np.empty((2, records))
-        step = max(1, CELLS // max(len(models), 1))
-        for start in range(0, records, step):
-            rows = slice(start, min(start + step, records))
+        for rows in slices(0, records, max(len(models), 1)):
             values, here = self._block(rows, slice(None))
             for side, (number, total) in enumerate(zip(self.numbers, self.totals, strict=True)):
                 number[rows] = here[side].sum(axis=1)
@@ -120,7 +118,7 @@ class _Sides:
     def _block(self, rows: slice, places: slice) -> tuple[Cells, tuple[Cells, Cells]]:
         """Return values of some records and models, and the masks of those that count, in and out: contiguous by record, or by model."""
         models = self._models[places]
-        values, inside = self._signal.block(models, rows).T, self._member.T[models, rows].T.astype(np.float64)
+        values, inside = self._signal.of(models)[rows], self._member.T[models, rows].T.astype(np.float64)
         if self._counted is None:
             values, inside = np.ascontiguousarray(values), np.ascontiguousarray(inside)
             return values, (inside, 1 - inside)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from mia_audit.attacks.catalogue import AUTHORS, attack
 from mia_audit.attacks.engine.authors import authors_ratio
 from mia_audit.attacks.engine.likelihood import likelihood_ratio
+from mia_audit.signals.columns import columns_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,4 +46,4 @@ def algorithms(
 ) -> Float[np.ndarray, "N K"]:
     """Score by the Gaussian log ratio of the raw signal, with the record's own in and out variances (Algorithms 1 and 3)."""
     (reading,) = readings
-    return likelihood_ratio(reading.values, member, likelihood, pairs)
+    return likelihood_ratio(reading.prepared(columns_of, scaled=False), member, likelihood, pairs)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mia_audit.attacks.catalogue import attack
 from mia_audit.attacks.engine.joint import JOINT_RATIOS
+from mia_audit.signals.columns import columns_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,4 +28,4 @@ def joint_lrt(
     readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], likelihood: str, pairs: Pairs | None = None
 ) -> Float[np.ndarray, "N K"]:
     """Score by log p(x | in) − log p(x | out) of vectors of signals with covariances pooled over records."""
-    return JOINT_RATIOS[likelihood]([reading.scaled for reading in readings], member, pairs)
+    return JOINT_RATIOS[likelihood]([reading.prepared(columns_of) for reading in readings], member, pairs)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from mia_audit.attacks.engine.likelihood import LIKELIHOODS, offline_ratio
 from mia_audit.attacks.methods.lrt import on_every_signal
+from mia_audit.signals.columns import columns_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,7 +27,7 @@ def one_sided(
 ) -> Float[np.ndarray, "N K"]:
     """Score by −log P(an out model's value is more like a member's than x)."""
     (reading,) = readings
-    return offline_ratio(reading.scaled, member, likelihood, reading.signal.members, pairs)
+    return offline_ratio(reading.prepared(columns_of), member, likelihood, reading.signal.members, pairs)
 
 
 @on_every_signal("-offline-two-sided", LIKELIHOODS, LIKELIHOODS)
@@ -35,4 +36,4 @@ def two_sided(
 ) -> Float[np.ndarray, "N K"]:
     """Score by −log p(x | out)."""
     (reading,) = readings
-    return offline_ratio(reading.scaled, member, likelihood, "either", pairs)
+    return offline_ratio(reading.prepared(columns_of), member, likelihood, "either", pairs)

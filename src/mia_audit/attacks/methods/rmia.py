@@ -6,7 +6,7 @@ target's non-members (equations 2 to 4).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
@@ -14,13 +14,17 @@ from pydantic import Field
 
 from mia_audit.attacks.catalogue import attack
 from mia_audit.attacks.design import NONE, Pairs, left_out, of_targets, opposite_values
+from mia_audit.attacks.engine.hierarchical import slices
 from mia_audit.errors import UserError
 from mia_audit.sections import Section
+from mia_audit.signals.columns import Columns, columns_of
 from mia_audit.signals.name import losses
 
 if TYPE_CHECKING:
     from mia_audit.attacks.design import Leaving, Partners
     from mia_audit.signals.name import Cells, Member, Reading
+
+    Reference = Callable[[Cells, slice, Leaving], Cells]
 
 
 GAMMA = 1.0
@@ -66,9 +70,7 @@ class Offline(Section):
 def base(readings: Sequence[Reading], member: Member, likelihood: str, pairs: Pairs | None = None) -> Cells:
     """Score ℓ_t − log of the mean of exp ℓ over the other models, with ℓ = −loss, the log probability of the label (γ = 1)."""
     (reading,) = readings
-    log_p, leaving = log_likelihood(reading), pairs or left_out(member)
-    scores: Cells = of_targets(log_p, pairs) - log_mean_of_others(log_p, leaving=leaving)
-    return scores
+    return relative(reading, pairs or left_out(member), lambda log_p, _, some: log_mean_of_others(log_p, leaving=some))
 
 
 @attack("rmia", reads=losses, options=(Compared,), pairwise=["none"])
@@ -84,8 +86,7 @@ def online(
     z are the population, or else the target's non-members.
     """
     (reading,) = readings
-    log_p, leaving = log_likelihood(reading), pairs or left_out(member)
-    ratio = of_targets(log_p, pairs) - log_mean_of_others(log_p, leaving=leaving)
+    ratio = relative(reading, pairs or left_out(member), lambda log_p, _, some: log_mean_of_others(log_p, leaving=some))
     compared = _population(population, reading)
     if pairs is None and compared is not None:
         of_z = log_mean_of_others(compared, leaving=_partners_of(compared, left_out(member)))
@@ -104,10 +105,13 @@ def offline(
 ) -> Cells:
     """Score as `rmia` does, with p̄ = ½[(1 + a) p̄_out + (1 − a)], from the other models that did not train on the record."""
     (reading,) = readings
-    log_p, partners = log_likelihood(reading), left_out(member)
-    slope = tuned_slopes(log_p, member, partners) if offline_a == "tuned" else np.full(member.shape[1], offline_a)
+    partners, slope = left_out(member), np.full(member.shape[1], 0.0 if offline_a == "tuned" else offline_a)
+    if offline_a == "tuned":
+        slope = tuned_slopes(-_losses(reading)[:], member, partners)
     slope = slope if pairs is None else slope[pairs.target]
-    ratio = of_targets(log_p, pairs) - log_reference(log_p, member, slope, pairs or partners)
+    ratio = relative(
+        reading, pairs or partners, lambda log_p, rows, some: log_reference(log_p, member[rows], slope, some)
+    )
     compared = _population(population, reading)
     if pairs is None and compared is not None:
         nobody = np.zeros(compared.shape, dtype=bool)
@@ -134,11 +138,29 @@ def _dominated(log_ratio: Cells, member: Member, pairs: Pairs | None) -> Cells:
     return share_dominated(log_ratio, member) if pairs is None else log_ratio
 
 
-def log_likelihood(reading: Reading) -> Cells:
-    """Return the log probability of the label, −loss, at the loss's temperature; UserError for a signal that is not a loss."""
+def relative(reading: Reading, leaving: Leaving, reference: Reference) -> Cells:
+    """Return the targets' log probability of the label relative to a reference, [N, K] or, for pairs, [N, P].
+
+    `reference` computes the reference for a block of records from their log probabilities, [B, K], their places and
+    `leaving` of them.
+    """
+    losses_of = _losses(reading)
+    pairs = leaving if isinstance(leaving, Pairs) else None
+    records, models = losses_of.shape
+    ratio = np.empty((records, models if pairs is None else len(pairs)), order="F")
+    for rows in slices(0, records, models):
+        log_p = -losses_of[rows]
+        some = leaving if leaving is None or isinstance(leaving, Pairs) else leaving[rows]
+        ratio[rows] = of_targets(log_p, pairs) - reference(log_p, rows, some)
+    return ratio
+
+
+def _losses(reading: Reading) -> Columns:
+    """Return the values of a loss; UserError for a signal that is not a loss."""
     if not reading.signal.is_loss:
         raise UserError(f"signal '{reading.signal.name}': rmia and base compare likelihoods, and read only losses")
-    return -reading.values
+    columns: Columns = reading.prepared(columns_of, scaled=False)
+    return columns
 
 
 def log_mean_of_others(likelihood: Cells, here: Member | None = None, leaving: Leaving = None) -> Cells:
