@@ -83,13 +83,13 @@ class Evidence:
             ratios = score(types, self._grid, self._side, self._counts, targets, without)
         else:
             ratios = np.empty((len(self._member), len(targets)), dtype=np.float32, order="F")
-            fold_counts = self._grid.counts(self._side, fold)
+            others = self._counted_without(fold)
+            with_all = renew(types, self._grid, others)
             for model in np.unique(left):
-                counts = self._counted_without(np.array([model]))
-                learned = self._counts if model in fold else counts
-                renewed = renew(types, self._grid, learned - fold_counts)
+                its_counts = self._grid.counts(self._side, [model])
+                renewed = with_all if model in fold else renew(types, self._grid, others - its_counts)
                 columns = np.flatnonzero(left == model)
-                ratios[:, columns] = score(renewed, self._grid, self._side, counts, targets[columns])
+                ratios[:, columns] = score(renewed, self._grid, self._side, self._counts - its_counts, targets[columns])
         ratios[self._agreed] = 0
         return ratios
 
