@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.attacks.design import NONE, completed, left_out, recognise
+from mia_audit.attacks.design import NONE, completed, left_out, recognise, row_blocks
 from mia_audit.attacks.engine.histograms import Grid
 from mia_audit.attacks.engine.type_starts import first_types
 from mia_audit.attacks.engine.types import Types, learn, renew, score
@@ -157,7 +157,9 @@ def equalised(member: Member, fold: Fold) -> Member:
     counted[:, fold] = False
     inside = member[:, fold].sum(axis=1, keepdims=True)
     for side, excess in ((member, len(fold) - inside), (~member, inside)):
-        drawn = np.where(side & counted, random.random(member.shape), 2.0)
-        rank = np.argsort(np.argsort(drawn, axis=1), axis=1)
-        counted &= ~(side & counted & (rank < excess))
+        for rows in row_blocks(*member.shape):
+            choice = side[rows] & counted[rows]
+            drawn = np.where(choice, random.random(choice.shape), 2.0)
+            rank = np.argsort(np.argsort(drawn, axis=1), axis=1)
+            counted[rows] &= ~(choice & (rank < excess[rows]))
     return counted[:, :known]
