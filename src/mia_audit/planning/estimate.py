@@ -227,7 +227,7 @@ def _attacks(plan: Plan, audit: Audit, sizes: Mapping[str, Size], costs: Costs) 
         cells = one.records * one.models
         plan.store("signals", signals_bytes(one.columns, cells))
         plan.store("scores", 5 * len(one.runs) * cells)
-        plan.need("attacks", attack_memory_of(audit.attacks, cells) * 1e6)
+        plan.need("attacks", attack_memory_of(audit.attacks, one.records, one.models) * 1e6)
 
 
 def _members(audit: Audit, dataset: str, records: int) -> float:

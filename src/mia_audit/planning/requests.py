@@ -18,10 +18,14 @@ from mia_audit.training.section import Training
 PROCESS_MEGABYTES = 400
 """Memory of an attack's process, with the blocks of records that it scores at once."""
 
-BYTES_PER_CELL, MOST_BYTES_PER_CELL = 75, 115
-"""Memory of an attack per record × model (benchmarks/stage_memory.py): for one signal, and for attacks that read
-several or learn the records' types.
-"""
+BYTES_PER_CELL = 40
+"""Memory of an attack on one signal, per record × model (benchmarks/stage_memory.py)."""
+
+SEVERAL_BYTES_PER_CELL, MOST_BYTES_PER_CELL = {"joint-lrt": 60}, 200
+"""Memory of attacks that may read several signals, for two of them: by name, and of all others."""
+
+BYTES_PER_RECORD, JOINT_BYTES_PER_RECORD = 3_000, 12_000
+"""Memory of histograms and weights of types per record, whatever the number of models: for one signal, and for two jointly."""
 
 LEARNING_TYPES = {"blend", "types"}
 """Likelihoods that learn the records' types."""
@@ -56,14 +60,20 @@ def attack_memory(audit: Audit, dataset: str) -> int:
     section = audit.datasets.get(dataset)
     if section is None or section.records is None:
         return UNKNOWN_MEGABYTES
-    return attack_memory_of(audit.attacks, section.records * audit.membership.models)
+    return attack_memory_of(audit.attacks, section.records, audit.membership.models)
 
 
-def attack_memory_of(section: Attacks, cells: int) -> int:
-    """Return the megabytes of the largest of a config's attacks on this many cells (records × models)."""
-    several = any(attacks[split(method)[0]].several for method in section.methods)
-    most = several or not LEARNING_TYPES.isdisjoint(section.likelihoods)
-    return PROCESS_MEGABYTES + ceil(cells * (MOST_BYTES_PER_CELL if most else BYTES_PER_CELL) / 1e6)
+def attack_memory_of(section: Attacks, records: int, models: int) -> int:
+    """Return the megabytes of the largest of a config's attacks on this many records and models."""
+    learns = not LEARNING_TYPES.isdisjoint(section.likelihoods)
+    each = (_bytes_per_record(split(method)[0], models, learns) for method in section.methods)
+    return PROCESS_MEGABYTES + ceil(records * max(each, default=0) / 1e6)
+
+
+def _bytes_per_record(attack: str, models: int, learns: bool) -> int:
+    if not attacks[attack].several:
+        return models * BYTES_PER_CELL + learns * BYTES_PER_RECORD
+    return models * SEVERAL_BYTES_PER_CELL.get(attack, MOST_BYTES_PER_CELL) + learns * JOINT_BYTES_PER_RECORD
 
 
 def report_memory(audit: Audit) -> int:

@@ -86,10 +86,11 @@ class Evidence:
             others = self._counted_without(fold)
             with_all = renew(types, self._grid, others)
             for model in np.unique(left):
-                its_counts = self._grid.counts(self._side, [model])
-                renewed = with_all if model in fold else renew(types, self._grid, others - its_counts)
+                counts = self._grid.counts(self._side, [model])
+                renewed = with_all if model in fold else renew(types, self._grid, others - counts)
+                np.subtract(self._counts, counts, out=counts)
                 columns = np.flatnonzero(left == model)
-                ratios[:, columns] = score(renewed, self._grid, self._side, self._counts - its_counts, targets[columns])
+                ratios[:, columns] = score(renewed, self._grid, self._side, counts, targets[columns])
         ratios[self._agreed] = 0
         return ratios
 
