@@ -53,7 +53,7 @@ def written(path, name, records):
     [
         ("confidence", "hierarchical", 28, None),
         ("ixg_l1", "hierarchical", 32, 34),
-        ("ixg_l1", "blend", 32, None),
+        ("ixg_l1", "blend", 36, None),
         ("confidence", "pooled", 34, 30),
     ],
 )
