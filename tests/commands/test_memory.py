@@ -54,7 +54,7 @@ def written(path, name, records):
         ("confidence", "hierarchical", 28, None),
         ("ixg_l1", "hierarchical", 32, 34),
         ("ixg_l1", "blend", 36, None),
-        ("confidence", "pooled", 34, 30),
+        ("confidence", "pooled", 28, 34),
     ],
 )
 def test_no_stage_holds_copies_of_a_signal_or_of_its_scores(
