@@ -11,13 +11,14 @@ uniformly, record by record.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from mia_audit.seeds import generator
+from mia_audit.signals.columns import slices
 
 if TYPE_CHECKING:
     from jaxtyping import Int
@@ -33,9 +34,6 @@ CHANCE = 1e-9
 
 GLANCE = 64
 """Number of records that are checked first. They nearly always suffice to recognise independent memberships."""
-
-CELLS = 1 << 16
-"""Number of cells for which further models are drawn at a time."""
 
 NONE = -1
 """Marks that no further model is left out."""
@@ -131,10 +129,10 @@ def left_out(member: Member) -> Partners | None:
     records, models = member.shape
     random = generator("left out of a balanced design", records, models)
     partners: Partners = np.empty(member.shape, dtype=np.min_scalar_type(-models))
-    for rows in row_blocks(records, models):  # every record's models in random order, those without the record first
+    for rows in slices(0, records, models):  # every record's models in random order, those without the record first
         here = member[rows]
         partners[rows] = np.argsort(random.random(here.shape, dtype=np.float32) + here, axis=1)
-    for rows in row_blocks(records, models):
+    for rows in slices(0, records, models):
         here, order = member[rows], partners[rows]
         inside = here.sum(axis=1, keepdims=True)
         outside = models - inside
@@ -144,12 +142,6 @@ def left_out(member: Member) -> Partners | None:
         opposite = np.where(here, outside, inside) > 0
         partners[rows] = np.where(opposite & (chosen < known), chosen, NONE)
     return partners[:, :known]
-
-
-def row_blocks(records: int, models: int) -> Iterator[slice]:
-    """Yield slices of records, so that a block's random numbers stay in the processor's cache."""
-    step = max(1, CELLS // models)
-    return (slice(start, min(start + step, records)) for start in range(0, records, step))
 
 
 def completed(member: Member) -> Member:

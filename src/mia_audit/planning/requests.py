@@ -34,7 +34,7 @@ DRAWING_MEGABYTES = 300
 """Memory of drawing and layout, in addition to that of an attack: tables, figures and report of the digits take 470 to 560 MB."""
 
 UNKNOWN_MEGABYTES = 4000
-"""Memory of an attack if the number of records is unknown: enough for 30 million records × models."""
+"""Memory of an attack if the number of records is unknown: enough for 60 million records × models with `joint-lrt`, 90 million without."""
 
 MODEL_MEGABYTES = 2000
 """Memory of a job that runs the user's own models, or private explanations of a data set."""

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from jaxtyping import Float, Int
 
     Cells = Float[np.ndarray, "N K"]
     Scale = Callable[[np.ndarray], np.ndarray]
     Some = int | slice | Int[np.ndarray, " n"]
+
+BLOCK_CELLS, BLOCK_RECORDS = 1 << 15, 1 << 8
+"""Cells processed at a time, and the smallest number of records processed at a time."""
 
 
 class Columns:
@@ -96,3 +100,9 @@ def median(values: np.ndarray) -> float:
     """Return the median by sorting, which takes half the time of a selection."""
     ordered, half = np.sort(values), len(values) // 2
     return float(ordered[half]) if len(values) % 2 else (float(ordered[half - 1]) + float(ordered[half])) / 2
+
+
+def slices(start: int, stop: int, models: int) -> Iterator[slice]:
+    """Yield slices of similar size, small enough that a block of records stays in the processor's cache."""
+    parts = -(-(stop - start) // max(BLOCK_RECORDS, BLOCK_CELLS // models))
+    yield from (slice(*edges) for edges in pairwise(np.linspace(start, stop, parts + 1).astype(int).tolist()))

@@ -14,13 +14,12 @@ the matrices 1, y and y², over all cells and over those that are in.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.attacks.engine.likelihood import BLOCK_CELLS, BLOCK_RECORDS, PRIOR, Span, student_tables
-from mia_audit.signals.columns import Columns, columns_of, median
+from mia_audit.attacks.engine.likelihood import PRIOR, Span, student_tables
+from mia_audit.signals.columns import Columns, columns_of, median, slices
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -219,12 +218,6 @@ def _blocks(signal: Ordered | Centred, member: Member, start: int = 0, stop: int
     """Yield the records from `start` to `stop`, block by block."""
     for rows in slices(start, len(member) if stop is None else stop, member.shape[1]):
         yield Records(rows, signal, member)
-
-
-def slices(start: int, stop: int, models: int) -> Iterator[slice]:
-    """Yield slices of similar size, small enough that a block of records stays in the processor's cache."""
-    parts = -(-(stop - start) // max(BLOCK_RECORDS, BLOCK_CELLS // models))
-    yield from (slice(*edges) for edges in pairwise(np.linspace(start, stop, parts + 1).astype(int).tolist()))
 
 
 def _log_ratio(records: Records, from_in: Cells, from_out: Cells, pools: np.ndarray) -> Cells:

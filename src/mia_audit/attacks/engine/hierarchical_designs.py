@@ -49,6 +49,7 @@ class DesignShifts:
         """Learn D and T from all records."""
         self._signal: Ordered | Centred = signal
         self._member = signal.reordered(member)
+        self._given = leaving
         self._leaving = leaving if isinstance(leaving, Pairs) or leaving is None else signal.reordered(leaving)
         bins, models = bins_of(signal), member.shape[1]
         columns = len(leaving) if isinstance(leaving, Pairs) else models
@@ -66,9 +67,9 @@ class DesignShifts:
         squares[none], freedom[none] = whole, len(member) * (models - 1)
         self.pools, self._prior = prior_of(signal, bins, moments, squares, freedom)
 
-    def restore(self, signal: Ordered, member: Member, leaving: Leaving) -> None:
+    def restore(self, signal: Ordered, member: Member) -> None:
         """Go over the records in their original order from now on, and free the sorted ones."""
-        self._signal, self._member, self._leaving = signal.original(), member, leaving
+        self._signal, self._member, self._leaving = signal.original(), member, self._given
 
     def deviations(self) -> Iterator[tuple[Block, Cells, Cells]]:
         """Yield blocks of the records, sorted at first, each with the targets' deviations from the in and out means that the shrunk shifts imply."""

@@ -81,13 +81,9 @@ def hierarchical_joint_ratio(
 def _learned_shifts(signal: Columns, member: Member, leaving: Leaving) -> Shifts | DesignShifts:
     """Return the shrunk shifts of a signal, for its records in their original order."""
     ordered = Ordered(signal)
-    if leaving is None:
-        shifts = Shifts(ordered, member)
-        shifts.restore(ordered, member)
-        return shifts
-    design = DesignShifts(ordered, member, leaving)
-    design.restore(ordered, member, leaving)
-    return design
+    shifts = Shifts(ordered, member) if leaving is None else DesignShifts(ordered, member, leaving)
+    shifts.restore(ordered, member)
+    return shifts
 
 
 def _informative(span: Span, deviations: Cells) -> Cells:

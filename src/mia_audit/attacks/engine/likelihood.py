@@ -18,14 +18,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 import numpy as np
 
 from mia_audit.attacks.design import Pairs, left_out, opposite_values
+from mia_audit.signals.columns import BLOCK_CELLS, BLOCK_RECORDS
 
 if TYPE_CHECKING:
     from mia_audit.attacks.design import Leaving
     from mia_audit.signals.name import Cells, Member
 
-
-BLOCK_CELLS, BLOCK_RECORDS = 1 << 15, 1 << 8
-"""Cells processed at a time, and the smallest number of records processed at a time."""
 
 PAIR_CELLS = 1 << 14
 """Cells processed at a time when columns are pairs of models, which need more arrays."""

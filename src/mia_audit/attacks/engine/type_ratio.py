@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.attacks.design import NONE, completed, left_out, recognise, row_blocks
+from mia_audit.attacks.design import NONE, completed, left_out, recognise
 from mia_audit.attacks.engine.histograms import Grid
 from mia_audit.attacks.engine.type_starts import first_types
 from mia_audit.attacks.engine.types import Types, learn, renew, score
 from mia_audit.seeds import generator
-from mia_audit.signals.columns import Columns, columns_of
+from mia_audit.signals.columns import Columns, columns_of, slices
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -158,7 +158,7 @@ def equalised(member: Member, fold: Fold) -> Member:
     counted[:, fold] = False
     inside = member[:, fold].sum(axis=1, keepdims=True)
     for side, excess in ((member, len(fold) - inside), (~member, inside)):
-        for rows in row_blocks(*member.shape):
+        for rows in slices(0, *member.shape):
             choice = side[rows] & counted[rows]
             drawn = np.where(choice, random.random(choice.shape), 2.0)
             rank = np.argsort(np.argsort(drawn, axis=1), axis=1)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.attacks.engine.hierarchical import BINS, RECORDS_PER_BIN, slices
+from mia_audit.attacks.engine.hierarchical import BINS, RECORDS_PER_BIN
+from mia_audit.signals.columns import slices
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int

@@ -14,10 +14,9 @@ from pydantic import Field
 
 from mia_audit.attacks.catalogue import attack
 from mia_audit.attacks.design import NONE, Pairs, left_out, of_targets, opposite_values
-from mia_audit.attacks.engine.hierarchical import slices
 from mia_audit.errors import UserError
 from mia_audit.sections import Section
-from mia_audit.signals.columns import Columns, columns_of
+from mia_audit.signals.columns import Columns, columns_of, slices
 from mia_audit.signals.name import losses
 
 if TYPE_CHECKING:
