@@ -18,7 +18,7 @@ from mia_audit.storage.diverged import diverged_models
 from mia_audit.storage.unrepeatable import unrepeatable_models
 from mia_audit.training.block import Block, Checkpoints, train_block
 from mia_audit.training.section import Training
-from mia_audit.training.stored import model_table
+from mia_audit.training.stored import finished, model_table
 from mia_audit.training.task import Records, TrainingTask
 
 COUNT = 6
@@ -94,6 +94,23 @@ def test_what_is_known_of_reruns_may_be_lost_or_damaged(train: Callable[..., Pat
         assert unrepeatable_models(train(by_seed)) == []
         assert len(json.loads(path.read_text())) == 3
     assert unrepeatable_models(train(by_seed, repeats=None)) == []
+
+
+def test_a_model_whose_step_time_is_not_written_does_not_count_as_trained(
+    train: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise no later job would remove the temporary file of a worker that is killed while it writes the time."""
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mia_audit.training.block.write_step_time", killed)
+    with pytest.raises(KeyboardInterrupt):
+        train(by_seed, step_times=tmp_path / "steps")
+    assert finished(tmp_path / "0-2", 0, "0, 0") is None
+    monkeypatch.undo()
+    train(by_seed, step_times=tmp_path / "steps")
+    assert finished(tmp_path / "0-2", 0, "0, 0") is not None
 
 
 def test_models_whose_outputs_are_not_finite_can_be_left_out(train: Callable[..., Path], tmp_path: Path) -> None:

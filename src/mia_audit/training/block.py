@@ -167,10 +167,10 @@ def train_block(
                     model.save(folder)
                 tables.append(training_table(shadow, report))
                 results.add(shadow, checkpoint.key, tables[-1], report.outputs)
+                if step_times:  # before the table, with which a model counts as trained: a kill here trains it again
+                    write_step_time(step_times, shadow, timer.milliseconds)
                 unrepeatable = shadow in results.unrepeatable
                 write_training(models, shadow, keys[shadow], tables[-1], unrepeatable)
-                if step_times:
-                    write_step_time(step_times, shadow, timer.milliseconds)
             checkpoint.remove()
             _check_floor(block, shadow, tables, floor)
     _warn_of_delta([table for table in tables if len(table)], block.mechanism_name)
