@@ -1,6 +1,6 @@
 """Simulate the coverage of intervals over targets: how often they contain the mean over many audits of the same records.
 
-    python benchmarks/interval_coverage.py [--audits N] [--designs …] [--leaks …] [--blend]     (300 audits of everything: a quarter of an hour)
+    python benchmarks/interval_coverage.py [--audits N] [--designs …] [--leaks …] [--models …] [--blend]  (300 audits of everything: a quarter of an hour)
 
 Signals are Gaussian, with a shift of members that differs between records; every audit draws new memberships and signals. The
 intervals of `evaluation.intervals` are compared with Student's t over targets, which assumes independent targets.
@@ -70,12 +70,13 @@ def main() -> None:
     parser.add_argument("--audits", type=int, default=300)
     parser.add_argument("--designs", nargs="+", choices=DESIGNS, default=DESIGNS)
     parser.add_argument("--leaks", nargs="+", choices=LEAKS, default=list(LEAKS))
+    parser.add_argument("--models", nargs="+", type=int, default=MODELS)
     parser.add_argument("--blend", action="store_true", help="the default likelihood instead (a second per audit)")
     options = parser.parse_args()
     tried = BLENDED if options.blend else ATTACKS
     names = [f"`{attack}`, {likelihood}" if likelihood != "none" else f"`{attack}`" for attack, likelihood in tried]
     print(f"| design | leak | models | {' | '.join(names)} |\n|---|---|---|{'---|' * len(names)}")
-    for design, leak, models in product(options.designs, options.leaks, MODELS):
+    for design, leak, models in product(options.designs, options.leaks, options.models):
         audits = [audited(design, models, LEAKS[leak], seed, tried) for seed in range(options.audits)]
         cells = []
         for place in range(len(tried)):
