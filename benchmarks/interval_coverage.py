@@ -1,6 +1,6 @@
 """Simulate the coverage of intervals over targets: how often they contain the mean over many audits of the same records.
 
-    python benchmarks/interval_coverage.py [--audits N] [--designs …] [--leaks …] [--models …] [--blend]  (300 audits of everything: a quarter of an hour)
+    python benchmarks/interval_coverage.py [--audits N] [--designs …] [--leaks …] [--models …] [--blend]  (300 audits: a quarter of an hour)
 
 Signals are Gaussian, with a shift of members that differs between records; every audit draws new memberships and signals. The
 intervals of `evaluation.intervals` are compared with Student's t over targets, which assumes independent targets.

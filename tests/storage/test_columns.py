@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mia_audit.errors import UserError
-from mia_audit.storage import columns
+from mia_audit.storage import columns, open_table, write_table
 from mia_audit.storage.columns import column_parts, filled, joined, repeated, stretches
 
 
@@ -36,3 +36,14 @@ def test_a_column_is_read_in_batches_and_its_empty_cells_are_counted(tmp_path, m
     assert joined(column_parts(file, "whole", "t", [1])).tolist() == whole[5:]
     with pytest.raises(UserError, match="t: column 'holes' has 3 empty cells"):
         joined(column_parts(file, "holes", "t"))
+
+
+def test_a_column_is_not_read_ahead_of_its_use(tmp_path):
+    values = np.random.default_rng(0).normal(size=(40, 50_000))
+    parts = (pa.table({"score": part}) for part in values)
+    write_table(tmp_path / "t.parquet", parts, "scores", values.size)
+    before, held = pa.total_allocated_bytes(), []
+    for part in column_parts(open_table(tmp_path / "t.parquet", "scores"), "score", "t"):
+        held.append(pa.total_allocated_bytes() - before)
+        del part
+    assert len(held) > 2 and max(held) < values.nbytes / 2
