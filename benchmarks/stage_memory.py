@@ -1,13 +1,14 @@
 """Measure the peak memory of the stages that read a whole setting (merging signals, attacks, evaluation), on random signals.
 
-    python benchmarks/stage_memory.py [RECORDS MODELS [SIGNALS]]
+    python benchmarks/stage_memory.py [RECORDS MODELS [SIGNALS]] [--attacks …] [--likelihoods …]
 
 Every stage is the command that the workflow runs, in a separate process, by default for 60,000 records × 257 models and
 4 signals (3 GB of disk in the temporary folder). Prints each stage's largest resident size, CPU seconds and bytes per
-cell (record × model): no stage holds more than one signal, or one attack's scores. Attacks use the hierarchical
-likelihood; the evaluation repeats them from the signals, as in the workflow.
+cell (record × model): no stage holds more than one signal, or one attack's scores. The evaluation
+repeats the attacks from the signals, as in the workflow.
 """
 
+import argparse
 import json
 import os
 import sys
@@ -20,10 +21,7 @@ import pyarrow as pa
 from mia_audit.storage import write_table
 
 NAMES = ("ixg_l1", "ixg_variance", "ixg_l2", "ixg_linf", "ig_l1", "ig_variance", "ig_l2", "ig_linf")
-ATTACKS = {
-    "methods": ["threshold", "loss-lira", "var-lrt", "l1-lrt", "l2-lrt", "linf-lrt"],
-    "likelihoods": ["hierarchical"],
-}
+ATTACKS = ("threshold", "loss-lira", "var-lrt", "l1-lrt", "l2-lrt", "linf-lrt")
 
 
 def signals(member: np.ndarray, model: int, names: tuple[str, ...]) -> pa.Table:
@@ -53,7 +51,7 @@ def measured(stage: str, arguments: list[str], cells: int) -> None:
     )
 
 
-def main(records: int, models: int, count: int) -> None:
+def main(records: int, models: int, count: int, attacks: dict[str, list[str]]) -> None:
     """Write the signals and run the three stages."""
     cells = records * models
     print(f"{records} records × {models} models, {count} signals")
@@ -75,11 +73,17 @@ def main(records: int, models: int, count: int) -> None:
 
         scores = folder / "scores.parquet"
         stage("merge", {"families": ["gradient"], "models": models}, signals=folder, membership=membership, out=joined)
-        stage("attack", {"seed": 0, "dataset": "random", "attacks": ATTACKS}, signals=joined, out=scores)
+        stage("attack", {"seed": 0, "dataset": "random", "attacks": attacks}, signals=joined, out=scores)
         evaluation = {"evaluation": {"fprs": [0.001, 0.01], "confidence": 0.95}}
         stage("evaluate", evaluation, scores=scores, signals=joined, out=folder / "metrics.parquet")
 
 
 if __name__ == "__main__":
-    given = [int(word) for word in sys.argv[1:]]
-    main(*(given + [60_000, 257, 4][len(given) :]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("records", nargs="?", type=int, default=60_000)
+    parser.add_argument("models", nargs="?", type=int, default=257)
+    parser.add_argument("signals", nargs="?", type=int, default=4)
+    parser.add_argument("--attacks", nargs="+", default=list(ATTACKS))
+    parser.add_argument("--likelihoods", nargs="+", default=["hierarchical"])
+    given = parser.parse_args()
+    main(given.records, given.models, given.signals, {"methods": given.attacks, "likelihoods": given.likelihoods})
