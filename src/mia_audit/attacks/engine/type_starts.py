@@ -10,6 +10,8 @@ from mia_audit.attacks.engine.hierarchical import BINS, RECORDS_PER_BIN
 from mia_audit.signals.columns import slices
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jaxtyping import Float, Int
 
     from mia_audit.signals.columns import Columns
@@ -20,9 +22,6 @@ LEVELS, SHIFTS = 20, 8
 
 CELLS_PER_TYPE = 100
 """Smallest number of values (one per record and shadow model) per type; with fewer values there are fewer types."""
-
-CELLS = 1 << 16
-"""Largest number of cells whose squares are added at a time, if a line has no more."""
 
 LEAST_SPREAD = 1e-6
 """Lower limit of the spread of the shift."""
@@ -53,12 +52,12 @@ def shrunk_means(
     The computation is that of `hierarchical`, but from all of the models, because none of them is a target.
     """
     sides = _Sides(signal, member, models, counted)
-    (number_in, number_out), (total_in, total_out) = sides.numbers, sides.totals
-    many_in, many_out = np.maximum(number_in, 1), np.maximum(number_out, 1)
+    number_in, number_out = sides.numbers
+    many_in, many_out = many = np.maximum(sides.numbers, 1)
     number = np.maximum(number_in + number_out, 1)
-    mean, shift = (total_in + total_out) / number, total_in / many_in - total_out / many_out
-    squares = sides.squares(total_in / many_in, total_out / many_out)
-    pool_in, pool_out = (_pooled(*side) for side in zip(squares, sides.numbers, strict=True))
+    means = sides.totals / many
+    mean, shift = sides.totals.sum(axis=0) / number, means[0] - means[1]
+    pool_in, pool_out = (_pooled(*side) for side in zip(sides.squares(means), sides.numbers, strict=True))
     noise = pool_in / many_in + pool_out / many_out
     both = (number_in > 0) & (number_out > 0)
     parts = np.array_split(np.argsort(mean, kind="stable"), int(np.clip(len(mean) // RECORDS_PER_BIN, 1, BINS)))
@@ -71,61 +70,34 @@ def shrunk_means(
 
 
 class _Sides:
-    """The sums of a signal over some models, in and out, computed from blocks of records or, if some cells do not count, of models.
-
-    Sums over all cells are added in the order of `np.sum`, so that they do not depend on the size of blocks.
-    """
+    """The sums of a signal over some models with each record and over those without it; cells that do not count are left out."""
 
     def __init__(
         self, signal: Columns, member: Member, models: Int[np.ndarray, " S"], counted: Member | None = None
     ) -> None:
         """Add up the values of every record."""
-        self._signal, self._member, self._models, self._counted = signal, member, models, counted
-        records = len(member)
-        self.numbers: Float[np.ndarray, "2 N"] = np.empty((2, records))
-        """The number of models with the record, and without it."""
-        self.totals: Float[np.ndarray, "2 N"] = np.empty((2, records))
-        for rows in slices(0, records, max(len(models), 1)):
-            values, here = self._block(rows, slice(None))
-            for side, (number, total) in enumerate(zip(self.numbers, self.totals, strict=True)):
-                number[rows] = here[side].sum(axis=1)
-                total[rows] = (values * here[side]).sum(axis=1)
+        self._signal, self._member, self._models, self._counted = signal.of(models), member, models, counted
+        self.numbers = self._sums(lambda rows, values: np.ones_like(values))
+        """The number of models with each record, and without it, [2, N]."""
+        self.totals = self._sums(lambda rows, values: values)
+        """The sums of their values, [2, N]."""
 
-    def squares(self, mean_in: Float[np.ndarray, " N"], mean_out: Float[np.ndarray, " N"]) -> tuple[float, float]:
+    def squares(self, means: Float[np.ndarray, "2 N"]) -> Float[np.ndarray, " 2"]:
         """Return the sums of squared deviations from the means of either side."""
-        if not len(self._models):
-            return 0.0, 0.0
-        by_models = self._counted is not None
-        lines, width = (len(self._models), len(self._member))[:: 1 if by_models else -1]
+        sums: Float[np.ndarray, " 2"] = self._sums(lambda rows, values: np.square(values - means[:, rows, None])).sum(
+            axis=1
+        )
+        return sums
 
-        def between(start: int, stop: int) -> Float[np.ndarray, " 2"]:
-            """Return the sums over the cells from `start` to `stop`, numbered line by line."""
-            if stop - start > max(CELLS, width):
-                half = (stop - start) // 2
-                half -= half % 8  # as in NumPy's pairwise summation
-                sums: Float[np.ndarray, " 2"] = between(start, start + half) + between(start + half, stop)
-                return sums
-            some = slice(start // width, -(-stop // width))
-            rows, places = (slice(None), some) if by_models else (some, slice(None))
-            values, here = self._block(rows, places)
-            inside = self._member.T[self._models[places], rows].T
-            squares = np.square(values - np.where(inside, mean_in[rows, None], mean_out[rows, None]))
-            cells = slice(start - some.start * width, stop - some.start * width)
-            return np.array([(squares * side).ravel("F" if by_models else "C")[cells].sum() for side in here])
-
-        sum_in, sum_out = between(0, lines * width).tolist()
-        return sum_in, sum_out
-
-    def _block(self, rows: slice, places: slice) -> tuple[Cells, tuple[Cells, Cells]]:
-        """Return values of some records and models, and the masks of those that count, in and out: contiguous by record, or by model."""
-        models = self._models[places]
-        values, inside = self._signal.of(models)[rows], self._member.T[models, rows].T.astype(np.float64)
-        if self._counted is None:
-            values, inside = np.ascontiguousarray(values), np.ascontiguousarray(inside)
-            return values, (inside, 1 - inside)
-        known = self._counted.T[models, rows].T.astype(np.float64)
-        inside *= known
-        return values, (inside, known - inside)
+    def _sums(self, terms: Callable[[slice, Cells], np.ndarray]) -> Float[np.ndarray, "2 N"]:
+        """Return the sums of terms, [B, S] or [2, B, S], of every block of records' values, [B, S]."""
+        sums = np.empty((2, len(self._member)))
+        for rows in slices(0, len(self._member), max(len(self._models), 1)):
+            inside = self._member[rows][:, self._models]
+            known = True if self._counted is None else self._counted[rows][:, self._models]
+            values = np.ascontiguousarray(self._signal[rows])
+            sums[:, rows] = (terms(rows, values) * np.stack([inside & known, ~inside & known])).sum(axis=2)
+        return sums
 
 
 def _pooled(squares: float, number: np.ndarray) -> float:
