@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 from mia_audit.config.report_specs import ReportSpec
 from mia_audit.config.schema import Compute
 from mia_audit.errors import UserError
-from mia_audit.foreign_json import parse_json, parse_object
+from mia_audit.foreign_json import parse_json, parse_object, read_object
 from mia_audit.learners.catalogue import open_learner
 from mia_audit.models import read_architecture
 from mia_audit.models.weights import WRITTEN, read_weights
@@ -37,6 +37,24 @@ def test_what_is_no_json_or_no_object_is_a_value_error():
     for text in ("[]", "null", "3"):
         with pytest.raises(ValueError, match="not an object"):
             parse_object(text)
+
+
+def test_a_file_that_holds_no_object_is_named_with_what_was_expected(tmp_path):
+    path = tmp_path / "card.json"
+    for content, problem in (
+        (None, "no such file"),
+        (b"[]", "damaged (not an object with keys)"),
+        (b"\xff", "damaged"),
+    ):
+        if content is not None:
+            path.write_bytes(content)
+        with pytest.raises(UserError) as caught:
+            read_object(path, "a card")
+        assert str(caught.value).startswith(f"{path}: {problem}") and str(caught.value).endswith("; expected a card")
+    with pytest.raises(UserError, match=r"cannot be read \(Is a directory\); expected a card"):
+        read_object(tmp_path, "a card")
+    path.write_text('{"kind": 1}')
+    assert read_object(path, "a card") == {"kind": 1}
 
 
 @pytest.mark.parametrize("name", READERS)

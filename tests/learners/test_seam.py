@@ -123,7 +123,7 @@ def test_what_it_cannot_do_and_lost_files_are_one_line(root: Path) -> None:
         ({"learner": "logistik"}, "unknown learner 'logistik'"),
         ({"model": "mlp"}, "the key 'learner' is missing"),
         ({"learner": "torch-module", "model": "mlp"}, "the key 'arguments' is missing"),
-        ([], "the key 'learner' is missing"),
+        ([], "damaged (not an object with keys)"),
     ],
 )
 def test_an_architecture_that_names_no_learner_is_one_line(

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mia_audit.errors import UserError
-from mia_audit.foreign_json import parse_json
+from mia_audit.foreign_json import read_object
 from mia_audit.learners.protocol import Compute, Learner, LearnerFactory, ModelSection
 from mia_audit.registry import Registry, file_digest
 
@@ -18,13 +18,8 @@ def open_learner(path: Path, compute: Compute) -> tuple[dict[str, Any], Learner]
     Raises UserError, which names the file, if the file is missing or damaged, the learner is unknown, or the
     architecture does not suit the learner.
     """
-    try:
-        architecture = parse_json(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; expected a file that `mia-audit architecture` wrote") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not JSON ({error}); expected a file that `mia-audit architecture` wrote") from None
-    if not isinstance(architecture, dict) or not isinstance(architecture.get("learner"), str):
+    architecture = read_object(path, "a file that `mia-audit architecture` wrote")
+    if not isinstance(architecture.get("learner"), str):
         raise UserError(f"{path}: the key 'learner' is missing; expected a file that `mia-audit architecture` wrote")
     code = architecture.get("code", {})
     if not isinstance(code, dict):

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from mia_audit.errors import UserError, first_line
-from mia_audit.foreign_json import parse_json
+from mia_audit.foreign_json import read_object
 from mia_audit.models.catalogue import Family, Parameters, architectures
 from mia_audit.models.memory import pass_of_one_record
 from mia_audit.models.weights import load_weights
@@ -115,17 +115,12 @@ def construct(architecture: Mapping[str, Any], seed: int) -> nn.Module:
 
 def read_architecture(path: Path) -> dict[str, Any]:
     """Read the architecture.json of a torch module. Raises UserError, which names the file, if it is missing, damaged or of another learner."""
-    try:
-        architecture = parse_json(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; expected a file that `mia-audit architecture` wrote") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not JSON ({error}); expected a file that `mia-audit architecture` wrote") from None
+    architecture = read_object(path, "a file that `mia-audit architecture` wrote")
     try:
         check_architecture(architecture)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-    return dict(architecture)
+    return architecture
 
 
 def check_architecture(architecture: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ import numpy as np
 
 from mia_audit.config.specs import PoolSpec
 from mia_audit.errors import UserError
+from mia_audit.foreign_json import read_object
 from mia_audit.learners import Compute, Records, TrainingTask, open_learner
 from mia_audit.pools.store import read_records, write_pool
 from mia_audit.privacy import dataset_ledger, spending
@@ -252,11 +252,8 @@ def _without_notice(folder: Path) -> None:
 
 def read_card(path: Path) -> dict[str, Any]:
     """Return a card; UserError if the file is missing, damaged or not a card in this format."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path}: cannot be read ({error}); expected the card.json of a release") from None
-    if not isinstance(values, dict) or values.get("kind") != "mia-audit model card" or values.get("format") != 1:
+    values = read_object(path, "the card.json of a release")
+    if values.get("kind") != "mia-audit model card" or values.get("format") != 1:
         raise UserError(f"{path}: expected the card.json of a release, of format 1")
     return values
 

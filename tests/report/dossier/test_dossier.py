@@ -179,7 +179,7 @@ def test_a_zip_file_holds_the_same(ended: Path, tmp_path: Path, capsys: pytest.C
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "setting": ({"setting": "toy/net/dp-sgd-eps9"}, "has no setting 'toy/net/dp-sgd-eps9'"),
     "release": ({"release": Path("nowhere")}, "no such file; expected the card of a release"),
-    "verdicts": ({"verdicts": Path(__file__)}, "cannot be read"),
+    "verdicts": ({"verdicts": Path(__file__)}, "damaged"),
     "ledger": ({"ledger": Path(__file__)}, "ledger"),
 }
 

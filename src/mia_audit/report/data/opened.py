@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mia_audit.errors import UserError
-from mia_audit.foreign_json import parse_object
+from mia_audit.foreign_json import read_object
 from mia_audit.report.data.results import Results
 from mia_audit.report.data.spec import Gap, Setting, Spec
 from mia_audit.report.text.statements import gap_sentence
@@ -63,16 +63,6 @@ def read_provenance(root: Path) -> dict[str, Any]:
     if not isinstance(content.get("settings"), list):
         raise UserError(f"{root / PROVENANCE}: damaged; expected the provenance of a report")
     return content
-
-
-def read_object(path: Path, expected: str) -> dict[str, Any]:
-    """Return the content of a JSON file; UserError where it is missing or damaged, with what was expected there."""
-    try:
-        return parse_object(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; expected {expected}") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({type(error).__name__}); expected {expected}") from None
 
 
 def finished(root: Path) -> Results:

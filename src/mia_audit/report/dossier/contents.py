@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from mia_audit.errors import UserError
+from mia_audit.foreign_json import read_object
 from mia_audit.report.data.canaries import CANARIES, CanaryBound, canary_bound
 from mia_audit.report.data.find import find
 from mia_audit.report.data.findings import Finding, Findings
-from mia_audit.report.data.opened import PROVENANCE, finished, read_object, read_provenance
+from mia_audit.report.data.opened import PROVENANCE, finished, read_provenance
 from mia_audit.report.data.results import Results
 from mia_audit.storage.manifest import MANIFEST, SIGNATURE
 
