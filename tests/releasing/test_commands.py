@@ -1,6 +1,8 @@
 """The commands: a signed release from a config file, and the ledger as people see it."""
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +10,8 @@ import pytest
 import yaml
 
 from mia_audit.cli import main
+from mia_audit.privacy.dataset_ledger import read_ledger
+from mia_audit.privacy.ledger import Ledger
 from mia_audit.serving.app import described
 from mia_audit.serving.desk import Desk
 from mia_audit.serving.section import read_served
@@ -68,6 +72,35 @@ def test_a_release_is_signed_and_its_ledger_shown(written, capsys):
         assert match in message and message.count("\n") == 1
     assert "missing" in ran(capsys, "ledger", "add", "rows.ledger", "--mu", "1", code=2)
     assert json.loads(ran(capsys, "ledger", "show", "rows.ledger", "--json")) == after
+
+
+def test_a_key_that_cannot_be_used_is_refused_before_the_charge(written, capsys):
+    written(privacy={"ledger": "{dataset}.ledger"})
+    command = ("release", "config.yaml", "--setting", SETTING, "--out", "out", "--no-password")
+    Path("other").write_text("not a key\n")
+    for key, match in (("gone.key", "gone.key: no such file"), ("other", "other: .*expected a secret key of minisign")):
+        assert re.search(match, ran(capsys, *command, "--key", key, code=2))
+    assert not Path("rows.ledger").exists() and not Path("out").exists()
+
+
+def test_an_audit_keeps_its_ledger_wherever_a_release_is_started(written, capsys, monkeypatch, tmp_path):
+    written(privacy={"ledger": "{dataset}.ledger"})
+    main(["release", "config.yaml", "--setting", SETTING, "--out", "first"])
+    assert "rows.ledger: a new ledger" in capsys.readouterr().err
+    home = Path.cwd()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    command = ("release", home / "config.yaml", "--results", home / "results" / "tiny", "--setting", SETTING)
+    message = ran(capsys, *command, "--out", "second", code=2)
+    assert "privacy.ledger: rows.ledger: no such file here, but releases of this audit were charged" in message
+    assert not any(Path.cwd().iterdir())
+    header = read_ledger(home / "rows.ledger")[0]
+    Ledger(Path("rows.ledger"), replace(header, id="")).close()
+    message = ran(capsys, *command, "--out", "second", code=2)
+    assert f"earlier releases of this audit were charged to {header.id}; expected that one" in message
+    assert not Path("second").exists() and not read_ledger(Path("rows.ledger"))[1]
+    Path("rows.ledger").write_bytes((home / "rows.ledger").read_bytes())
+    assert f"{SETTING}: ε = " in ran(capsys, *command, "--out", "second")
 
 
 def test_lists_of_tuning_are_checked_before_anything_is_read(capsys):

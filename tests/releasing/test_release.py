@@ -18,6 +18,7 @@ from mia_audit.privacy import moments, spending
 from mia_audit.privacy.accounting import epsilon_spent
 from mia_audit.privacy.dataset_ledger import RESTART, read_ledger
 from mia_audit.releasing import release as releasing
+from mia_audit.releasing.card import delta_of, spent
 from mia_audit.releasing.release import CONSTANTS, MODEL, read_card, release
 from mia_audit.storage.manifest import differences
 
@@ -284,9 +285,26 @@ def test_a_command_that_is_killed_is_charged_whole_again(recipe, tmp_path, monke
         release(prepared, "0" * 64, Path("out"), Compute())
     card = made(prepared)
     assert card["guarantee"] == "claimed"
+    assert card["privacy"]["delta"] == 2e-5 and card["privacy"]["epsilon"] == pytest.approx(4)
     assert card["model"]["files"] == ["model"]
     assert [one.what for one in read_ledger(Path("rows.ledger"))[1]] == [MODEL, RESTART]
     np.testing.assert_array_equal(np.load(Path("out", "model")), np.asarray(prepared.stored.data).mean(axis=0))
+
+
+@pytest.mark.parametrize(
+    ("charges", "delta"),
+    [
+        ([spending.Stated(4, 1e-5)], 1e-5),
+        ([spending.Stated(4, 0)] * 2, 1e-5),
+        ([spending.Stated(4, 1e-5)] * 2, 2e-5),
+        ([spending.Gaussian(3.73), spending.Stated(4, 1e-5)], 2e-5),
+        ([spending.Gaussian(3.73)] * 2, 1e-5),
+    ],
+)
+def test_several_charges_have_a_finite_epsilon_at_a_delta_that_they_fit_in(charges, delta):
+    assert delta_of(charges, 1e-5) == delta
+    epsilon, _ = spent(charges, delta, "pld")
+    assert 0 < epsilon <= sum(getattr(one, "epsilon", 4) for one in charges) + 1e-6
 
 
 def test_what_cannot_be_released_is_one_line(recipe, audited):

@@ -1,7 +1,8 @@
 """A service of the clustered table: as an explainer in memory, and as files on disk."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from mia_audit.pools.build import build_pool
 from mia_audit.pools.catalogue import Source
 from mia_audit.pools.section import Dataset
 from mia_audit.pools.store import write_pool
+from mia_audit.privacy import moments
 from mia_audit.serving.desk import Desk
 from mia_audit.serving.keys import new_key
 from mia_audit.serving.subject import Subject
@@ -59,10 +61,11 @@ def made(table: Any, terms: Terms) -> Callable[..., Desk]:
 def files(table: Any, tmp_path: Path) -> Callable[..., tuple[Path, dict[str, str]]]:
     """Write pool, black box, service and keys; return the service's file and the callers' keys."""
 
-    def write(**changes: Any) -> tuple[Path, dict[str, str]]:
+    def write(pool: Mapping[str, Any] = MappingProxyType({}), **changes: Any) -> tuple[Path, dict[str, str]]:
         labels = (table.black_box(table.records)[:, 0] > 0).astype(np.int64)
         source = Source("table", table.records, labels, ["no", "yes"], ["a", "b", "c", "d"])
-        write_pool(build_pool(source, Dataset(source="digits"), "table", 0), tmp_path / "pool")
+        section = Dataset(source="digits", **pool)
+        write_pool(build_pool(source, section, "table", 0, release=moments.release), tmp_path / "pool")
         (tmp_path / "box.py").write_text(BLACK_BOX)
         service = {
             "pool": str(tmp_path / "pool"),

@@ -27,6 +27,15 @@ def test_a_key_is_its_callers_and_only_its_digest_is_kept(tmp_path: Path) -> Non
     assert alice not in repr(known) and hashlib.sha256(alice.encode()).hexdigest() not in repr(known)
 
 
+def test_a_key_is_added_after_a_last_line_without_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    alice = new_key(path, "alice")
+    path.write_text(path.read_text().rstrip("\n"))
+    bob = new_key(path, "bob")
+    known = read_keys(path, ["alice", "bob"])
+    assert [known.caller_of(key) for key in (alice, bob)] == ["alice", "bob"]
+
+
 def test_every_digest_is_compared_in_constant_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, compared = tmp_path / "keys", []
     first, _, _ = (new_key(path, name) for name in ("a", "b", "c"))

@@ -1,4 +1,5 @@
 import json
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from mia_audit.errors import UserError
 from mia_audit.explain.black_boxes.values import of_estimator
 from mia_audit.learners.stored_estimator import save_estimator
 from mia_audit.serving.section import read_served
-from mia_audit.serving.subject import open_subject
+from mia_audit.serving.subject import FACTS, open_subject
 
 
 @pytest.fixture
@@ -33,6 +34,14 @@ def test_what_is_released_is_not_seeded(opened, tmp_path):
         answers.append(subject.explainer.answer(query, subject.black_box(query)).explanations)
         subject.explainer.ledger.close()
     assert not np.allclose(*answers)
+
+
+def test_a_pool_that_is_scaled_by_private_constants_is_refused(files):
+    """One record moves such constants, and every row with them, so that sensitivities of one row do not hold."""
+    private = {"standardise": "private", "standardise_epsilon": 1.0, "bounds": {"*": (-9, 9)}}
+    path, _ = files(pool=private)
+    with pytest.raises(UserError, match=r"pool: standardise: private: .* expected a pool with public, stated or no"):
+        open_subject(read_served(path))
 
 
 def test_a_ledger_is_not_continued_with_another_black_box(opened, tmp_path):
@@ -74,6 +83,18 @@ def test_a_finished_model_is_served_and_a_card_that_is_none_is_refused(opened, t
     np.testing.assert_allclose(subject.black_box(table.records[:3]), expected, atol=1e-6)
     assert subject.card is None
     subject.explainer.ledger.close()
+    card = {
+        "kind": "mia-audit model card",
+        "format": 1,
+        "id": "1",
+        "guarantee": "none",
+        "privacy": dict.fromkeys(FACTS),
+    }
+    for centre, refused in (([0.0] * 4, True), (None, False)):
+        scaled = {"preprocessing": {"centre": centre} if centre else {}}
+        (folder / "card.json").write_text(json.dumps(card | {"data": scaled}))
+        with pytest.raises(UserError, match=r"preprocessing\.centre is not the pool's") if refused else nullcontext():
+            opened(**changes | {"ledger": str(tmp_path / f"with-{centre}")}).explainer.ledger.close()
     (folder / "card.json").write_text("{}")
     with pytest.raises(UserError, match=r"card\.json: expected the card.json of a release"):
         opened(**changes | {"ledger": str(tmp_path / "other")})

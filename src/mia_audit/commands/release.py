@@ -47,9 +47,12 @@ def prepared(options: argparse.Namespace) -> tuple[Recipe, str, str]:
     from mia_audit.config.load import load_audit
     from mia_audit.runtime.gpus import acquire_gpu
     from mia_audit.storage.digests import sha256
+    from mia_audit.storage.signatures import read_secret_key
 
     audit = load_audit(options.config)
     password = password_of(options) if options.key else ""
+    if options.key:
+        read_secret_key(options.key, password)  # a charge is permanent, so the key must be known to be usable before it
     acquire_gpu(options.device)
     from mia_audit.releasing.recipe import Recipe
 

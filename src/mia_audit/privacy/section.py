@@ -18,6 +18,8 @@ class Privacy(Section):
 
     `{dataset}` in the path is replaced by the data set's name; a config with several data sets must use it.
 
+    A relative path starts in the working folder. The audit's results remember the ledger, and no later release is charged to another one.
+
     Without a ledger nothing is accounted for.
     """
     epsilon: Epsilon = "inf"

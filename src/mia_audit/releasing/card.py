@@ -46,6 +46,17 @@ def spent(charges: Sequence[Charge], delta: float, accountant: str) -> tuple[flo
     return spending.epsilon_by_losses(charges, delta), "pld"
 
 
+def delta_of(charges: Sequence[Charge], delta: float) -> float:
+    """Return the δ at which all charges together have a finite ε: the mechanism's, or the sum of their δs if several are (ε, δ) guarantees.
+
+    A guarantee that is known only as (ε, δ) uses up its whole δ, so nothing is left for a second charge.
+    """
+    stated = [one.delta for one in charges if isinstance(one, spending.Stated)]
+    if not stated or len(charges) == 1:
+        return delta
+    return max(delta, sum(stated) + (delta if len(stated) < len(charges) else 0.0))
+
+
 def card(
     recipe: Recipe,
     release_id: str,
@@ -111,7 +122,7 @@ def _privacy(recipe: Recipe, charged: Sequence[Mapping[str, Any]]) -> dict[str, 
             "adjacency": ADJACENCY[recipe.unit],
         } | dict.fromkeys(("accountant", "noise_multiplier", "sampling", "sampling_rate", "steps", "clipping", "noise"))
     charges = [spending.charge_of({k: v for k, v in terms.items() if k != "part"}) for terms in charged]
-    delta = recipe.spec.mechanism.delta
+    delta = delta_of(charges, recipe.spec.mechanism.delta)
     terms, steps = recipe.terms
     epsilon, accountant = spent(charges, delta, terms.accountant if terms else "pld")
     stated = {
@@ -180,8 +191,9 @@ def _assumptions(recipe: Recipe) -> Iterator[str]:
         f"The following is public: the number of {unit}s ({recipe.units:,}), the classes, the columns and their bounds, the public records,"
         " and which records are duplicates that count as one."
     )
+    fixed = "the candidates of tuning," if recipe.tried else "hyperparameters,"
     yield (
-        "Architecture, start weights, hyperparameters, and the decision to release were fixed without looking at the records."
+        f"Architecture, start weights, {fixed} and the decision to release were fixed without looking at the records."
         " An audit does look at the records, and its publications are not covered."
     )
     if recipe.promise != UNPROTECTED:

@@ -22,6 +22,7 @@ from mia_audit.releasing.card import CARD, PAGE, card, page
 from mia_audit.releasing.recipe import PROTECTED, UNPROTECTED, Recipe
 from mia_audit.releasing.unfinished import Unfinished, unfinished
 from mia_audit.storage import atomic_folder, write_json, write_text
+from mia_audit.storage.atomic import create_once
 from mia_audit.storage.identifier import audit_id
 from mia_audit.storage.manifest import write_manifest
 from mia_audit.training.checkpoints import Checkpoint
@@ -149,13 +150,33 @@ def charge_for(
     receipt = None
     entries = [_entry(recipe, work, what, charge, to) for what, charge in charges]
     if path:
+        charged_to = recipe.results / f".ledger-{dataset}"
+        _check_same_ledger(Path(path), charged_to)
         receipt = dataset_ledger.charge(Path(path), ledger_terms(recipe), _named(Path(path), entries))
+        with create_once(charged_to) as partial:
+            partial.write_text(f"{receipt.ledger}\n", encoding="ascii")
     if charges:
         work.begin([what for what, _ in charges if what != RESTART], [entry.terms for entry in entries])
         for what, charge in charges:
             print(f"charged: {what}, {spending.terms_of(charge)}", file=sys.stderr)
     _warn_of_delta(recipe)
     return receipt
+
+
+def _check_same_ledger(path: Path, charged_to: Path) -> None:
+    """Raise UserError if earlier releases of the audit were charged to another ledger, whose id is in a file of the results."""
+    known = charged_to.read_text(encoding="ascii").strip() if charged_to.exists() else ""
+    if not path.exists():
+        if known:
+            raise UserError(
+                f"privacy.ledger: {path}: no such file here, but releases of this audit were charged to the ledger {known}, and a new one would"
+                " forget them; run this in the folder where that ledger is, or give its whole path"
+            )
+        print(f"{path}: a new ledger, without any earlier release", file=sys.stderr)
+    elif known and (header := dataset_ledger.read_ledger(path)[0]).id != known:
+        raise UserError(
+            f"privacy.ledger: {path}: the ledger {header.id}, but earlier releases of this audit were charged to {known}; expected that one"
+        )
 
 
 def _entry(recipe: Recipe, work: Unfinished, what: str, charge: spending.Charge, to: str) -> Entry:

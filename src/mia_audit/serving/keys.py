@@ -42,9 +42,12 @@ def new_key(path: Path, name: str) -> str:
             f"{path}: '{name}' has a key already; to replace that key, delete its line, and then create a new key"
         )
     key = secrets.token_urlsafe(32)
-    descriptor = _opened(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    descriptor = _opened(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+    size = os.fstat(descriptor).st_size
+    unfinished = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"  # an editor may omit the last line's end
+    end = "\n" if unfinished else ""
     with os.fdopen(descriptor, "a", encoding="utf-8") as file:
-        file.write(f"{name} {hashlib.sha256(key.encode()).hexdigest()}\n")
+        file.write(f"{end}{name} {hashlib.sha256(key.encode()).hexdigest()}\n")
         file.flush()
         os.fsync(file.fileno())
     return key

@@ -58,7 +58,7 @@ class Served(Section):
     """The protocol, which decides how past explanations are used."""
     steps: PositiveInt = 100
     """Noisy steps T of an explanation computed from scratch."""
-    c: Budget = 1.0
+    c: Budget = Field(1.0, le=1e6)
     """Weight constant: no record moves the gradient by more than c/m."""
     kernel: KernelName = "stable"
     """Registered kernel of the weights."""

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
     BlackBox = Callable[[Num[np.ndarray, "q ..."]], Float[np.ndarray, "q C"]]
 
+CONSTANTS = ("mean", "std", "centre", "scale")
+"""Keys of a pool's metadata, and of the preprocessing on a card, by which records were scaled."""
+
 FACTS = ("epsilon", "delta", "unit", "adjacency", "accountant")
 """Keys of a released model's card that the service publishes."""
 
@@ -48,7 +51,12 @@ class Subject:
 def open_subject(served: Served, threads: int = 1) -> Subject:
     """Open the pool, black box and explainer of a service, whose answers are not seeded. Raises UserError for invalid files."""
     stored = read_records(Path(served.pool))
-    card = _card(Path(served.model)) if served.model else None
+    if stored.metadata.get("standardise") == "private":
+        raise UserError(
+            f"{served.pool}: standardise: private: one record moves the constants, and with them all rows, more than the answers' ε allows;"
+            " expected a pool with public, stated or no constants (a release's are on its card)"
+        )
+    card = _card(Path(served.model), stored.metadata) if served.model else None
     function, identity = _function(served) if served.black_box else _model(served, stored, threads)
     values = function(stored.data)
     explained = ExplanationSet.of(stored.data, values, served.scale, stored.units)
@@ -97,13 +105,24 @@ def _model(served: Served, stored: StoredRecords, threads: int) -> tuple[BlackBo
     return values, json.dumps(digests, sort_keys=True)
 
 
-def _card(folder: Path) -> dict[str, Any] | None:
-    """Return the guarantee of a released model's training from its card; None for a model without a card."""
+def _card(folder: Path, pool: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the guarantee of a released model's training from its card; None for a model without a card.
+
+    Raises UserError if the model was trained on records that were scaled by other constants than the pool's.
+    """
     path = folder / CARD
     if not path.exists():
         return None
     card = read_card(path)
     try:
-        return {"id": card["id"], "guarantee": card["guarantee"]} | {name: card["privacy"][name] for name in FACTS}
+        scaled = card["data"]["preprocessing"]
+        guarantee = {"id": card["id"], "guarantee": card["guarantee"]} | {name: card["privacy"][name] for name in FACTS}
     except (KeyError, TypeError) as error:
         raise UserError(f"{path}: {error} is missing; expected the card.json of a release") from None
+    for name in CONSTANTS:
+        if scaled.get(name) != pool.get(name):
+            raise UserError(
+                f"{path}: data.preprocessing.{name} is not the pool's {name}: the model would read records that are scaled otherwise than those"
+                " it was trained on; build the pool with the card's constants (standardise: stated)"
+            )
+    return guarantee

@@ -13,7 +13,7 @@ from mia_audit.storage.atomic import atomic_write
 from mia_audit.storage.manifest import MANIFEST, SIGNATURE, root_hash
 
 if TYPE_CHECKING:
-    from minisign import PublicKey
+    from minisign import PublicKey, SecretKey
 
 
 def new_key(path: Path, password: str) -> Path:
@@ -36,11 +36,8 @@ def new_key(path: Path, password: str) -> Path:
     return public
 
 
-def sign(root: Path, key: Path, password: str) -> str:
-    """Sign the SHA256SUMS of results, write the signature beside it, and return the signature's trusted comment.
-
-    Raises UserError for a key that cannot be read or needs another password.
-    """
+def read_secret_key(key: Path, password: str) -> SecretKey:
+    """Return a decrypted secret key of minisign. Raises UserError if it cannot be read or needs another password."""
     from minisign import Error, SecretKey
 
     try:
@@ -48,12 +45,21 @@ def sign(root: Path, key: Path, password: str) -> str:
             secret = SecretKey.from_bytes(file.read(1 << 16))
         if secret.is_encrypted():
             secret.decrypt(password)
-        comment = f"timestamp:{int(time.time())}\tfile:{MANIFEST}\tsha256:{root_hash(root)}\thashed"
-        signature = secret.sign((root / MANIFEST).read_bytes(), prehash=True, trusted_comment=comment)
     except OSError as error:
         raise UserError(f"{key}: {(error.strerror or str(error)).lower()}; expected a secret key of minisign") from None
     except (Error, ValueError, MemoryError) as error:
         raise UserError(f"{key}: {first_line(error)}; expected a secret key of minisign and its password") from None
+    return secret
+
+
+def sign(root: Path, key: Path, password: str) -> str:
+    """Sign the SHA256SUMS of results, write the signature beside it, and return the signature's trusted comment.
+
+    Raises UserError for a key that cannot be read or needs another password.
+    """
+    secret = read_secret_key(key, password)
+    comment = f"timestamp:{int(time.time())}\tfile:{MANIFEST}\tsha256:{root_hash(root)}\thashed"
+    signature = secret.sign((root / MANIFEST).read_bytes(), prehash=True, trusted_comment=comment)
     with atomic_write(root / SIGNATURE) as partial:
         partial.write_bytes(bytes(signature).rstrip(b"\n") + b"\n")
     return comment
