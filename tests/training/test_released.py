@@ -167,5 +167,8 @@ def test_every_mechanism_goes_on_after_a_kill(tmp_path, monkeypatch, mechanism, 
         train_released(made, inputs, LABELS, EVERYBODY, KeptEpochs(tmp_path, "key"))
     trained = train_released(made, inputs, LABELS, EVERYBODY, KeptEpochs(tmp_path, "key"))
     assert kept == [0, 1, 2, 3]
+    if mechanism == "fadp" and options["importance"] == "public":
+        masks = KeptEpochs(tmp_path, "key").resume()["rest.protection.mask_channels"]
+        assert len(masks) == 3 and (masks == masks[0]).all(), "the mask is computed once, before the kill"
     assert trained.steps == EPOCHS * 60 // BATCH
     assert trained.terms.noise_mask != "none" if mechanism == "fadp" else trained.terms.noise_mask == "none"

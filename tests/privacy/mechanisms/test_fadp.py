@@ -317,7 +317,8 @@ def test_public_importance_needs_public_records_and_literal_an_acknowledgement()
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "importance"), [("fadp", "past"), ("fadp", "renewed"), ("fadp-literal", "public")]
+    ("mechanism", "importance"),
+    [("fadp", "public"), ("fadp", "past"), ("fadp", "renewed"), ("fadp-literal", "public")],
 )
 def test_a_killed_training_goes_on_with_its_masks(mechanism: str, importance: str, tmp_path: Path) -> None:
     def trained(checkpoint: Checkpoint | None, last: int) -> tuple[Tensor, Any]:
@@ -337,3 +338,25 @@ def test_a_killed_training_goes_on_with_its_masks(mechanism: str, importance: st
     again, same = trained(Checkpoint(tmp_path, "same"), 3)
     assert torch.equal(again, weights) and torch.equal(same.channels, masks.channels)
     assert torch.equal(same.rest, masks.rest) and len(masks.rest) == 3
+
+
+@pytest.mark.parametrize("epochs", [0, 2])
+@pytest.mark.parametrize("groups", [{}, {"group_clips": (1, 1, 1, 0.5)}])
+def test_a_restored_mask_is_that_of_the_first_weights(epochs: int, groups: dict[str, Any]) -> None:
+    def protected(model: nn.Module) -> Any:
+        return protect("fadp", model, factors=(0.2, 0.5, 1.0), **groups)
+
+    first, model = protected(cnn()), cnn()
+    torch.nn.init.normal_(model[3].weight, generator=torch.Generator().manual_seed(1))
+    again = protected(model)
+    assert not torch.equal(again.mask, first.mask)
+    for _ in range(epochs):
+        next(first.batches())
+    again.restore(first.state())
+    next(again.batches())
+    assert torch.equal(again.mask, first.mask) and torch.equal(again.deviation(), first.deviation())
+    found = again.masks()
+    assert len(found.rest) == epochs + 1 and len(found.channels.unique(dim=0)) == len(found.rest.unique()) == 1
+    inputs = records()
+    model.load_state_dict(first.job.model.state_dict())
+    assert torch.equal(again.clipped_sum(*inputs)[0], first.clipped_sum(*inputs)[0])

@@ -120,6 +120,7 @@ class FADP(DPSGD):
     def _set(self, importance: Tensor) -> None:
         from mia_audit.privacy.masks import banded
 
+        self.importance = importance
         if self.group_clips:
             self._set_groups(importance, self.group_clips)
             return
@@ -168,14 +169,16 @@ class FADP(DPSGD):
             self._past = scaled if self._past is None else self._past + scaled
 
     def state(self) -> dict[str, Tensor]:
-        """Return dp-sgd's state, the masks so far, and the noisy gradients for the next mask."""
+        """Return dp-sgd's state, the masks so far, the importance behind the current mask, and the noisy gradients for the next mask."""
         past = {} if self._past is None else {"past": self._past}
-        return super().state() | self.channels.state(self.history) | past
+        return super().state() | self.channels.state(self.history) | {"importance": self.importance} | past
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Continue from the state."""
+        """Continue from the state, with its mask: a process that resumes a release starts from other initial weights."""
         super().restore(state)
         self.history = self.channels.restored(state)
+        if "importance" in state:  # a checkpoint of an earlier version has none
+            self._set(state["importance"].to(self.mask.device))
         self._past = state["past"].to(self.mask.device) if "past" in state else None
 
     def masks(self) -> Masks:
