@@ -228,6 +228,146 @@ def test_what_does_not_fit_is_named(tmp_path):
         oriented(drawn.member, (5, 5), "m.npy")
 
 
+def write_logits(root, drawn):
+    """Logits, labels and membership, as from_logits takes them."""
+    root.mkdir()
+    files = [root / f"{name}.npy" for name in ("logits", "labels", "membership")]
+    for file, values in zip(files, (drawn.logits[:, :, 0], drawn.labels, drawn.member), strict=True):
+        np.save(file, values)
+    return files
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (lambda labels: np.eye(CLASSES)[labels], "60 × 4 labels; expected one whole number per record"),
+        (lambda labels: np.tile(labels, (MODELS, 1)), "6 × 60 labels; expected one whole number per record"),
+        (lambda labels: np.append(labels, 0), "61 labels for 60 records"),
+        (lambda labels: labels[:-1], "59 labels for 60 records"),
+    ],
+)
+def test_labels_are_one_number_per_record(tmp_path, labels, message):
+    drawn = Drawn()
+    files = write_logits(tmp_path / "logits", drawn)
+    np.save(files[1], labels(drawn.labels))
+    with pytest.raises(UserError, match=message):
+        from_logits(*files)
+    write_carlini(tmp_path / "exp", drawn)
+    with pytest.raises(UserError, match=message):
+        LAYOUTS["carlini"](tmp_path / "exp", {}, files[1])
+
+
+def test_labels_of_a_larger_data_set_have_further_records_at_the_end(tmp_path):
+    drawn = Drawn()
+    write_carlini(tmp_path / "exp", drawn)
+    np.save(tmp_path / "exp" / "y_train.npy", np.append(drawn.labels, [0, 1]))  # inference.py with --dataset_size
+    agrees(LAYOUTS["carlini"](tmp_path / "exp", {}, None), drawn)
+    rows = write_leakpro(tmp_path / "out", drawn, 4)
+    np.save(tmp_path / "out" / "labels.npy", np.append(drawn.labels, [0, 1]))
+    assert len(LAYOUTS["leakpro"](tmp_path / "out", {}, tmp_path / "out" / "labels.npy").member) == len(rows)
+
+
+def softmax(logits):
+    p = np.exp(logits.astype(np.float64))
+    return (p / p.sum(axis=-1, keepdims=True)).astype(np.float16)
+
+
+def test_probabilities_given_as_logits_are_recognised(tmp_path):
+    drawn = Drawn()
+    files = write_logits(tmp_path / "logits", drawn)
+    np.save(files[0], softmax(drawn.logits[:, :, 0]))
+    with pytest.raises(UserError, match="they are softmax probabilities, not logits"):
+        from_logits(*files)
+    np.save(files[0], np.log(softmax(drawn.logits[:, :, 0])))
+    np.testing.assert_allclose(from_logits(*files).signals["loss"], -np.log(drawn.probability[:, :, 0]), atol=2e-2)
+    drawn.logits = softmax(drawn.logits)[:, :, None]
+    write_carlini(tmp_path / "exp", drawn)
+    with pytest.raises(UserError, match=r"0000000100\.npy: .*they are softmax probabilities, not logits"):
+        LAYOUTS["carlini"](tmp_path / "exp", {}, None)
+
+
+def test_ids_of_records_are_in_the_order_of_the_logits(tmp_path):
+    drawn = Drawn()
+    logits, labels, member = write_logits(tmp_path / "logits", drawn)
+    for name, columns in (("member", drawn.member), ("labels", drawn.labels[:, None])):
+        table = pl.DataFrame(columns, schema=[f"c{k}" for k in range(columns.shape[1])]).with_row_index("record")
+        table.write_csv(tmp_path / f"{name}.csv")
+        table.reverse().write_csv(tmp_path / f"{name}_reversed.csv")
+    agrees(from_logits(logits, tmp_path / "labels.csv", tmp_path / "member.csv"), drawn)
+    for given in ((tmp_path / "labels_reversed.csv", member), (labels, tmp_path / "member_reversed.csv")):
+        with pytest.raises(
+            UserError, match=r"_reversed\.csv: record '59' in row 0, but .* ids; expected records 0, 1, 2"
+        ):
+            from_logits(logits, *given)
+    turned = pl.DataFrame(drawn.member.T.astype(int), schema=[f"r{k}" for k in range(RECORDS)])
+    turned.insert_column(0, pl.Series("", [f"model {k}" for k in range(MODELS)])).write_csv(tmp_path / "turned.csv")
+    agrees(from_logits(logits, labels, tmp_path / "turned.csv"), drawn)
+
+
+@pytest.mark.parametrize("value", [0.5, np.nan, 7, -1])
+@pytest.mark.parametrize("layout", ["logits", "carlini", "privacy-meter", "privacyguard"])
+def test_membership_other_than_0_and_1_is_named(tmp_path, layout, value):
+    drawn, root = Drawn(), tmp_path / "in"
+    wrong = drawn.member.astype(float)
+    wrong[3, 2] = value
+    if layout == "logits":
+        files = write_logits(root, drawn)
+        np.save(files[2], wrong)
+    else:
+        WRITERS[layout](root, drawn)
+    at = {"carlini": "experiment-2_6/keep.npy: .* at record 3;", "privacyguard": "df_train_merge.* at record 3;"}
+    if layout == "carlini":
+        np.save(root / "experiment-2_6" / "keep.npy", wrong[:, 2])
+    elif layout == "privacy-meter":
+        np.save(root / "models" / "memberships.npy", wrong.T)
+    elif layout == "privacyguard":
+        path = root / "df_train_merge.parquet"
+        frame = pl.read_parquet(path).with_columns(pl.col("member_ref_1").cast(float))
+        frame[3, "member_ref_1"] = value
+        frame.write_parquet(path)
+    with pytest.raises(UserError, match=at.get(layout, "at model 2, record 3;") + " membership is 0 or 1"):
+        from_logits(*files) if layout == "logits" else LAYOUTS[layout](root, {}, None)
+
+
+def test_the_last_epoch_is_the_largest_number(tmp_path):
+    drawn = Drawn()
+    write_carlini(tmp_path / "exp", drawn)
+    for folder in (tmp_path / "exp").glob("*/logits"):
+        for name in ("10", "100"):
+            (folder / f"{int(name):010d}.npy").rename(folder / f"{name}.npy")
+        np.save(folder / "20.npy", np.load(folder / "10.npy"))
+    agrees(LAYOUTS["carlini"](tmp_path / "exp", {}, None), drawn)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("score_orig", ["0.5"] * 29 + ["high"], "column 'score_orig' holds string; expected numbers"),
+        ("member_ref_1", [1] * 29 + [None], "column 'member_ref_1' holds 1 empty cells; expected numbers"),
+    ],
+)
+def test_a_frame_s_columns_are_numbers(tmp_path, kind, name, values, message):
+    write_privacyguard(tmp_path / "frames", Drawn(), kind)
+    path = tmp_path / "frames" / f"df_test_merge.{kind}"
+    frame = (pl.read_csv(path) if kind == "csv" else pl.read_parquet(path)).with_columns(pl.Series(name, values))
+    frame.write_csv(path) if kind == "csv" else frame.write_parquet(path)
+    with pytest.raises(UserError, match=rf"df_test_merge\.{kind}: {message}"):
+        LAYOUTS["privacyguard"](tmp_path / "frames", {}, None)
+
+
+def test_a_frame_s_numbers_may_get_decimals_after_hundreds_of_whole_ones_and_its_folder_brackets(tmp_path):
+    drawn = Drawn()
+    root = tmp_path / "[frames]"
+    rows = write_privacyguard(root, drawn, "csv")
+    for name in ("df_train_merge", "df_test_merge"):
+        frame = pl.read_csv(root / f"{name}.csv", glob=False)
+        frame = pl.concat([frame.with_columns(pl.lit(0).cast(float).alias("score_ref_0"))] * 5 + [frame])
+        text = frame.write_csv().replace(",0.0,", ",0,")
+        (root / f"{name}.csv").write_text(text)
+    assert len(LAYOUTS["privacyguard"](root, {}, None).member) == 6 * len(rows)
+
+
 def test_the_command_says_what_belongs_together(tmp_path, capsys):
     out = ["--out", str(tmp_path / "s.parquet")]
     for wrong in (["--logits", "l.npy"], [str(tmp_path)], []):

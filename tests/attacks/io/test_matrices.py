@@ -1,5 +1,7 @@
 """Matrices in every kind of file, and what is said of those that are not right."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import polars as pl
 import pytest
@@ -76,6 +78,41 @@ def test_rows_that_stand_for_other_records_are_named(tmp_path, kind):
         else:
             with pytest.raises(UserError, match=r"record '1' in row 0 where .*member\.csv has '0'"):
                 source.read(source.signals[0])
+
+
+def given(tmp_path, **columns):
+    """Write a membership, losses and confidences as CSV, each with the ids given for it in a column `record`."""
+    random = np.random.default_rng(0)
+    tables = {"member": random.random((30, 4)) < 0.5, **{name: random.random((30, 4)) for name in ("loss", "gap_l1")}}
+    for name, matrix in tables.items():
+        table = pl.DataFrame(matrix, schema=list("abcd"))
+        if name in columns:
+            table = table.insert_column(0, pl.Series("record", columns[name]))
+        table.write_csv(tmp_path / f"{name}.csv")
+    return [parse_signal_file(f"{name}={tmp_path}/{name}.csv") for name in ("loss", "gap_l1")]
+
+
+REVERSED = list(range(29, -1, -1))
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"loss": range(30), "gap_l1": REVERSED}, r"gap_l1\.csv: record '29' in row 0 where .*loss\.csv has '0'"),
+        ({"loss": REVERSED}, r"loss\.csv: record '29' in row 0, but .*member\.csv has no column `record`"),
+        ({"member": REVERSED}, r"member\.csv: record '29' in row 0, but .*loss\.csv has no column `record`"),
+        ({"loss": [0, *range(29)]}, r"loss\.csv: record '0' has several rows"),
+        ({"member": [0, *range(29)]}, r"member\.csv: record '0' has several rows"),
+        ({"loss": range(30)}, None),
+        (dict.fromkeys(("member", "loss", "gap_l1"), REVERSED), None),
+    ],
+)
+def test_ids_of_records_agree_whichever_files_have_them(tmp_path, columns, message):
+    signals = given(tmp_path, **columns)
+    with pytest.raises(UserError, match=message) if message else nullcontext():
+        source = MatrixFiles(str(tmp_path / "member.csv"), signals)
+        for signal in source.signals:
+            source.read(signal)
 
 
 def test_truth_values_in_words_are_membership(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from mia_audit.attacks.io.logits import check_labels, confidence_of, loss_of, over_shifts
-from mia_audit.attacks.io.matrices import read_matrix
+from mia_audit.attacks.io.matrices import as_membership, check_order, read_matrix
 from mia_audit.attacks.io.object_streams import read_objects
 from mia_audit.attacks.io.parquet import LEAST_MODELS, QUERY, check_membership
 from mia_audit.attacks.io.published import Published, read_per_model_csv
@@ -45,12 +46,11 @@ def carlini(root: Path, where: Mapping[str, str], labels: Path | None) -> Publis
     if None in parts:
         raise UserError(f"{folders[parts.index(None)]}: no .npy files in scores/ or logits/; expected one per epoch")
     files = [part for part in parts if part is not None]
-    classes = None
-    if any(file.parent.name == "logits" for file in files):
-        classes = _array(labels or root / "y_train.npy")
-    values = [_carlini_confidence(file, classes) for file in files]
+    if labels and not any(file.parent.name == "logits" for file in files):
+        raise UserError(f"--labels: {root} has scores, which need no labels; leave --labels out")
+    values = [_carlini_confidence(file, root, labels) for file in files]
     confidence = _stacked(values, files)
-    keep = [_array(folder / "keep.npy").astype(bool).ravel()[: len(confidence)] for folder in folders]
+    keep = [_carlini_membership(folder / "keep.npy")[: len(confidence)] for folder in folders]
     if short := [folder for folder, kept in zip(folders, keep, strict=True) if len(kept) < len(confidence)]:
         raise UserError(f"{short[0] / 'keep.npy'}: fewer records than the {len(confidence)} that have scores")
     return _published(np.stack(keep, axis=1), confidence=confidence, where=root)
@@ -76,7 +76,7 @@ def privacy_meter(root: Path, where: Mapping[str, str], labels: Path | None) -> 
     kind, values = next((name, signals[name]) for name in ("probability", "loss") if name in signals)
     if values.ndim != 2:
         raise UserError(f"{root / 'signals'}: {values.ndim} axes; expected records × models")
-    member = oriented(_array(file) == 1, values.shape, str(file))
+    member = as_membership(oriented(_array(file), values.shape, str(file)), str(file))
     published = _derived(member, kind, values.astype(np.float64), root)
     others = sorted(path for path in (root / "signals").glob("*_pop.npy") if _kind(path) == kind)
     return replace(published, population=_population(others[0], kind, member.shape[1])) if others else published
@@ -125,7 +125,7 @@ def leakpro(root: Path, where: Mapping[str, str], labels: Path | None) -> Publis
     files = {name: path for path in caches if (name := path.name.removesuffix("_logits.npy")) in trained}
     _enough(list(files), root, "attack_cache/*_logits.npy with a metadata_*.pkl each")
     every = _array(labels)
-    truth = check_labels(every, int(rows.max()) + 1, str(labels))[rows]
+    truth = check_labels(every, int(rows.max()) + 1, str(labels), longer=True)[rows]
     confidence = _stacked(
         [_confidence(_array(path), truth, str(path)) for path in files.values()], list(files.values())
     )
@@ -147,9 +147,14 @@ def privacyguard(root: Path, where: Mapping[str, str], labels: Path | None) -> P
         if missing := [name for name in (*scores, *members) if name not in frame.columns]:
             raise UserError(f"{root}: no column '{missing[0]}' in a frame; expected one for every score_ref_{{i}}")
     target = np.repeat([True, False], [len(frame) for frame in frames])
-    member = np.concatenate([frame.select(members).to_numpy() for frame in frames]) == 1
+    member = np.column_stack([target, *(_reference(frames, root, name) for name in members)])
     values = np.concatenate([frame.select(scores).to_numpy() for frame in frames]).astype(np.float64)
-    return _derived(np.column_stack([target, member]), "probability", values, root)
+    return _derived(member, "probability", values, root)
+
+
+def _reference(frames: Sequence[pl.DataFrame], root: Path, name: str) -> Bool[np.ndarray, " N"]:
+    values = np.concatenate([frame[name].to_numpy() for frame in frames])
+    return as_membership(values, f"{root}: column '{name}', df_train_merge and df_test_merge together")
 
 
 LAYOUTS: dict[str, Layout] = {
@@ -167,7 +172,7 @@ def from_logits(logits: Path, labels: Path, membership: Path, temperatures: Sequ
 
     Every temperature T adds a signal `loss_tT`, the loss of the softmax of logits / T.
     """
-    member, values = _array(membership), _array(logits)
+    (member, ids), values = _indexed(membership), _array(logits)
     if values.ndim not in (3, 4) or member.ndim != 2:
         raise UserError(
             f"{logits}: {values.ndim} axes; expected records × models (× queries) × classes, and a membership with two axes"
@@ -179,8 +184,10 @@ def from_logits(logits: Path, labels: Path, membership: Path, temperatures: Sequ
             f"{logits}: {values.shape[:2]} where {membership} has {member.shape}; expected the same records × models"
         )
     truth = _array(labels)
-    if len(truth.ravel()) != len(member) and truth.size == member.shape[1]:
+    if truth.size != len(member) and truth.size == member.shape[1]:
         member, values = member.T, np.swapaxes(values, 0, 1)
+    elif ids is not None:
+        check_order(str(membership), ids, f"{logits} has no ids")
     queries = values[:, :, None] if values.ndim == 3 else values
     whole = check_labels(truth, len(member), str(labels))
 
@@ -188,7 +195,7 @@ def from_logits(logits: Path, labels: Path, membership: Path, temperatures: Sequ
         models = (queries[:, model] / temperature for model in range(member.shape[1]))
         return np.stack([confidence_of(values, whole, str(logits)) for values in models], axis=1)
 
-    published = _published(member == 1, confidence=confidence(1.0), where=logits)
+    published = _published(as_membership(member, str(membership)), confidence=confidence(1.0), where=logits)
     for name, temperature in zip(tempered(temperatures), temperatures, strict=True):
         published.signals.update(_by_query(name, loss_of(confidence(temperature))))
     return published
@@ -236,13 +243,18 @@ def _derived(member: np.ndarray, kind: str, values: Float[np.ndarray, "N K"], wh
     return Published(member, {"loss": values, "confidence": confidence_from_loss(values)})
 
 
-def _carlini_confidence(file: Path, classes: np.ndarray | None) -> np.ndarray:
+def _carlini_confidence(file: Path, root: Path, labels: Path | None) -> np.ndarray:
+    """Return the confidence, [N, queries], of a file in scores/ or logits/; y_train.npy may go on beyond the records, as in score.py."""
     values = _array(file)
     if file.parent.name == "scores":
         return values.reshape(len(values), -1).astype(np.float64)
-    assert classes is not None
-    labels = check_labels(classes, len(values), "y_train.npy")
-    return over_shifts(values, labels, str(file)) if values.ndim == 4 else _confidence(values, labels, str(file))
+    given = labels or root / "y_train.npy"
+    classes = check_labels(_array(given), len(values), str(given), longer=labels is None)
+    return over_shifts(values, classes, str(file)) if values.ndim == 4 else _confidence(values, classes, str(file))
+
+
+def _carlini_membership(file: Path) -> Bool[np.ndarray, " N"]:
+    return as_membership(_array(file).ravel(), str(file))
 
 
 def _confidence(logits: np.ndarray, labels: np.ndarray, where: str) -> np.ndarray:
@@ -263,36 +275,61 @@ def _stacked(values: list[np.ndarray], files: list[Path]) -> np.ndarray:
 
 
 def _array(path: Path) -> np.ndarray:
-    """Read a .npy file, or a matrix in another supported format; nothing is unpickled."""
-    if path.suffix != ".npy":
-        return np.asarray(read_matrix(str(path))[0])
-    if not path.is_file():
-        raise UserError(f"{path}: no such file")
-    try:
-        values: np.ndarray = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-    except NOT_NUMPY as error:
-        raise UserError(f"{path}: damaged, or not an array of numbers ({' '.join(str(error).split())[:80]})") from None
-    if values.dtype.kind not in "buif":
-        raise UserError(f"{path}: holds {values.dtype}, not numbers")
+    """Read an array as `_indexed` does. UserError unless a file that names records has them in the order of the .npy files, which do not."""
+    values, ids = _indexed(path)
+    if ids is not None:
+        check_order(str(path), ids, "the logits have no ids")
     return values
 
 
+def _indexed(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
+    """Read a .npy file, or a matrix in another supported format with the record of each row if it has them; nothing is unpickled."""
+    if path.suffix != ".npy":
+        values, ids = read_matrix(str(path))
+        return np.asarray(values), ids
+    if not path.is_file():
+        raise UserError(f"{path}: no such file")
+    try:
+        array: np.ndarray = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    except NOT_NUMPY as error:
+        raise UserError(f"{path}: damaged, or not an array of numbers ({' '.join(str(error).split())[:80]})") from None
+    if array.dtype.kind not in "buif":
+        raise UserError(f"{path}: holds {array.dtype}, not numbers")
+    return array, None
+
+
 def _frame(root: Path, name: str) -> pl.DataFrame:
+    """Read a frame of PrivacyGuard; UserError for scores and memberships that are no numbers."""
     import polars as pl
 
-    for suffix, read in ((".parquet", read_foreign), (".csv", pl.read_csv)):
+    for suffix, read in (
+        (".parquet", read_foreign),
+        (".csv", partial(pl.read_csv, infer_schema_length=None, glob=False)),
+    ):
         if (path := root / f"{name}{suffix}").is_file():
             try:
-                return read(path)
+                frame = read(path)
             except (OSError, pa.ArrowException, pl.exceptions.PolarsError) as error:
                 raise UserError(f"{path}: damaged ({' '.join(str(error).split())[:100]})") from None
+            for column in frame:
+                needed = re.fullmatch(r"score_orig|(score|member)_ref_\d+", column.name)
+                if needed and not _is_full_of_numbers(column):
+                    held = f"{column.null_count()} empty cells" if column.null_count() else str(column.dtype).lower()
+                    raise UserError(f"{path}: column '{column.name}' holds {held}; expected numbers")
+            return frame
     raise UserError(
         f"{root}: no {name}.parquet or .csv; expected PrivacyGuard's frames df_train_merge and df_test_merge"
     )
 
 
+def _is_full_of_numbers(column: pl.Series) -> bool:
+    import polars as pl
+
+    return (column.dtype.is_numeric() or column.dtype == pl.Boolean) and not column.null_count()
+
+
 def _last(folder: Path) -> Path | None:
-    files = sorted(folder.glob("*.npy"))
+    files = sorted(folder.glob("*.npy"), key=lambda path: _natural(path.name))
     return files[-1] if files else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -66,12 +67,49 @@ def parse_signal_file(text: str) -> SignalFile:
     return SignalFile(signal, file)
 
 
+class RecordIds:
+    """The ids of the records, by the first file that has any. Threads may add files at the same time."""
+
+    def __init__(self) -> None:
+        self._named: tuple[str, np.ndarray] | None = None
+        self._unnamed = ""
+        self._lock = Lock()
+
+    def add(self, file: str, index: np.ndarray | None) -> None:
+        """Compare a file's ids, if it has any, with those of the files before; UserError if records or their order differ."""
+        with self._lock:
+            if index is None:
+                self._unnamed = self._unnamed or file
+            elif self._named is None:
+                self._named = file, index
+            elif (other := index != self._named[1]).any():
+                row = int(np.argmax(other))
+                raise UserError(
+                    f"{file}: record '{index[row]}' in row {row} where {self._named[0]} has '{self._named[1][row]}'; "
+                    "expected the same records in the same order"
+                )
+            if self._named and self._unnamed:
+                check_order(*self._named, f"{self._unnamed} has no column `record`")
+
+
+def check_order(file: str, index: np.ndarray, reason: str) -> None:
+    """Raise UserError unless records are numbered 0, 1, 2 … in the order of the rows."""
+    other = index != np.arange(len(index)).astype(str)
+    if other.any():
+        row = int(np.argmax(other))
+        raise UserError(
+            f"{file}: record '{index[row]}' in row {row}, but {reason}; expected records 0, 1, 2 … in order, or no ids"
+        )
+
+
 class MatrixFiles:
     """Membership and signals in matrix files, checked against each other and read one at a time."""
 
     def __init__(self, membership: str, given: list[SignalFile]) -> None:
         """Read the membership. If only one of loss and confidence is given, the other is derived."""
-        self.member, self._index = read_membership(membership)
+        self.member, index = read_membership(membership)
+        self._ids = RecordIds()
+        self._ids.add(membership, index)
         self.record = np.arange(len(self.member))
         self.models = self.member.shape[1]
         self._membership = membership
@@ -103,12 +141,7 @@ class MatrixFiles:
             return derive(signal.name, source, self.read)
         file = self._files[signal.name]
         matrix, index = read_matrix(file, Expected(self.member.shape, self._membership))
-        if index is not None and self._index is not None and (other := index != self._index).any():
-            row = int(np.argmax(other))
-            raise UserError(
-                f"{file}: record '{index[row]}' in row {row} where {self._membership} has '{self._index[row]}'; "
-                "expected the same records in the same order"
-            )
+        self._ids.add(file, index)
         queries = [matrix] if matrix.ndim == 2 else [matrix[:, :, query] for query in range(matrix.shape[2])]
         checked = []
         for values in queries:
@@ -126,18 +159,22 @@ def read_membership(file: str) -> Read:
     matrix, index = read_matrix(file)
     if matrix.ndim != 2:
         raise UserError(f"{file}: {_shape(matrix)}; expected records × models")
-    wrong = ~((matrix == 0) | (matrix == 1))
-    if wrong.any():
-        record, model = np.argwhere(wrong)[0]
-        raise UserError(
-            f"{file}: {matrix[record, model]} at model {model}, record {record}; membership is 0 or 1, or true or false"
-        )
+    member = as_membership(matrix, file)
     if matrix.shape[1] < LEAST_MODELS:
         raise UserError(f"{file}: {matrix.shape[1]} models; attacks need at least {LEAST_MODELS}, one column each")
-    member = np.asfortranarray(matrix, dtype=bool)
     check_orientation(member, file)
     check_membership(member, file)
     return member, index
+
+
+def as_membership(matrix: np.ndarray, where: str) -> np.ndarray:
+    """Return a membership, records × models or the records of one model, as truth values; UserError, which names the cell, unless all are 0 or 1."""
+    wrong = np.argwhere(~((matrix == 0) | (matrix == 1)))
+    if len(wrong):
+        record, *model = wrong[0]
+        at = f"model {model[0]}, record {record}" if model else f"record {record}"
+        raise UserError(f"{where}: {matrix[tuple(wrong[0])]} at {at}; membership is 0 or 1, or true or false")
+    return np.asfortranarray(matrix, dtype=bool)
 
 
 @dataclass(frozen=True)
@@ -192,6 +229,12 @@ def read_matrix(file: str, expected: Expected | None = None) -> Read:
     if matrix.ndim not in (2, 3) or not matrix.size:
         raise UserError(f"{file}: {_shape(matrix)}; expected records × models, or records × models × queries")
     check(matrix.shape)
+    if index is not None:
+        ids, counts = np.unique(index, return_counts=True)
+        if (counts > 1).any():
+            raise UserError(
+                f"{file}: record '{ids[np.argmax(counts > 1)]}' has several rows; expected each record once"
+            )
     return matrix, index
 
 
