@@ -49,7 +49,7 @@ class ExplanationSet:
     values: Float[np.ndarray, "m C"]
     scale: float
     persons: Persons | None = None
-    """The person of every record. None if every person has one record, because persons then make no difference."""
+    """The person of every record, also if every person has one; None if the unit is the record."""
 
     @classmethod
     def of(
@@ -76,8 +76,7 @@ class ExplanationSet:
             raise UserError(
                 f"the explanation set has {len(records)} records and {len(persons)} ids of persons: expected one id per record"
             )
-        numbered = None if persons is None else Persons.numbered(persons)
-        return cls(records, values, scale, numbered if numbered is not None and len(numbered) < len(records) else None)
+        return cls(records, values, scale, None if persons is None else Persons.numbered(persons))
 
     def among(self, member: Bool[np.ndarray, " m"]) -> ExplanationSet:
         """Return the set of some of the records."""
@@ -96,13 +95,15 @@ class ExplanationSet:
 
     @cached_property
     def shares(self) -> Float[np.ndarray, " m"] | None:
-        """1 over the number of records of each record's person; None if the unit is the record."""
-        return None if self.persons is None else 1 / self.persons.spread(self.persons.records)
+        """1 over the number of records of each record's person; None if all shares are 1."""
+        if self.persons is None or len(self.persons) == len(self.records):
+            return None
+        return 1 / self.persons.spread(self.persons.records)
 
     @property
     def whose(self) -> bytes:
-        """The person of every record, for keys of noise; empty if the unit is the record."""
-        return b"" if self.persons is None else self.persons.of.tobytes()
+        """The person of every record, for keys of noise; empty if every record has its own unit."""
+        return b"" if self.persons is None or self.shares is None else self.persons.of.tobytes()
 
     @property
     def features(self) -> int:

@@ -114,9 +114,10 @@ class PrivateExplainer:
         self._process = os.getpid()
         self._lock = threading.Lock()
         features, units = explained.features, explained.units
-        metadata = {f"{explained.unit}s": units, "features": features, "scale": explained.scale, "terms": _plain(terms)}
-        metadata |= about or {}
-        self._secret = None if seed is None else _secret(seed, protocol, metadata, explained)
+        rest = {"features": features, "scale": explained.scale, "terms": _plain(terms)} | dict(about or {})
+        metadata = {f"{explained.unit}s": units} | rest
+        counted = {"persons" if explained.whose else "records": units}  # the same noise if every person has one record
+        self._secret = None if seed is None else _secret(seed, protocol, counted | rest, explained)
         self.ledger = Ledger(ledger, features, terms.delta, terms.adjacency, metadata, explained.unit)
         if data_ledger is not None:
             self._charge_data(data_ledger)
