@@ -409,6 +409,7 @@ def test_settings_in_a_file_are_read_beside_it(folder, capsys, monkeypatch):
         (["none: loss={0}/loss.npy accuracy=90"], "accuracy: 90 is not between 0 and 1"),
         (["none: loss={0}/loss.npy accuracy={0}/member.npy"], "expected one number for each model"),
         (["none: loss={0}/gone.npy"], "gone.npy: no such file"),
+        (["none: loss={0}/loss.npy loss={0}/more.npz"], "loss is given twice"),
     ],
 )
 def test_a_mistake_in_a_setting_is_one_line(folder, capsys, settings, message):
@@ -422,6 +423,24 @@ def test_without_a_report_the_strongest_attack_is_said(folder, capsys):
     said = capsys.readouterr().out
     assert said.startswith("Strongest attack: loss-lira on confidence (blend), AUC 0.")
     assert f"Written to {folder / 'out'}: scores.parquet, metrics.parquet" in said
+
+
+def test_scores_are_not_written_beside_the_report_of_another_audit(folder, capsys):
+    assert audit(folder) == 0
+    before = {path: path.read_bytes() for path in sorted((folder / "out").rglob("*")) if path.is_file()}
+    np.save(folder / "other.npy", np.load(folder / "loss.npy") + 1)
+    assert audit(folder, "--no-report", loss="other.npy") == 2
+    assert "tables: of an earlier audit, and would not belong to the new scores" in capsys.readouterr().err
+    assert before == {path: path.read_bytes() for path in sorted((folder / "out").rglob("*")) if path.is_file()}
+
+
+def test_a_table_has_its_own_membership_and_a_set_of_attacks_is_run(folder, capsys):
+    assert audit(folder, "--no-report", "--option", "set=as-published", "--attacks", "threshold") == 0
+    tried = pl.read_parquet(folder / "out" / "metrics.parquet")["attack"].unique()
+    assert set(tried) >= {"threshold", "loss-lira-raw"}
+    words = ["--table", "signals.parquet", "--membership", str(folder / "member.npy"), "--out", str(folder / "new")]
+    assert main(["audit", *words]) == 2
+    assert "--table alone" in capsys.readouterr().err
 
 
 def test_an_attack_asked_for_in_vain_is_a_warning_and_a_line_of_the_page(folder, capsys):

@@ -51,6 +51,8 @@ REFUSED = {
     "infinity": (AUDIT + "training: {learning_rate: 1e400}\n", "training.learning_rate: .*finite"),
     "boolean tag": (AUDIT + "seed: !!bool x\n", "not YAML: a tag such as !!bool"),
     "date tag": (AUDIT + "seed: !!timestamp x\n", "not YAML: a tag such as !!bool"),
+    "repeated": (AUDIT + "mechanisms: {dp-sgd: {epsilon: 8}}\n", "line 5: the key 'mechanisms' is given twice"),
+    "repeated inside": ("audit: a\nmechanisms: [{none: {}, none: {}}]\n", "line 2: the key 'none' is given twice"),
     "latin": (AUDIT.encode() + b"# \xff", "not YAML"),
 }
 

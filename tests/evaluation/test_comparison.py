@@ -15,6 +15,7 @@ def metrics(**aucs):
     frames = [
         pl.DataFrame(
             {"attack": attack, "signal": "s", "likelihood": "v", "null_control": False, "target": range(len(values))}
+            | {"members": 5, "non_members": 5}
             | {
                 "auc": values,
                 "balanced_accuracy": values,
@@ -95,6 +96,13 @@ def test_a_difference_as_large_as_the_margin_is_rarely_called_equivalent():
     random = np.random.default_rng(3)
     estimates = [estimate(random.normal(0.02, 0.01, 8), 0.95) for _ in range(2000)]
     assert 0.035 < np.mean([one.equivalence(0.02, 0.95) < 0.05 for one in estimates]) < 0.065
+
+
+def test_settings_of_other_training_sets_are_not_paired():
+    here, there = metrics(a=[0.6, 0.7, 0.65]), metrics(a=[0.5, 0.61, 0.57])
+    there = there.with_columns(members=pl.Series([5, 5, 6]), non_members=pl.Series([5, 5, 4]))
+    with pytest.raises(UserError, match="--against: target 2 has 6 members there and 5 here"):
+        compare(here, ("a", "s", "v"), ("a", "s", "v"), against=there)
 
 
 def test_one_attack_is_compared_between_two_settings():

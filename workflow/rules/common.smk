@@ -5,6 +5,7 @@ from pathlib import Path
 from mia_audit.config import expand as audits
 from mia_audit.config import report_specs, specs
 from mia_audit.config.load import check_audit
+from mia_audit.config.plain import read_plain
 from mia_audit.errors import UserError
 from mia_audit.host_memory import whole_memory
 from mia_audit.planning import limits, packing, requests
@@ -29,6 +30,8 @@ from mia_audit.sanitise import visible
 gc.set_threshold(1_000_000, 50, 100)
 
 try:
+    for path in workflow.configfiles:
+        read_plain(Path(path))  # a repeated key is gone once Snakemake has read it
     AUDIT = check_audit(
         dict(config), ", ".join(map(str, workflow.configfiles)) or "config"
     )

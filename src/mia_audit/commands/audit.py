@@ -81,9 +81,8 @@ def run(options: argparse.Namespace) -> None:
     from mia_audit.report.section import Report
 
     settings = _settings(options)
-    single = bool(options.table) != bool(options.membership and options.signal) and not (
-        options.table and options.signal
-    )
+    matrices = bool(options.membership), bool(options.signal)
+    single = not any(matrices) if options.table else all(matrices)
     if settings and (options.table or options.signal):
         raise UserError(
             "audit: --signal and --table are for a single setting: give each setting's files in its own --setting"
@@ -93,9 +92,10 @@ def run(options: argparse.Namespace) -> None:
             "audit: expected --membership and at least one --signal, --table alone, or several of --setting"
         )
     parse(Report, {"exposed": options.exposed}, "audit")
-    options.stated, options.attacks = options.attacks is not None, options.attacks or METHODS
-    keys = {"methods": options.attacks, "likelihoods": options.likelihoods, **_options(options.option)}
+    options.stated = options.attacks is not None
+    keys = {"methods": options.attacks or METHODS, "likelihoods": options.likelihoods, **_options(options.option)}
     attacks = parse(Attacks, keys, "audit")
+    options.attacks = list(attacks.methods)
     evaluation = parse(Evaluation, {"fprs": options.fprs, "confidence": options.confidence}, "audit")
     config = {
         **({"table": str(options.table)} if options.table else {}),

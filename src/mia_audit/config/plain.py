@@ -41,6 +41,8 @@ def read_plain(path: Path) -> Any:
         node = yaml.compose(text, yaml.SafeLoader)
         if node is not None and (wrong := _excess(node)):
             raise UserError(f"{path}: {wrong}")
+        if node is not None and (twice := _repeated(node, set())):
+            raise UserError(f"{path}, line {twice.start_mark.line + 1}: the key '{twice.value[:60]}' is given twice")
         values = yaml.safe_load(text)
     except RecursionError:
         raise UserError(f"{path}: nested too deep; a config has at most {MOST_DEPTH} levels") from None
@@ -65,6 +67,23 @@ def _brackets(text: str) -> int:
 def _excess(node: yaml.Node) -> str:
     """Return why a document is too large for a config, with aliases expanded, or an empty text."""
     return check_size(node, lambda one: [part for pair in one.value for part in _parts(pair)] if _nested(one) else [])
+
+
+def _repeated(node: yaml.Node, seen: set[int]) -> yaml.ScalarNode | None:
+    """Return the first key that repeats another of its mapping, of which YAML would keep only the last."""
+    if not _nested(node) or id(node) in seen:
+        return None
+    seen.add(id(node))
+    keys: set[str] = set()
+    for part in node.value:
+        for key in part[:1] if isinstance(part, tuple) else ():
+            if isinstance(key, yaml.ScalarNode) and key.value in keys:
+                return key
+            keys.update([key.value] if isinstance(key, yaml.ScalarNode) else [])
+        for inner in _parts(part):
+            if twice := _repeated(inner, seen):
+                return twice
+    return None
 
 
 def _nested(node: yaml.Node) -> bool:

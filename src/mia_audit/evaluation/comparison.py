@@ -29,11 +29,13 @@ def compare(
     with the number of `targets`, the mean `difference` first − second, its standard deviation, the interval `low`,
     `high` of `OverTargets`, `t` and the two-sided `p`; with a `margin` also `p_equivalence` of
     `OverTargets.equivalence` within it. A target for which a metric is null is left out of that metric; UserError for
-    fewer than two targets.
+    fewer than two targets, or other training sets in `against`.
     """
     metrics = of_aggregate(metrics, aggregate)
     others = metrics if against is None else of_aggregate(against, aggregate)
     left, right = _one(metrics, first), _one(others, second)
+    if against is not None:
+        _check_same_sets(left, right)
     rows: list[dict[str, Any]] = []
     for name in (name for name in summarised(metrics) if name in right.columns):
         gap = paired(left, right, name)
@@ -66,6 +68,19 @@ def paired(first: pl.DataFrame, second: pl.DataFrame, name: str) -> OverTargets:
     targets = [rows["target"].to_numpy() for rows in known]
     _, left, right = np.intersect1d(targets[0], targets[1], return_indices=True)
     return OverTargets.of(known[0], name).only(left).minus(OverTargets.of(known[1], name).only(right))
+
+
+def _check_same_sets(left: pl.DataFrame, right: pl.DataFrame) -> None:
+    """Raise UserError if a shared target has other numbers of members or non-members, and so another training set."""
+    both = left.join(right, on="target", suffix="_against")
+    for name in ("members", "non_members"):
+        other = both.filter(pl.col(name) != pl.col(f"{name}_against"))
+        if not other.is_empty():
+            target, here, there = other.select("target", name, f"{name}_against").row(0)
+            raise UserError(
+                f"--against: target {target} has {there} {name.replace('_', '-')} there and {here} here; a paired test needs the same training"
+                " sets in both settings"
+            )
 
 
 def _one(metrics: pl.DataFrame, attack: tuple[str, str, str]) -> pl.DataFrame:

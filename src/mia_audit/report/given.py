@@ -63,6 +63,8 @@ def from_words(text: str) -> tuple[str, dict[str, Any]]:
         key, equals, value = word.partition("=")
         if not (equals and key and value):
             raise ValueError(f"'{word}': expected KEY=VALUE")
+        if key in values or key in signals:
+            raise ValueError(f"{key} is given twice")
         if key in GivenSetting.model_fields and key != "signals":
             values[key] = _number(value) if key in ("delta", "accuracy") else value
         else:

@@ -39,9 +39,12 @@ from mia_audit.storage import read_frame, sha256, write_table, write_text
 from mia_audit.storage.manifest import write_manifest
 from mia_audit.training.report import Epoch, TrainingReport, training_table
 
+REPORTED = ("tables", "figures", "report.html", "provenance.json")
+"""The outputs of an audit's report."""
+
 WRITTEN = (
     *("scores.parquet", "metrics.parquet", "metrics.csv", "summary.csv", "exposure.csv", "epsilon.csv"),
-    *("tables", "figures", "report.html", "provenance.json"),
+    *REPORTED,
 )
 """The outputs of an audit of matrices in its folder, which may contain other files."""
 
@@ -106,6 +109,8 @@ def audit(request: Request) -> str:
         raise UserError(
             f"--name '{request.name}': it names files; expected letters, digits, '.', '_' and '-', beginning with a letter or digit"
         )
+    if not request.report:
+        _refuse_report(request.out)
     parts = [_part(request, name, given) for name, given in settings_of(request).items()]
     folders = (*(part.out for part in parts if part.name), request.out, *request.out.parents)
     created = [folder for folder in folders if not os.path.lexists(folder)]
@@ -119,6 +124,16 @@ def audit(request: Request) -> str:
     if request.report:
         return answer_text(request.out)
     return "\n".join([*map(_strongest_text, parts), f"Written to {request.out}: {', '.join(_written(request))}"])
+
+
+def _refuse_report(out: Path) -> None:
+    """Raise UserError if a folder holds a report, which would stay beside the scores of another audit."""
+    for name in REPORTED:
+        if (out / name).exists():
+            raise UserError(
+                f"{out / name}: of an earlier audit, and would not belong to the new scores; choose another --out, or leave out --no-report,"
+                " which writes it anew"
+            )
 
 
 def _written(request: Request) -> list[str]:
