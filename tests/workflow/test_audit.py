@@ -83,6 +83,14 @@ def test_a_wrong_config_is_refused_before_anything_runs(
     assert not workflow.results.exists()
 
 
+def test_a_key_that_is_given_twice_is_refused_before_its_last_value_counts(workflow: Any, tiny: dict[str, Any]) -> None:
+    workflow.configure(tiny)
+    with (workflow.folder / "tiny.yaml").open("a") as file:
+        file.write("mechanisms: {none: {}}\n")
+    code, output = workflow.dry_run()
+    assert code == 1 and "the key 'mechanisms' is given twice" in output and "Traceback" not in output
+
+
 @pytest.mark.slow
 def test_a_mistake_that_only_a_job_can_detect_stops_before_training(workflow: Any, tiny: dict[str, Any]) -> None:
     workflow.configure(tiny | {"architectures": {"vit": {"model": "vision_transfomer"}}})
