@@ -35,6 +35,8 @@ def test_both_forms_are_read(tmp_path, kind, form):
         ("member,score\n1,high\n0,low\n", "column 'score' holds string, not numbers"),
         ("in,out\n1,NaN\n2,3\n", "not a finite number"),
         ("", "damaged or empty"),
+        ("Score,score,member\n0.1,0.2,1\n0.3,0.4,0\n", "several columns are named 'score'"),
+        ("score,score,member\n0.1,0.2,1\n0.3,0.4,0\n", "several columns are named 'score'"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, content, message):
@@ -45,6 +47,15 @@ def test_what_is_wrong_is_named(tmp_path, content, message):
         read_score_list(tmp_path / "none.csv")
 
 
+def test_numbers_may_get_decimals_after_hundreds_of_whole_ones_and_names_may_have_brackets(tmp_path):
+    path = tmp_path / "s[1].csv"
+    path.write_text("Member, Score \n" + "0,1\n" * 500 + "1,0.5\n")
+    assert read_score_list(path).score[-2:, 0].tolist() == [1, 0.5]
+    path = tmp_path / "s[1].parquet"
+    pl.DataFrame({"member": [0, 1], "score": [1.0, 0.5]}).write_parquet(path)
+    assert is_score_list(path) and len(read_score_list(path).score) == 2
+
+
 def test_a_scores_table_is_no_list(tmp_path):
     names = ("attack", "signal", "likelihood")
     frame = pl.DataFrame({**{name: ["a"] for name in names}, "null_control": [False], "target": [0], "record": [0]})
@@ -52,3 +63,6 @@ def test_a_scores_table_is_no_list(tmp_path):
     assert not is_score_list(tmp_path / "s.parquet")
     np.save(tmp_path / "s.npy", np.zeros(3))
     assert not is_score_list(tmp_path / "s.npy")
+    (tmp_path / "lists").mkdir()
+    pl.DataFrame({"member": [0, 1], "score": IN[:2]}).write_parquet(tmp_path / "lists" / "s.parquet")
+    assert not is_score_list(tmp_path / "lists")

@@ -45,6 +45,13 @@ def test_every_table_of_an_iterator_is_a_row_group(tmp_path: Path) -> None:
     assert read_table(path, "scores").equals(TABLE)
 
 
+def test_a_folder_is_no_table(tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=rf"{tmp_path}: a folder; expected a metrics table .*{tmp_path}/metrics.parquet"
+    ):
+        open_table(tmp_path, "metrics")
+
+
 def test_the_same_table_gives_the_same_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_table(tmp_path / name, TABLE, "scores", 1000, {"b": 1, "a": 2})

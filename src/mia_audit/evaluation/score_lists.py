@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from mia_audit.errors import UserError
 from mia_audit.evaluation.files import Scored
@@ -24,8 +28,8 @@ def is_score_list(path: Path) -> bool:
     if path.suffix.lower() == ".csv":
         return True
     try:
-        names = set(pl.read_parquet_schema(path))
-    except (OSError, pl.exceptions.PolarsError):
+        names = set(pq.read_schema(path).names)
+    except (OSError, pa.ArrowException):
         return False  # the reader of scores tables will report what is wrong
     return not set(CONTRACTS["scores"]) <= names and (names >= LONG or names >= WIDE)
 
@@ -35,10 +39,11 @@ def read_score_list(path: Path) -> Scored:
     if not path.is_file():
         raise UserError(f"{path}: no such file; {EXPECTED}")
     try:
-        frame = pl.read_csv(path) if path.suffix.lower() == ".csv" else pl.read_parquet(path)
+        read = partial(pl.read_csv, infer_schema_length=None) if path.suffix.lower() == ".csv" else pl.read_parquet
+        frame = read(path, glob=False)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise UserError(f"{path}: damaged or empty ({' '.join(str(error).split())[:120]}); {EXPECTED}") from None
-    frame = frame.rename({name: name.strip().lower() for name in frame.columns})
+    frame = frame.rename(_clean_names(frame.columns, path))
     if set(frame.columns) >= LONG:
         score, member = _numbers(frame, "score", path), _numbers(frame, "member", path)
         if len(score) != len(frame) or len(member) != len(frame) or not np.isin(member, (0, 1)).all():
@@ -55,6 +60,17 @@ def read_score_list(path: Path) -> Scored:
     if here.all() or not here.any():
         raise UserError(f"{path}: no scores of {'non-' if here.any() else ''}members; {EXPECTED}")
     return Scored(KEY, np.zeros(1, dtype=np.int32), np.arange(len(score)), here[:, None], score[:, None])
+
+
+def _clean_names(columns: list[str], path: Path) -> dict[str, str]:
+    """Return the names of the columns that are read, by those in the file; UserError for a name that is repeated."""
+    clean = {
+        name: re.sub(r"_duplicated_\d+$", "", name).strip().lower() for name in columns
+    }  # so polars names the second
+    names = {name: known for name, known in clean.items() if known in LONG | WIDE}
+    if repeated := [known for known in LONG | WIDE if list(names.values()).count(known) > 1]:
+        raise UserError(f"{path}: several columns are named '{min(repeated)}'; {EXPECTED}")
+    return names
 
 
 def _numbers(frame: pl.DataFrame, name: str, path: Path) -> np.ndarray:

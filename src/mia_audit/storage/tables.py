@@ -77,6 +77,8 @@ def open_table(path: Path, kind: str, columns: Sequence[str] = ()) -> pq.Parquet
     """
     if not path.exists():
         raise UserError(f"{path}: no such file; expected a {kind} table in Parquet")
+    if path.is_dir():
+        raise UserError(f"{path}: a folder; expected a {kind} table in Parquet, such as {path / kind}.parquet")
     state = digests.state(path)
     if state == "damaged":
         raise _damaged(path, "its bytes do not match its digest", kind, CHANGED if kind in CONTRACTS else "")
