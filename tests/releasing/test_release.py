@@ -317,8 +317,10 @@ def test_what_cannot_be_released_is_one_line(recipe, audited):
             recipe(setting, **changes)
         assert "\n" not in str(caught.value)
     Path("out").mkdir()
-    with pytest.raises(UserError, match="exists already"):
-        release(recipe(), "0" * 64, Path("out"), Compute())
+    Path("file").touch()
+    for out, match in (("out", "exists already"), ("file/out", "file/out: cannot be written: not a directory; choose")):
+        with pytest.raises(UserError, match=match):
+            release(recipe(), "0" * 64, Path(out), Compute())
 
 
 def test_an_unfinished_release_is_not_gone_on_with_as_another(recipe, kill_at):

@@ -70,9 +70,12 @@ def unfinished(out: Path, depends_on: Mapping[str, Any]) -> Iterator[Unfinished]
     folder is removed when the release is finished, and kept if it fails.
     """
     folder = out.with_name(f".{out.name}.unfinished")
-    out.parent.mkdir(parents=True, exist_ok=True)
     private_folder(folder)
-    lock = open_regular(folder / LOCK, os.O_RDWR | os.O_CREAT)
+    try:
+        lock = open_regular(folder / LOCK, os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UserError(f"{out}: cannot be written: {reason}; choose another --out") from None
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
