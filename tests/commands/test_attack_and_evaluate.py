@@ -241,3 +241,25 @@ def test_foreign_signals_go_from_attack_to_metrics_and_their_digest_is_noted(tmp
     assert main(["evaluate", *arguments, "--spec", spec, "--out", str(tmp_path / "again.parquet")]) == 0
     assert pl.read_parquet(tmp_path / "again.parquet").equals(pl.read_parquet(tmp_path / "metrics.parquet"))
     assert set(table_metadata(tmp_path / "again.parquet", "metrics")["given_sha256"]) == {"scores.parquet"}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("attack", "--spec", "spec", "--signals", "table"),
+        ("evaluate", "--spec", "spec", "--scores", "table"),
+        ("evaluate", "--spec", "spec", "--scores", "other", "--signals", "table"),
+        ("epsilon-bound", "--scores", "table"),
+    ],
+)
+@pytest.mark.parametrize("linked", [False, True])
+def test_an_input_is_not_overwritten(tmp_path, capsys, command, linked):
+    for name in ("table", "spec", "other"):
+        (tmp_path / name).write_text("score,member\n")
+    (tmp_path / "link").symlink_to(tmp_path / "table")
+    words = [str(tmp_path / word) if word in ("table", "spec", "other") else word for word in command]
+    out = tmp_path / ("link" if linked else "table")
+    assert main([*words, "--out", str(out)]) == 2
+    error = capsys.readouterr().err
+    assert f"{out}: would overwrite a file that is read" in error and error.count("\n") == 1
+    assert (tmp_path / "table").read_text() == "score,member\n"

@@ -19,7 +19,7 @@ from mia_audit.attacks.io.parquet import (
 )
 from mia_audit.attacks.io.population import population_files, with_population
 from mia_audit.attacks.run import Run, Scores, permuted_membership, plan, scores_of
-from mia_audit.commands._arguments import add_spec
+from mia_audit.commands._arguments import add_spec, check_out
 from mia_audit.config.specs import AttackSpec
 from mia_audit.errors import UserError
 from mia_audit.storage import given_digest, table_metadata
@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Write scores.parquet; the table has no rows if too many models diverged for an attack."""
+    check_out(options.out, options.spec, options.signals)
     spec = AttackSpec.read(options.spec)
     metadata: dict[str, Any] = {"seed": spec.seed, "dataset": spec.dataset}
     metadata |= diverged_of_all([options.signals], "signals")

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from mia_audit.attacks.io.checks import check_coins
+from mia_audit.commands._arguments import check_out
 from mia_audit.errors import UserError
 from mia_audit.evaluation.bounds_table import bounds_table
 from mia_audit.evaluation.files import metric_rows, metrics_table, read_scores
@@ -34,6 +35,7 @@ def run(options: argparse.Namespace) -> None:
     for name in ("delta", "confidence"):
         if not 0 < getattr(options, name) < 1:
             raise UserError(f"--{name} {getattr(options, name):g}: expected a number between 0 and 1")
+    check_out(options.out, options.scores)
     rows: list[dict[str, Any]] = []
     listed = is_score_list(options.scores)
     for scored in [read_score_list(options.scores)] if listed else read_scores(options.scores):

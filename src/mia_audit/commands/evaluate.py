@@ -7,7 +7,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from mia_audit.attacks.io.parquet import GIVEN, OPTIONS
-from mia_audit.commands._arguments import add_spec
+from mia_audit.commands._arguments import add_spec, check_out
 from mia_audit.config.specs import EvaluationSpec
 from mia_audit.evaluation.files import Scored, metric_rows, metrics_table, read_scores
 from mia_audit.evaluation.further import FurtherScorings
@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Write metrics.parquet."""
+    check_out(options.out, options.spec, options.scores, options.signals)
     section = EvaluationSpec.read(options.spec).evaluation
     metadata = table_metadata(options.scores, "scores") | {"confidence": section.confidence}
     metadata.pop(ROW_GROUPS, None)

@@ -7,7 +7,13 @@ import numpy as np
 
 from mia_audit.attacks.io.layouts import LAYOUTS, from_logits
 from mia_audit.attacks.io.published import write_signals
+from mia_audit.commands._arguments import check_out
 from mia_audit.errors import UserError
+from mia_audit.storage import atomic_write
+from mia_audit.storage.digests import state
+
+READ_BY = {"where": ("per-model-csv",), "labels": ("carlini", "leakpro"), "membership": ()}
+"""The layouts with which an option is read."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,12 +58,20 @@ def run(options: argparse.Namespace) -> None:
     if options.logits:
         if options.folder or options.layout or not (options.labels and options.membership):
             raise UserError("--logits: expected --labels and --membership with it, and neither a folder nor --layout")
+        if options.where:
+            raise UserError("--where: only layouts have folders to choose from; leave it out")
+        check_out(options.out, options.logits, options.labels, options.membership)
         write_signals(
-            options.out, from_logits(options.logits, options.labels, options.membership, options.temperatures)
+            options.out,
+            from_logits(options.logits, options.labels, options.membership, options.temperatures),
+            str(options.logits),
         )
         return
     if not (options.folder and options.layout):
         raise UserError("import: expected a folder and --layout, or --logits, --labels and --membership")
+    for name, layouts in READ_BY.items():
+        if getattr(options, name) and options.layout not in layouts:
+            raise UserError(f"--{name}: --layout {options.layout} does not read it; leave it out")
     if not options.folder.is_dir():
         raise UserError(f"{options.folder}: no such folder")
     where = {}
@@ -66,9 +80,16 @@ def run(options: argparse.Namespace) -> None:
         if not equals:
             raise UserError(f"--where {text}: expected KEY=VALUE")
         where[key] = value
+    check_out(options.out, options.labels)
+    inside = options.out.exists() and options.out.resolve().is_relative_to(options.folder.resolve())
+    if inside and state(options.out) == "absent":  # no earlier import wrote it
+        raise UserError(f"{options.out}: would overwrite a file of the folder that is read; choose another --out")
     published = LAYOUTS[options.layout](options.folder, where, options.labels)
-    write_signals(options.out, published)
+    file = options.out.with_name(f"{options.out.stem}_population.npy")
     if published.population is not None:
-        file = options.out.with_name(f"{options.out.stem}_population.npy")
-        np.save(file, published.population)
+        check_out(file, options.labels)
+    write_signals(options.out, published, str(options.folder))
+    if published.population is not None:
+        with atomic_write(file) as partial:
+            np.save(partial, published.population)
         print(f"{file}: RMIA's population; read it with population.loss={file}")

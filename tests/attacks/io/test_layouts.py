@@ -368,6 +368,81 @@ def test_a_frame_s_numbers_may_get_decimals_after_hundreds_of_whole_ones_and_its
     assert len(LAYOUTS["privacyguard"](root, {}, None).member) == 6 * len(rows)
 
 
+def imported(capsys, out, *words):
+    """Return the line that an import is refused with."""
+    assert main(["import", *map(str, words), "--out", str(out)]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    return error
+
+
+def as_options(files):
+    return [
+        word
+        for name, file in zip(("logits", "labels", "membership"), files, strict=True)
+        for word in (f"--{name}", file)
+    ]
+
+
+@pytest.mark.parametrize("factor", [1e200, 1e39])
+def test_signals_beyond_single_precision_are_refused(tmp_path, capsys, factor):
+    drawn = Drawn()
+    files = write_logits(tmp_path / "in", drawn)
+    np.save(files[0], drawn.logits[:, :, 0].astype(float) * factor)
+    error = imported(capsys, tmp_path / "s.parquet", *as_options(files))
+    assert "logits.npy: loss: " in error and "single precision" in error and not (tmp_path / "s.parquet").exists()
+
+
+def test_a_population_is_not_written_over_a_folder(tmp_path, capsys):
+    write_privacy_meter(tmp_path / "log", Drawn())
+    (tmp_path / "s_population.npy").mkdir()
+    error = imported(capsys, tmp_path / "s.parquet", tmp_path / "log", "--layout", "privacy-meter")
+    assert "s_population.npy: a folder" in error and not (tmp_path / "s.parquet").exists()
+
+
+def test_an_import_keeps_its_input(tmp_path, capsys):
+    drawn = Drawn()
+    files = write_logits(tmp_path / "in", drawn)
+    write_privacyguard(tmp_path / "frames", drawn, "parquet")
+    write_leakpro(tmp_path / "log", drawn, 4)
+    labels, frame = tmp_path / "log" / "labels.npy", tmp_path / "frames" / "df_test_merge.parquet"
+    before = [file.read_bytes() for file in (*files, labels, frame)]
+    for file in files:
+        assert "would overwrite a file that is read" in imported(capsys, file, *as_options(files))
+    leakpro = (tmp_path / "log", "--layout", "leakpro", "--labels", labels)
+    assert "would overwrite a file that is read" in imported(capsys, labels, *leakpro)
+    guard = (tmp_path / "frames", "--layout", "privacyguard")
+    assert "would overwrite a file of the folder that is read" in imported(capsys, frame, *guard)
+    assert "a folder; expected the name of a file" in imported(capsys, tmp_path, *guard)
+    assert [file.read_bytes() for file in (*files, labels, frame)] == before
+    for _ in range(2):  # its own table is written anew
+        assert main(["import", *map(str, guard), "--out", str(tmp_path / "frames" / "signals.parquet")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("layout", "option"),
+    [
+        *(
+            (layout, ("--where", "mode=eps8"))
+            for layout in ("carlini", "leakpro", "privacy-meter", "privacyguard", None)
+        ),
+        *((layout, ("--labels", "l.npy")) for layout in ("privacy-meter", "privacyguard", "per-model-csv")),
+        *((layout, ("--membership", "m.npy")) for layout in LAYOUTS),
+    ],
+)
+def test_options_that_a_layout_does_not_read_are_refused(tmp_path, capsys, layout, option):
+    words = [tmp_path, "--layout", layout] if layout else as_options(write_logits(tmp_path / "in", Drawn()))
+    error = imported(capsys, tmp_path / "s.parquet", *words, *option)
+    assert f"{option[0]}: " in error and "leave it out" in error
+
+
+def test_scores_of_carlini_need_no_labels(tmp_path, capsys):
+    drawn = Drawn()
+    write_carlini(tmp_path / "exp", drawn, "scores")
+    given = (tmp_path / "exp", "--layout", "carlini", "--labels", tmp_path / "exp" / "y_train.npy")
+    assert "has scores, which need no labels" in imported(capsys, tmp_path / "s.parquet", *given)
+
+
 def test_the_command_says_what_belongs_together(tmp_path, capsys):
     out = ["--out", str(tmp_path / "s.parquet")]
     for wrong in (["--logits", "l.npy"], [str(tmp_path)], []):

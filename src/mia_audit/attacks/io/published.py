@@ -76,8 +76,14 @@ def read_per_model_csv(root: Path, where: dict[str, str]) -> Published:
     return Published(member, signals)
 
 
-def write_signals(path: Path, published: Published) -> None:
-    """Write signals.parquet: shadow, record, member and a float32 column per signal, one row group per model."""
+def write_signals(path: Path, published: Published, where: str) -> None:
+    """Write signals.parquet: shadow, record, member and a float32 column per signal, one row group per model.
+
+    Raises UserError, which names the source `where`, for values that are not finite in single precision.
+    """
+    for name, values in published.signals.items():
+        check_finite(values, f"{where}: {name}")
+        _refuse(np.abs(values) > np.finfo(np.float32).max, values, f"{where}: {name}")
     records, models = published.member.shape
     order = pa.array(np.arange(records, dtype=np.int32))
 
@@ -127,13 +133,19 @@ def _signal(name: str, folder: Path, models: list[int], records: int) -> Float[n
     values = _matrix(folder, models, records)
     check_values(values, read_signal(name), str(folder))
     room, sizes = np.finfo(np.float32), np.abs(values)
-    if (outside := (sizes > room.max) | ((sizes < room.tiny) & (sizes > 0))).any():
+    _refuse((sizes > room.max) | ((sizes < room.tiny) & (sizes > 0)), values, str(folder))
+    return values
+
+
+def _refuse(outside: Bool[np.ndarray, "N K"], values: Float[np.ndarray, "N K"], where: str) -> None:
+    """Raise UserError, which names the first cell, if any is outside single precision."""
+    if outside.any():
         record, model = np.argwhere(outside)[0]
+        room = np.finfo(np.float32)
         raise UserError(
-            f"{folder}: {values[record, model]:g} at model {model}, record {record}; signals are stored in single precision, "
+            f"{where}: {values[record, model]:g} at model {model}, record {record}; signals are stored in single precision, "
             f"whose absolute values range from {room.tiny:.0e} to {room.max:.0e}: give the signal in another unit"
         )
-    return values
 
 
 def _matrix(folder: Path, models: list[int], records: int | None = None) -> Float[np.ndarray, "N K"]:
