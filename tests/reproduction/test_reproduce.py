@@ -103,3 +103,36 @@ def test_sixteen_models_suffice(monkeypatch):
 def test_a_folder_that_is_not_there_is_named(tmp_path, capsys):
     assert main(["reproduce", str(tmp_path / "none"), "--out", str(tmp_path / "out")]) == 2
     assert "no such folder" in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+def few(root, records, models):
+    """Write small matrices in the layout of the published ones."""
+    random = np.random.default_rng(0)
+    member = np.stack([random.permutation(records) < records // 2 for _ in range(models)], axis=1)
+    for kind, setting, matrix in (
+        ("indices", "model=vit", member.astype(int)),
+        ("losses", "model=vit", random.exponential(size=member.shape)),
+        ("norms_l1", "model=vit_type=ixg", random.exponential(size=member.shape)),
+    ):
+        folder = root / f"{kind}_CIFAR10" / setting
+        folder.mkdir(parents=True)
+        for model in range(models):
+            np.savetxt(folder / f"{model}.csv", matrix[:, model], header=str(model), comments="")
+    return root
+
+
+def test_metrics_that_few_records_do_not_resolve_are_left_empty(tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(["reproduce", str(few(tmp_path / "scores", 240, 5)), "--out", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert "–" in shown and "nan" not in shown and "nan" not in (out / "table.tex").read_text()
+    computed = pl.read_csv(out / "table.csv").filter(pl.col("way") == "blend (default)")
+    assert computed["tpr_at_fpr_0.001_mean"].null_count() == len(computed) == 2
+    assert computed["tpr_at_fpr_0.01_mean"].null_count() == computed["auc_mean"].null_count() == 0
+    assert (out / "curves.pdf").exists()
+
+
+def test_too_few_models_to_leave_some_out_are_refused_first(tmp_path, capsys):
+    assert main(["reproduce", str(few(tmp_path / "s", 40, 4)), "--out", str(tmp_path / "out"), "--models"]) == 2
+    error = capsys.readouterr().err
+    assert "4 models; expected more than 4" in error and error.count("\n") == 1 and not (tmp_path / "out").exists()

@@ -22,13 +22,17 @@ def run(options: argparse.Namespace) -> None:
     from threadpoolctl import threadpool_limits
 
     from mia_audit.report.figures.style import paper_style, save
-    from mia_audit.reproduction.models import measure, models_figure
+    from mia_audit.reproduction.models import COUNTS, measure, models_figure
     from mia_audit.reproduction.table import curves_figure, latex, plain, rows, table
     from mia_audit.storage import write_text
 
     if not options.scores.is_dir():
         raise UserError(f"{options.scores}: no such folder; expected the published score matrices")
     published = read_per_model_csv(options.scores, {})
+    if options.models and published.member.shape[1] <= COUNTS[0]:
+        raise UserError(
+            f"--models: {options.scores} has {published.member.shape[1]} models; expected more than {COUNTS[0]}"
+        )
     with threadpool_limits(1, "blas"):  # the attacks' matrix products are too small for threads
         lines = list(rows(published))
         measured = measure(published) if options.models else None

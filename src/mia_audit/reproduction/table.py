@@ -119,12 +119,12 @@ def _scores(published: Published, method: str, names: list[str], likelihood: str
 
 def _row(published: Published, attack: str, method: str, signal: str, scores: Float[np.ndarray, "N K"]) -> Row:
     metrics = [target_metrics(column, here, FPRS) for column, here in zip(scores.T, published.member.T, strict=True)]
-    values = np.array([[row[name] for row in metrics] for name in METRICS])
+    values = np.array([[row[name] for row in metrics] for name in METRICS], dtype=np.float64)
     return Row(attack, method, signal, values, scores)
 
 
 def table(lines: list[Row]) -> pl.DataFrame:
-    """Return the table: means and standard deviations over targets."""
+    """Return the table: means and standard deviations over targets; null where a target has too few records to resolve the metric."""
     columns = {
         "attack": [line.attack for line in lines],
         "way": [line.method for line in lines],
@@ -135,7 +135,7 @@ def table(lines: list[Row]) -> pl.DataFrame:
         for index, name in enumerate(METRICS)
         for part in ("mean", "sd")
     }
-    return pl.DataFrame(columns | numbers)
+    return pl.DataFrame(columns | numbers).with_columns(pl.col(*numbers).fill_nan(None))
 
 
 def latex(lines: list[Row]) -> str:
@@ -145,9 +145,11 @@ def latex(lines: list[Row]) -> str:
         if line.attack != last:
             body.append(rf"\midrule \multicolumn{{5}}{{l}}{{{line.attack}}} \\")
             last = line.attack
-        cells = [rf"${mean:.4f} \pm {sd:.4f}$" for mean, sd in zip(line.mean, line.sd, strict=True)]
-        if line.method == "as printed":
-            cells = [rf"${mean:.3f} \pm {sd:.3f}$" for mean, sd in zip(line.mean, line.sd, strict=True)]
+        digits = 3 if line.method == "as printed" else 4
+        cells = [
+            rf"${mean:.{digits}f} \pm {sd:.{digits}f}$" if np.isfinite(mean) else "--"
+            for mean, sd in zip(line.mean, line.sd, strict=True)
+        ]
         body.append(rf"{line.method} & {line.signal.replace('_', ' ')} & {' & '.join(cells)} \\")
     head = r"way & signal & TPR at 0.1\,\% FPR & TPR at 1\,\% FPR & AUC \\"
     return "\n".join([r"\begin{tabular}{llrrr}", r"\toprule", head, *body, r"\bottomrule", r"\end{tabular}", ""])
@@ -162,8 +164,8 @@ def plain(lines: list[Row]) -> str:
         if line.attack != last:
             text.append(f"\n{line.attack:{width + wide + 2}}  TPR@0.1%  TPR@1%   AUC")
             last = line.attack
-        tenth, one, auc = line.mean
-        text.append(f"  {line.method:{width}}  {line.signal:{wide}}  {tenth:.4f}  {one:.4f}  {auc:.4f}")
+        cells = "  ".join(f"{mean:.4f}" if np.isfinite(mean) else f"{'–':6}" for mean in line.mean)
+        text.append(f"  {line.method:{width}}  {line.signal:{wide}}  {cells}")
     return "\n".join(text).lstrip("\n")
 
 
