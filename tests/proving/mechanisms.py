@@ -1,6 +1,10 @@
 """Mechanisms to judge: sound ones, and some that are broken on purpose. All claim ε = 1 where they have no other."""
 
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -83,3 +87,44 @@ def number_at_four(records, randomness, scale=1.0):
 
 def number_at_four_with_three_quarters_of_the_noise(records, randomness):
     return number_at_four(records, randomness, 0.75)
+
+
+@dataclass
+class Released:
+    """A release with a name."""
+
+    total: Any
+
+
+TYPES = {
+    "decimal": Decimal,
+    "fraction": Fraction,
+    "complex": lambda total: complex(0, total),
+    "dataclass": Released,
+    "integer": lambda total: int(Fraction(total) * 2**80),
+    "object array": lambda total: np.array([Decimal(total), int(total * 2**70)], dtype=object),
+    "text": str,
+    "object": lambda total: lambda: total,
+}
+"""Types of a released number."""
+
+
+def laplace_with_a_fifth_of_the_noise_of_type(records, randomness, kind):
+    return TYPES[kind](float(clipped(records[:, :1])[0] + np.random.default_rng(randomness).laplace(0, 0.2)))
+
+
+def laplace_as_text(records, randomness):
+    """Release text, but nothing from fewer than two records."""
+    return str(laplace(records, randomness)) if len(records) > 1 else "nothing"
+
+
+def noise_of_two_records(records, randomness):
+    """Refuse fewer than two records."""
+    if len(records) < 2:
+        raise ValueError("too few records")
+    return gaussian(records, randomness)
+
+
+def rounded(records, randomness):
+    """Release text with few values."""
+    return f"{float(laplace(records, randomness)[0]):.0f}"

@@ -34,3 +34,10 @@ def test_the_domain_bounds_the_records():
 def test_an_unknown_adjacency_is_named():
     with pytest.raises(UserError, match="adjacency 'swap': expected add-remove, replace, zero-out"):
         list(pairs(6, 3, "swap"))
+
+
+@pytest.mark.parametrize(("adjacency", "fewest"), [("add-remove", 3), ("replace", 2)])
+def test_without_empty_both_inputs_have_at_least_two_records(adjacency, fewest):
+    assert min(len(pair.second) for pair in pairs(fewest, 2, adjacency, empty=False)) == 2
+    with pytest.raises(UserError, match=f"--records {fewest - 1}: .* expected at least {fewest}"):
+        list(pairs(fewest - 1, 2, adjacency, empty=False))

@@ -2,24 +2,27 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from mia_audit.cli import main
 from mia_audit.commands.prove import lines
+from mia_audit.errors import UserError
 from mia_audit.proving import probes, prover
 from mia_audit.proving.catalogue import Options, resolve, targets
 from mia_audit.proving.mechanism import Verdict
 from mia_audit.proving.prover import Limits, prove
 
 FILE = Path(__file__).parent / "mechanisms.py"
+CLAIM = ["--epsilon", "1", "--delta", "1e-5", "--adjacency", "add-remove"]
 QUICK = Limits(trials=600, seconds=60)
 
 
-def judged(function, delta=1e-5, adjacency="add-remove", limits=QUICK, **options):
+def judged(function, delta=1e-5, adjacency="add-remove", limits=QUICK, records=4, **options):
     target = f"{FILE}:{function}"
-    given = Options(epsilon=1.0, delta=delta, adjacency=adjacency, records=4, **options)
+    given = Options(epsilon=1.0, delta=delta, adjacency=adjacency, records=records, **options)
     return prove(target, resolve(target, given), limits)
 
 
@@ -81,6 +84,44 @@ def test_broken_mechanisms_are_refuted(function, event):
     assert event in found.detail
     assert found.lower_bound > 1
     assert found.confidence > 0.999
+
+
+def of_type(kind):
+    """Judge too little noise on one number of a type."""
+    target = f"{FILE}:laplace_with_a_fifth_of_the_noise_of_type"
+    mechanism = resolve(target, Options(1.0, 0.0, "add-remove", 4))[0]
+    run = partial(mechanism.run, kind=kind)
+    return prove(target, [replace(mechanism, run=run, pairs=mechanism.pairs[:1])], QUICK)
+
+
+@pytest.mark.parametrize("kind", ["decimal", "fraction", "complex", "dataclass", "integer", "object array"])
+def test_too_little_noise_is_refuted_in_numbers_of_any_type(kind):
+    assert of_type(kind).counterexample.lower_bound > 1
+
+
+@pytest.mark.parametrize("kind", ["text", "object"])
+def test_what_no_event_shows_is_not_held(kind):
+    with pytest.raises(
+        UserError, match=r"not tested: most runs differ in text or objects .* “output is .*”; return numbers"
+    ):
+        of_type(kind)
+
+
+def test_text_is_not_held_although_it_is_constant_on_some_inputs():
+    with pytest.raises(UserError, match="not tested: most runs differ"):
+        judged("laplace_as_text", 0.0, limits=Limits(trials=20, pilot=20, seconds=60))
+
+
+def test_text_with_few_values_is_held():
+    verdict = judged("rounded", 0.0)
+    assert not verdict.refuted
+    assert verdict.best.lower_bound <= 1
+
+
+def test_without_empty_inputs_no_run_has_fewer_than_two_records():
+    assert "too few records" in judged("noise_of_two_records", records=2).counterexample.detail
+    verdict = judged("noise_of_two_records", records=3, empty=False, limits=Limits(trials=50, seconds=60))
+    assert {finding.verdict for finding in verdict.findings} == {"held"}
 
 
 @pytest.mark.parametrize("planted", [8, pytest.param(10, marks=pytest.mark.slow)])
@@ -152,6 +193,15 @@ def test_a_command_is_judged_and_its_verdict_written(tmp_path, capsys, word, cod
         ([f"{FILE}:gaussian"], "the claim is missing: give --epsilon, --delta and --adjacency"),
         ([f"{FILE}:gausian", "--epsilon", "1"], "has no function 'gausian': did you mean 'gaussian'?"),
         (["dp-sgd", "--adjacency", "replace"], "--adjacency: the adjacency of this target is add-remove"),
+        (["dp-sgd", "--delta", "0"], "delta 0: expected a number between 0 and 1"),
+        (["dp-sgd", "--epsilon", "0"], "epsilon 0: expected a positive number"),
+        ([f"{FILE}:gaussian", *CLAIM, "--epsilon", "800"], "--epsilon 800: expected at most 200"),
+        ([f"{FILE}:gaussian", *CLAIM, "--epsilon", "150", "--terms", "{}"], "in all releases with the same seed"),
+        ([f"{FILE}:gaussian", *CLAIM, "--classes", "-1"], "--classes -1: expected a number of classes"),
+        (
+            [f"{FILE}:gaussian", *CLAIM, "--records", "2", "--no-empty"],
+            "--records 2: with --no-empty both inputs have at least 2",
+        ),
         (["dp-sgd", "--trials", "0"], "--trials, --seconds, --confidence: expected positive numbers"),
         (["dp-sgd", "--terms", "{"], "--terms {: not JSON"),
     ],

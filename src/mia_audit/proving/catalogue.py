@@ -14,6 +14,7 @@ from mia_audit.errors import UserError, suggest
 from mia_audit.privacy.gaussian import check_privacy
 from mia_audit.proving.mechanism import ADJACENCIES, Claim, Mechanism
 from mia_audit.proving.neighbours import DOMAINS, pairs
+from mia_audit.proving.sequential import RANGE
 from mia_audit.registry import IN_FILE, Registry, load_file
 
 COMMAND = "command:"
@@ -48,7 +49,8 @@ class Options:
         """Return the claim for one of this package's mechanisms, with its known adjacency."""
         if self.adjacency not in (None, adjacency):
             raise UserError(f"--adjacency: the adjacency of this target is {adjacency}")
-        epsilon, delta = self.epsilon or EPSILON, self.delta or DELTA
+        epsilon = EPSILON if self.epsilon is None else self.epsilon
+        delta = DELTA if self.delta is None else self.delta
         check_privacy(epsilon, delta)
         return Claim(epsilon, delta, adjacency)
 
@@ -63,8 +65,14 @@ targets: Registry[Target] = Registry("target", "mia_audit.proving.targets", "-")
 def resolve(name: str, options: Options) -> Sequence[Mechanism]:
     """Return the mechanisms of a registered target, `file.py:function`, or `command:COMMAND LINE`.
 
-    Raises UserError for an unknown name, a file without that function, and a function or command without a claim.
+    Raises UserError for an unknown name, a file without that function, a function or command without a claim, and a
+    claim too weak to be tested.
     """
+    if options.epsilon is not None and options.epsilon * (1 + len(options.terms)) > RANGE:
+        together = " in all releases with the same seed" if options.terms else ""
+        raise UserError(
+            f"--epsilon {options.epsilon:g}: expected at most {RANGE:g}{together}; an ε this large guarantees nothing that could be refuted"
+        )
     if name.startswith(COMMAND):
         return [_external(name, Command(name.removeprefix(COMMAND)), options)]
     if IN_FILE.fullmatch(name):
@@ -92,6 +100,8 @@ def _external(name: str, run: Callable[..., Any], options: Options) -> Mechanism
     ):
         if value not in known:
             raise UserError(f"--{key} {value}: expected {' or '.join(known)}")
+    if options.classes < 0:
+        raise UserError(f"--classes {options.classes}: expected a number of classes, or 0 if there is no label")
     if options.records < 1 or options.features < 1 + bool(options.classes):
         raise UserError(
             "--records, --features: expected at least one record and one feature, and with --classes a further column for the label"

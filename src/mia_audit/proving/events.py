@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 FACTS = 200
 """Largest number of facts, and of repeated values, that are tried as events."""
+ADDRESS = " at 0x"
+"""Part of the representation of an object that is shown by its address only."""
 REPEATED = 3
 """Smallest number of occurrences in the pilot of a value that is tried as an event of its own."""
 RIDGES = (1.0, 1e-2, 1e-4, 1e-8)
@@ -159,10 +161,35 @@ def _better(
 
 
 def _facts(first: Sequence[Observation], second: Sequence[Observation], claim: Claim) -> Iterator[Event]:
-    known = Counter(fact for one in (*first, *second) for fact in one.facts)
-    # of equally good facts the first is reported: an exception, not the missing outputs
-    for fact, _ in sorted(known.items(), key=lambda item: (item[0].startswith("output"), -item[1], item[0]))[:FACTS]:
+    for fact in _tried(first, second):
         yield from _better(fact, lambda one, fact=fact: fact in one.facts, first, second, claim)  # type: ignore[misc]
+
+
+def _tried(first: Sequence[Observation], second: Sequence[Observation]) -> list[str]:
+    """Return the facts that are tried as events, out of those that not every run shows."""
+    known = Counter(fact for one in (*first, *second) for fact in one.facts)
+    varying = [item for item in known.items() if item[1] < len(first) + len(second)]
+    # of equally good facts the first is reported: an exception, not the missing outputs
+    ranked = sorted(varying, key=lambda item: (item[0].startswith("output"), -item[1], item[0]))
+    return [fact for fact, _ in ranked[:FACTS]]
+
+
+def unseen_fact(first: Sequence[Observation], second: Sequence[Observation]) -> str:
+    """Return a fact of a kind that no event can show, if most runs on an input have one; otherwise an empty string.
+
+    These are facts of a single run, more facts than are tried, and the addresses of objects.
+    """
+    known = Counter(fact for one in (*first, *second) for fact in one.facts)
+    tried = set(_tried(first, second))
+    runs = len(first) + len(second)
+    blind = {
+        fact for fact, count in known.items() if ADDRESS in fact or count == 1 or (count < runs and fact not in tried)
+    }
+    for side in (first, second):
+        unseen = [one.facts & blind for one in side if one.facts & blind]
+        if len(unseen) > len(side) / 2:
+            return min(unseen[0])
+    return ""
 
 
 def _values(first: Sequence[Observation], second: Sequence[Observation], claim: Claim) -> Iterator[Event]:

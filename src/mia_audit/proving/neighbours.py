@@ -14,6 +14,8 @@ from mia_audit.proving.mechanism import ADJACENCIES, Pair
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+FEWEST = 2
+"""Smallest number of records of an input with `--no-empty`."""
 DENORMAL = 5e-324
 SMALL, HUGE = 1e6, 1e160
 
@@ -57,10 +59,16 @@ def pairs(
     """Yield neighbouring arrays [n, d], of at most `records` rows; with `classes` the last column is a label from 0.
 
     With adjacency add-remove the first input has one more record. Otherwise a record replaces another one. Without
-    `empty`, sets with fewer than two records are left out. With classes, every set has records of each class.
+    `empty`, sets with fewer than two records are left out. With classes, every set has records of each class. Raises
+    UserError if no pair is left.
     """
     if adjacency not in ADJACENCIES:
         raise UserError(f"adjacency '{adjacency}': expected {', '.join(ADJACENCIES)}")
+    least_records = FEWEST + (adjacency == "add-remove")
+    if not empty and records < least_records:
+        raise UserError(
+            f"--records {records}: with --no-empty both inputs have at least {FEWEST} records: expected at least {least_records}"
+        )
     random = np.random.default_rng(0)
     wide = features - bool(classes)
     ordinary = random.uniform(-0.5, 0.5, (records - 1, wide)) + 0.2

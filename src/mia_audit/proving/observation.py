@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import os
 import shutil
 import tempfile
@@ -9,6 +11,8 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,41 +97,68 @@ def _is_telling(warning: warnings.WarningMessage) -> bool:
 
 def _flatten(name: str, value: Any, numbers: list[np.ndarray], facts: set[str]) -> None:
     """Append the numbers in a value, and add its form to the facts."""
-    if isinstance(value, Mapping):
-        facts.add(f"{name} has the keys {', '.join(sorted(map(str, value)))}")
-        for key in sorted(value, key=str):
-            _flatten(f"{name}.{key}", value[key], numbers, facts)
+    if (fields := _fields(value)) is not None:
+        facts.add(f"{name} has the keys {', '.join(sorted(map(str, fields)))}")
+        for key in sorted(fields, key=str):
+            _flatten(f"{name}.{key}", fields[key], numbers, facts)
         return
-    if hasattr(value, "detach"):  # the value is a tensor
-        value = value.detach().cpu().double().numpy()
-    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) and not _is_numeric(value):
+    is_text = isinstance(value, (str, bytes))
+    array = None if value is None or is_text else _array(value)
+    if array is not None:
+        _append(name, array, numbers, facts)
+    elif not is_text and (isinstance(value, Sequence) or (isinstance(value, np.ndarray) and value.ndim)):
         facts.add(f"{name} has {len(value)} parts")
         for index, part in enumerate(value):
             _flatten(f"{name}[{index}]", part, numbers, facts)
-        return
-    if value is None or isinstance(value, (str, bytes)):
+    else:
         facts.add(f"{name} is {value!r}")
-        return
-    if hasattr(value, "_asdict"):
-        _flatten(name, value._asdict(), numbers, facts)
-        return
-    array = np.asarray(value)
-    if array.dtype.kind not in "biuf":
-        facts.add(f"{name} is {value!r}")
-        return
-    array = array.astype(np.float64)
+
+
+def _append(name: str, array: Float[np.ndarray, ...], numbers: list[np.ndarray], facts: set[str]) -> None:
+    """Append finite numbers in place of these, and add their shape and the counts of NaN and infinity to the facts."""
     facts.add(f"{name} has the shape {list(array.shape)}")
-    if np.isfinite(array).all():
-        numbers.append(array)
-        return
     for word, where in (("NaN", np.isnan(array)), ("infinite numbers", np.isinf(array))):
         if where.any():
             facts.add(f"{name} has {where.sum()} {word}")
     numbers.append(np.nan_to_num(array, nan=0.0, posinf=LARGEST, neginf=-LARGEST))
 
 
-def _is_numeric(value: Sequence[Any]) -> bool:
+def _fields(value: Any) -> Mapping[Any, Any] | None:
+    """Return the parts of a value by name; None if its parts have no names."""
+    if isinstance(value, Mapping):
+        return value
+    if hasattr(value, "_asdict"):
+        return dict(value._asdict())
+    if isinstance(value, type):
+        return None
+    if dataclasses.is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if type(value).__repr__ is object.__repr__ and hasattr(value, "__dict__"):
+        return vars(value)  # the repr is only an address
+    return None
+
+
+def _array(value: Any) -> Float[np.ndarray, ...] | None:
+    """Return real or complex numbers, or arrays of these, as float64; None for any other value."""
+    if hasattr(value, "detach"):  # the value is a tensor
+        value = value.detach().cpu()
+        value = (value if value.is_complex() else value.double()).numpy()
     try:
-        return np.asarray(value).dtype.kind in "biuf"
+        array = np.asarray(value)
     except ValueError:  # ragged
-        return False
+        return None
+    if array.dtype.kind == "O" and all(isinstance(one, (Real, Decimal)) for one in array.flat):
+        return np.array([_float(one) for one in array.flat]).reshape(array.shape)
+    if array.dtype.kind == "c":
+        array = np.stack([array.real, array.imag], axis=-1)
+    return array.astype(np.float64) if array.dtype.kind in "biuf" else None
+
+
+def _float(number: Any) -> float:
+    """Return a number in double precision; infinity if it is too large."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.copysign(math.inf, 1 if number > 0 else -1)
+    except ValueError:  # a signalling NaN
+        return math.nan

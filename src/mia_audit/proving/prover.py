@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 
 from mia_audit.errors import UserError
 from mia_audit.privacy.gaussian import epsilon_of_gdp
-from mia_audit.proving.events import FIRST_OF_ALL, Above, Event, best_event, rarer_events
+from mia_audit.proving.events import FIRST_OF_ALL, Above, Event, best_event, rarer_events, unseen_fact
 from mia_audit.proving.mechanism import Claim, Finding, Mechanism, Pair, Verdict
 from mia_audit.proving.observation import Observation, observe, scratch_folder
 from mia_audit.proving.probes import seed_bits
@@ -39,6 +39,8 @@ PILOT_SHARE = 0.5
 """Largest share of a game's time for a slow mechanism's pilot."""
 CHUNK = 20
 """Smallest number of trials between two evaluations of the evidence."""
+SHOWN = 100
+"""Largest length of a fact in an error."""
 SINGLE = "one release"
 """The name of the check on every pair."""
 JOINT = 3
@@ -331,6 +333,11 @@ def prove(name: str, mechanisms: Sequence[Mechanism], limits: Limits | None = No
             if game.refuted:
                 refuted(game.finding())
                 return verdict()
+    if unseen := next(filter(None, (unseen_fact(*game.seen) for game in listed)), ""):
+        raise UserError(
+            f"target '{name}': not tested: most runs differ in text or objects that no event covers, such as"
+            f" “{' '.join(unseen.split())[:SHOWN]}”; return numbers instead, or text with few values"
+        )
     findings += [game.finding() for game in listed]
     if listed and all(finding.verdict == "skipped" for finding in findings):
         raise UserError(f"target '{name}': nothing was tested: {findings[-1].detail}")
