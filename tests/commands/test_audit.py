@@ -202,6 +202,17 @@ def test_a_wrong_option_is_one_line_and_nothing_is_written(folder, capsys, more,
     assert not (folder / "out").exists()
 
 
+def test_a_matrix_in_the_audit_s_own_folder_is_not_overwritten(folder, capsys):
+    (folder / "out").mkdir()
+    path = folder / "out" / "scores.parquet"
+    pl.DataFrame(np.load(folder / "loss.npy")).write_parquet(path)
+    before = path.read_bytes()
+    assert audit(folder, loss="out/scores.parquet") == 2
+    error = capsys.readouterr().err
+    assert f"{path}: would overwrite a file that is read" in error and error.count("\n") == 1
+    assert path.read_bytes() == before
+
+
 @pytest.mark.parametrize("damage", ["bytes", "version"])
 def test_an_archive_whose_bytes_changed_is_named(folder, capsys, damage):
     np.savez_compressed(folder / "loss.npz", np.load(folder / "loss.npy"))

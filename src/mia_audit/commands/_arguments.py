@@ -4,7 +4,6 @@ import argparse
 from pathlib import Path
 
 from mia_audit.config.specs import Spec
-from mia_audit.errors import UserError
 from mia_audit.learners.protocol import Compute
 
 
@@ -74,14 +73,6 @@ def add_minutes(parser: argparse.ArgumentParser) -> None:
         default=0.0,
         help="minutes that a user's code may take to train a model, or to answer one query (0: no limit)",
     )
-
-
-def check_out(out: Path, *read: Path | None) -> None:
-    """Raise UserError if an output is a folder, or one of the files that the command reads and would overwrite."""
-    if out.is_dir():
-        raise UserError(f"{out}: a folder; expected the name of a file to write; choose another --out")
-    if out.exists() and any(path and path.exists() and path.samefile(out) for path in read):
-        raise UserError(f"{out}: would overwrite a file that is read; choose another --out")
 
 
 def compute_of(options: argparse.Namespace) -> Compute:

@@ -19,10 +19,10 @@ from mia_audit.attacks.io.parquet import (
 )
 from mia_audit.attacks.io.population import population_files, with_population
 from mia_audit.attacks.run import Run, Scores, permuted_membership, plan, scores_of
-from mia_audit.commands._arguments import add_spec, check_out
+from mia_audit.commands._arguments import add_spec
 from mia_audit.config.specs import AttackSpec
 from mia_audit.errors import UserError
-from mia_audit.storage import given_digest, table_metadata
+from mia_audit.storage import check_out, given_digest, table_metadata
 from mia_audit.storage.diverged import DIVERGED, diverged_of_all
 
 

@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from mia_audit.attacks.io.checks import check_coins
-from mia_audit.commands._arguments import check_out
 from mia_audit.errors import UserError
 from mia_audit.evaluation.bounds_table import bounds_table
 from mia_audit.evaluation.files import metric_rows, metrics_table, read_scores
 from mia_audit.evaluation.score_lists import is_score_list, read_score_list
 from mia_audit.sanitise import csv
-from mia_audit.storage import write_text
+from mia_audit.storage import check_out, write_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

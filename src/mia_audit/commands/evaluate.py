@@ -7,13 +7,13 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from mia_audit.attacks.io.parquet import GIVEN, OPTIONS
-from mia_audit.commands._arguments import add_spec, check_out
+from mia_audit.commands._arguments import add_spec
 from mia_audit.config.specs import EvaluationSpec
 from mia_audit.evaluation.files import Scored, metric_rows, metrics_table, read_scores
 from mia_audit.evaluation.further import FurtherScorings
 from mia_audit.evaluation.leave_outs import Columns, metrics_without
 from mia_audit.evaluation.model_counts import MODEL_COUNTS, model_counts
-from mia_audit.storage import ROW_GROUPS, given_digest, table_metadata, write_table
+from mia_audit.storage import ROW_GROUPS, check_out, given_digest, table_metadata, write_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

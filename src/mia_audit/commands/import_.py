@@ -7,9 +7,8 @@ import numpy as np
 
 from mia_audit.attacks.io.layouts import LAYOUTS, from_logits
 from mia_audit.attacks.io.published import write_signals
-from mia_audit.commands._arguments import check_out
 from mia_audit.errors import UserError
-from mia_audit.storage import atomic_write
+from mia_audit.storage import atomic_write, check_out
 from mia_audit.storage.digests import state
 
 READ_BY = {"where": ("per-model-csv",), "labels": ("carlini", "leakpro"), "membership": ()}

@@ -35,7 +35,7 @@ from mia_audit.report.given import GivenSetting
 from mia_audit.report.terminal import answer_text
 from mia_audit.sanitise import csv
 from mia_audit.sections import NAME
-from mia_audit.storage import read_frame, sha256, write_table, write_text
+from mia_audit.storage import check_out, read_frame, sha256, write_table, write_text
 from mia_audit.storage.manifest import write_manifest
 from mia_audit.training.report import Epoch, TrainingReport, training_table
 
@@ -97,6 +97,11 @@ class Part:
     accuracy: np.ndarray | None = None
     """Test accuracies of the models, or one for all of them."""
 
+    @property
+    def files(self) -> list[Path]:
+        """The files that membership and signals are read from."""
+        return [Path(self.given.table)] if isinstance(self.source, SignalsFile) else self.source.files
+
 
 def audit(request: Request) -> str:
     """Write scores.parquet, metrics.parquet and .csv, summary.csv, exposure.csv, epsilon.csv, tables/, figures/ and report.html.
@@ -112,6 +117,10 @@ def audit(request: Request) -> str:
     if not request.report:
         _refuse_report(request.out)
     parts = [_part(request, name, given) for name, given in settings_of(request).items()]
+    read = [file for part in parts for file in part.files]
+    for path in (part.out / name for part in parts for name in WRITTEN):
+        if path.suffix:
+            check_out(path, *read)
     folders = (*(part.out for part in parts if part.name), request.out, *request.out.parents)
     created = [folder for folder in folders if not os.path.lexists(folder)]
     try:
@@ -240,9 +249,8 @@ def _score(request: Request, part: Part) -> Exposures:
             yield evaluated.run, evaluated.member, evaluated.scores
 
     metadata = {"seed": request.seed, "dataset": request.name, **recognise(source.member).metadata}
-    files = [Path(part.given.table)] if isinstance(source, SignalsFile) else source.files
     metadata |= readings_metadata(request.attacks if request.stated else (), source.signals, source.derived)
-    metadata[GIVEN] = by_base_name({str(file): sha256(file) for file in files if file.is_file()})
+    metadata[GIVEN] = by_base_name({str(file): sha256(file) for file in part.files if file.is_file()})
     metadata[GIVEN] |= population_files(request.options)
     write_scores(out / "scores.parquet", scored(), part.runs, source.record, range(source.models), metadata)
     metrics = metrics_table(rows)

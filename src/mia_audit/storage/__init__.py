@@ -1,6 +1,6 @@
 """Files and Parquet tables: written atomically, with a digest that is checked on reading."""
 
-from mia_audit.storage.atomic import atomic_folder, atomic_write, create_once, write_json, write_text
+from mia_audit.storage.atomic import atomic_folder, atomic_write, check_out, create_once, write_json, write_text
 from mia_audit.storage.digests import sha256
 from mia_audit.storage.tables import (
     ROW_GROUPS,
@@ -20,6 +20,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "atomic_folder",
     "atomic_write",
+    "check_out",
     "create_once",
     "given_digest",
     "naming_damage",

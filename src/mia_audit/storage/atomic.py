@@ -28,6 +28,14 @@ They identify errors without an error number.
 """
 
 
+def check_out(out: Path, *read: Path | None) -> None:
+    """Raise UserError if an output is a folder, or one of the files that the command reads and would overwrite."""
+    if out.is_dir():
+        raise UserError(f"{out}: cannot be written: a folder; choose another place")
+    if out.exists() and any(path and path.exists() and path.samefile(out) for path in read):
+        raise UserError(f"{out}: would overwrite a file that is read; choose another --out")
+
+
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path` and rename it to `path` on success, so that a reader never sees a partial file.

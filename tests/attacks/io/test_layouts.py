@@ -397,7 +397,7 @@ def test_a_population_is_not_written_over_a_folder(tmp_path, capsys):
     write_privacy_meter(tmp_path / "log", Drawn())
     (tmp_path / "s_population.npy").mkdir()
     error = imported(capsys, tmp_path / "s.parquet", tmp_path / "log", "--layout", "privacy-meter")
-    assert "s_population.npy: a folder" in error and not (tmp_path / "s.parquet").exists()
+    assert "s_population.npy: cannot be written: a folder" in error and not (tmp_path / "s.parquet").exists()
 
 
 def test_an_import_keeps_its_input(tmp_path, capsys):
@@ -413,7 +413,7 @@ def test_an_import_keeps_its_input(tmp_path, capsys):
     assert "would overwrite a file that is read" in imported(capsys, labels, *leakpro)
     guard = (tmp_path / "frames", "--layout", "privacyguard")
     assert "would overwrite a file of the folder that is read" in imported(capsys, frame, *guard)
-    assert "a folder; expected the name of a file" in imported(capsys, tmp_path, *guard)
+    assert "cannot be written: a folder" in imported(capsys, tmp_path, *guard)
     assert [file.read_bytes() for file in (*files, labels, frame)] == before
     for _ in range(2):  # its own table is written anew
         assert main(["import", *map(str, guard), "--out", str(tmp_path / "frames" / "signals.parquet")]) == 0
