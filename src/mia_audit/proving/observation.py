@@ -133,8 +133,9 @@ def _fields(value: Any) -> Mapping[Any, Any] | None:
         return None
     if dataclasses.is_dataclass(value):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    if type(value).__repr__ is object.__repr__ and hasattr(value, "__dict__"):
-        return vars(value)  # the repr is only an address
+    shown: Any = type(value).__repr__
+    if shown is object.__repr__ and hasattr(value, "__dict__"):  # the repr is only an address
+        return dict(vars(value))
     return None
 
 
