@@ -1,4 +1,4 @@
-"""Noise with a random label: canaries without real data."""
+"""Noise with a random label: canaries that are nobody's record."""
 
 import numpy as np
 
