@@ -114,3 +114,22 @@ def test_a_table_in_a_file_becomes_canaries(tmp_path: Path, capsys: pytest.Captu
     assert "coins are tossed only once" in capsys.readouterr().err
     assert main([*words[:-1], str(tmp_path / "new"), "--kinds", "nosie"]) == 2
     assert "unknown kind of canaries 'nosie': did you mean 'noise'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("out", "seed", "message"),
+    [
+        ("new", "-1", "--seed -1: expected 0 or a positive number"),
+        ("rows.csv", "1", "rows.csv: a file, where a folder was expected"),
+    ],
+)
+def test_a_mistake_in_the_arguments_is_one_line(
+    out: str, seed: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [f"{a:.4f},{'yes' if a > 0 else 'no'}" for a in RANDOM(0).normal(size=100)]
+    (tmp_path / "rows.csv").write_text("\n".join(["a,label", *rows]))
+    words = ["--data", str(tmp_path / "rows.csv"), "--count", "40", "--seed", seed, "--out", str(tmp_path / out)]
+    assert main(["canaries", "make", *words]) == 2
+    told = capsys.readouterr().err
+    assert message in told and "Traceback" not in told
+    assert [one.name for one in tmp_path.iterdir()] == ["rows.csv"]

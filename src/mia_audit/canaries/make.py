@@ -79,6 +79,10 @@ def make(
     seed: int | None = None,
 ) -> Canaries:
     """Write train/, ask/ and auditor/ below `out`; without a seed all randomness comes from the system's entropy."""
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out}: a file, where a folder was expected; name a new folder with --out")
+    if seed is not None and seed < 0:
+        raise UserError(f"--seed {seed}: expected 0 or a positive number")
     if out.exists() and any(out.iterdir()):
         raise UserError(f"{out}: exists already, and coins are tossed only once; name another folder")
     for name in names:
