@@ -38,6 +38,12 @@ def test_a_budget_below_what_rdp_can_say_has_an_answer(capsys: pytest.CaptureFix
     assert rdp.split(maxsplit=2) == ["rdp", "none", "cannot certify an ε this small at this δ"]
 
 
+@pytest.mark.parametrize("noise_multiplier", ["1e-320", "1e-9"])
+def test_hardly_any_noise_has_no_finite_epsilon(noise_multiplier: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ask(noise_multiplier=noise_multiplier) == 0
+    assert all(line.split()[2] == "inf" for line in capsys.readouterr().out.splitlines()[3:])
+
+
 def test_a_delta_that_promises_nothing_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
     assert ask(noise_multiplier="1.3", delta="0.001") == 0
     assert "warning: δ is not below 1/records" in capsys.readouterr().out
@@ -53,6 +59,8 @@ def test_a_delta_that_promises_nothing_is_warned_of(capsys: pytest.CaptureFixtur
         ({"noise_multiplier": "1", "delta": "1"}, "--delta: a number between 0 and 1"),
         ({"noise_multiplier": "1", "batch": "60001"}, "--batch: 60001 records per step, but there are only 60000"),
         ({"noise_multiplier": "1", "epochs": "0"}, "--epochs"),
+        ({"noise_multiplier": "1", "delta": "1e-320"}, "expected at least 1e-290"),
+        ({"noise_multiplier": "1", "delta": "1e-20", "accountant": "prv"}, "choose accountant pld"),
     ],
 )
 def test_nonsense_is_one_line(changes: dict[str, str], mend: str, capsys: pytest.CaptureFixture[str]) -> None:

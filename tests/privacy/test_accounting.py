@@ -157,7 +157,22 @@ def test_prv_refuses_what_memory_does_not_hold() -> None:
 
 def test_the_ends_of_the_scale() -> None:
     assert epsilon_spent(1.0, 0.1, 0, DELTA, "pld") == 0
-    assert epsilon_spent(0.0, 0.1, 10, DELTA, "pld") == math.inf
+    for accountant in ("pld", "rdp", "prv"):
+        for noise_multiplier in (0.0, 1e-320, 1e-170, 1e-9):
+            for rate in (0.1, 1.0):
+                assert epsilon_spent(noise_multiplier, rate, 10, DELTA, accountant) == math.inf
+    assert epsilon_spent(1e200, 0.1, 10, DELTA, "rdp") == epsilon_spent(1e9, 0.1, 10, DELTA, "rdp")
+    for delta in (1e-290, 0.9):
+        for noise_multiplier in (1e-6, 1e9):
+            assert epsilon_spent(noise_multiplier, 0.1, 10, delta, "pld") >= 0
+
+
+def test_a_delta_beyond_what_is_computed_is_one_line() -> None:
+    for compute in (epsilon_spent, noise_multiplier_for):
+        with pytest.raises(UserError, match=r"expected at least 1e-290"):
+            compute(1.0, 0.1, 10, 1e-320, "pld")
+    with pytest.raises(UserError, match=r"PRV accountant cannot compute ε at δ = 1e-20 .*: choose accountant pld"):
+        epsilon_spent(1.0, 0.1, 10, 1e-20, "prv")
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,7 @@ def run(options: argparse.Namespace) -> None:
 
 def _charge(options: argparse.Namespace) -> "Charge":
     from mia_audit.privacy import spending
+    from mia_audit.privacy.accounting import LEAST_NOISE, UNREACHABLE
 
     given = [name for name in ("epsilon", "mu", "rho", "noise_multiplier") if getattr(options, name) is not None]
     if len(given) != 1:
@@ -90,6 +91,11 @@ def _charge(options: argparse.Namespace) -> "Charge":
     value = getattr(options, given[0])
     if not 0 < value < math.inf:
         raise ValueError(f"--{given[0].replace('_', '-')} {value:g}: expected a positive number")
+    least, most = {"noise_multiplier": (LEAST_NOISE, UNREACHABLE), "mu": (1 / UNREACHABLE, 1 / LEAST_NOISE)}.get(
+        given[0], (0.0, math.inf)
+    )
+    if not least <= value <= most:
+        raise ValueError(f"--{given[0].replace('_', '-')} {value:g}: expected a number between {least:g} and {most:g}")
     if given == ["epsilon"]:
         return spending.Stated(value, options.delta or 0.0)
     if given == ["mu"]:

@@ -12,7 +12,7 @@ from functools import cache
 
 from threadpoolctl import threadpool_limits
 
-from mia_audit.errors import UserError
+from mia_audit.errors import UserError, first_line
 from mia_audit.privacy.composition import epsilon_of_sum
 from mia_audit.privacy.gaussian import epsilon_of_gdp, largest_epsilon
 from mia_audit.privacy.loss_distribution import losses_of_step, points
@@ -20,6 +20,9 @@ from mia_audit.runtime.torchvision_guard import guard
 
 SMALLEST, UNREACHABLE = 1e-3, 1e9
 """Range of the search for a noise multiplier; any multiplier below the smallest is treated as the smallest."""
+
+LEAST_NOISE, LEAST_DELTA = 1e-6, 1e-290
+"""Below this noise multiplier, ε counts as infinite; a δ below this one is refused, because its tails underflow."""
 
 NARROWEST = 1e-7
 """Relative difference of multipliers at which the search ends, because RDP's ε, a minimum over few orders, may jump."""
@@ -62,15 +65,22 @@ def _alike_on_all_machines() -> Iterator[None]:
 @cache
 @_alike_on_all_machines()
 def epsilon_spent(noise_multiplier: float, sampling_rate: float, steps: int, delta: float, accountant: str) -> float:
-    """Return ε at δ after `steps` steps, by the `pld`, `prv` or `rdp` accountant; inf without noise, 0 without a step.
+    """Return ε at δ after `steps` steps, by the `pld`, `prv` or `rdp` accountant; inf with hardly any noise, 0 without a step.
 
-    Raises UserError if the PRV accountant would need more memory than available.
+    Raises UserError for a δ below LEAST_DELTA, and if the PRV accountant cannot compute this ε.
     """
+    _check_delta(delta)
     if steps == 0:
         return 0.0
-    if noise_multiplier == 0:
+    if noise_multiplier < LEAST_NOISE:
         return math.inf
-    return ACCOUNTANTS[accountant](noise_multiplier, sampling_rate, steps, delta)
+    # a smaller multiplier has a larger ε, so this is an upper bound
+    return ACCOUNTANTS[accountant](min(noise_multiplier, UNREACHABLE), sampling_rate, steps, delta)
+
+
+def _check_delta(delta: float) -> None:
+    if delta < LEAST_DELTA:
+        raise UserError(f"delta {delta:g}: expected at least {LEAST_DELTA:g}, far below any useful δ")
 
 
 def _pld(
@@ -204,7 +214,12 @@ def _prv(noise_multiplier: float, sampling_rate: float, steps: int, delta: float
         )
     ledger = create_accountant("prv")
     ledger.history = [(noise_multiplier, sampling_rate, steps)]
-    return float(ledger.get_epsilon(delta))
+    try:
+        return float(ledger.get_epsilon(delta))
+    except ValueError as error:
+        raise UserError(
+            f"the PRV accountant cannot compute ε at δ = {delta:g} ({first_line(error)}): choose accountant pld"
+        ) from None
 
 
 ACCOUNTANTS: dict[str, Callable[[float, float, int, float], float]] = {"pld": _pld, "prv": _prv, "rdp": _rdp}
@@ -215,8 +230,9 @@ ACCOUNTANTS: dict[str, Callable[[float, float, int, float], float]] = {"pld": _p
 def noise_multiplier_for(epsilon: float, sampling_rate: float, steps: int, delta: float, accountant: str) -> float:
     """Return a noise multiplier that spends at most ε over `steps` steps, and at least 99.9 % of ε (PRV: at least 99 %, or ε − 0.01).
 
-    Raises UserError for an ε that no multiplier up to 10⁹ reaches.
+    Raises UserError for an ε that no multiplier up to 10⁹ reaches, and for a δ below LEAST_DELTA.
     """
+    _check_delta(delta)
     slack = epsilon * PRECISION if accountant != "prv" else min(0.01, epsilon / 100)
 
     def spent(noise_multiplier: float) -> float:
