@@ -52,7 +52,7 @@ def test_numbers_of_all_outputs_stand_in_one_vector():
         ([10**400, -(10**400), Fraction(10**400), Decimal("1e400")], [1e300, -1e300, 1e300, 1e300]),
         ([Decimal("sNaN"), Decimal("NaN")], [0, 0]),
     ],
-    ids=str,
+    ids=lambda value: type(value).__name__,
 )
 def test_numbers_of_every_type_are_numbers(value, numbers):
     seen = observe(lambda: value)
