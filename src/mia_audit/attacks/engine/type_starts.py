@@ -10,7 +10,7 @@ from mia_audit.attacks.engine.hierarchical import BINS, RECORDS_PER_BIN
 from mia_audit.signals.columns import slices
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
     from jaxtyping import Float, Int
 
@@ -77,27 +77,33 @@ class _Sides:
     ) -> None:
         """Add up the values of every record."""
         self._signal, self._member, self._models, self._counted = signal.of(models), member, models, counted
-        self.numbers = self._sums(lambda rows, values: np.ones_like(values))
-        """The number of models with each record, and without it, [2, N]."""
-        self.totals = self._sums(lambda rows, values: values)
-        """The sums of their values, [2, N]."""
+        self.numbers: Float[np.ndarray, "2 N"] = np.empty((2, len(member)))
+        """The number of models with each record, and without it."""
+        self.totals: Float[np.ndarray, "2 N"] = np.empty((2, len(member)))
+        """The sums of their values."""
+        for rows, values, sides in self._blocks():
+            self.numbers[:, rows] = sides.sum(axis=2)
+            self.totals[:, rows] = np.einsum("bs,cbs->cb", values, sides)
 
     def squares(self, means: Float[np.ndarray, "2 N"]) -> Float[np.ndarray, " 2"]:
         """Return the sums of squared deviations from the means of either side."""
-        sums: Float[np.ndarray, " 2"] = self._sums(lambda rows, values: np.square(values - means[:, rows, None])).sum(
-            axis=1
-        )
-        return sums
-
-    def _sums(self, terms: Callable[[slice, Cells], np.ndarray]) -> Float[np.ndarray, "2 N"]:
-        """Return the sums of terms, [B, S] or [2, B, S], of every block of records' values, [B, S]."""
         sums = np.empty((2, len(self._member)))
+        for rows, values, sides in self._blocks():
+            for side, (mean, inside) in enumerate(zip(means, sides, strict=True)):
+                deviations = (values - mean[rows, None]) * inside
+                sums[side, rows] = np.einsum("bs,bs->b", deviations, deviations)
+        squares: Float[np.ndarray, " 2"] = sums.sum(axis=1)
+        return squares
+
+    def _blocks(self) -> Iterator[tuple[slice, Cells, Float[np.ndarray, "2 B S"]]]:
+        """Yield blocks of records: their values, and 1 for the cells in and out that count."""
         for rows in slices(0, len(self._member), max(len(self._models), 1)):
-            inside = self._member[rows][:, self._models]
-            known = True if self._counted is None else self._counted[rows][:, self._models]
-            values = np.ascontiguousarray(self._signal[rows])
-            sums[:, rows] = (terms(rows, values) * np.stack([inside & known, ~inside & known])).sum(axis=2)
-        return sums
+            sides = np.empty((2, rows.stop - rows.start, len(self._models)))
+            sides[0] = self._member.T[self._models, rows].T
+            np.subtract(1, sides[0], out=sides[1])
+            if self._counted is not None:
+                sides *= self._counted.T[self._models, rows].T
+            yield rows, np.ascontiguousarray(self._signal[rows]), sides
 
 
 def _pooled(squares: float, number: np.ndarray) -> float:
