@@ -50,8 +50,9 @@ def prepared(options: argparse.Namespace) -> tuple[Recipe, str, str]:
     from mia_audit.storage.signatures import read_secret_key
 
     audit = load_audit(options.config)
-    password = password_of(options) if options.key else ""
+    password = ""
     if options.key:
+        password = password_of(options)
         read_secret_key(options.key, password)  # a charge is permanent, so the key must be known to be usable before it
     acquire_gpu(options.device)
     from mia_audit.releasing.recipe import Recipe

@@ -76,10 +76,10 @@ def _repeated(node: yaml.Node, seen: set[int]) -> yaml.ScalarNode | None:
     seen.add(id(node))
     keys: set[str] = set()
     for part in node.value:
-        for key in part[:1] if isinstance(part, tuple) else ():
-            if isinstance(key, yaml.ScalarNode) and key.value in keys:
+        if isinstance(part, tuple) and isinstance(key := part[0], yaml.ScalarNode):
+            if key.value in keys:
                 return key
-            keys.update([key.value] if isinstance(key, yaml.ScalarNode) else [])
+            keys.add(key.value)
         for inner in _parts(part):
             if twice := _repeated(inner, seen):
                 return twice

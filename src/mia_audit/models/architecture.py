@@ -123,9 +123,9 @@ def read_architecture(path: Path) -> dict[str, Any]:
     return architecture
 
 
-def check_architecture(architecture: Any) -> None:
+def check_architecture(architecture: Mapping[str, Any]) -> None:
     """Raise UserError unless all keys of a torch module's architecture.json are present."""
-    missing = [key for key in NEEDED if not isinstance(architecture, dict) or key not in architecture]
+    missing = [key for key in NEEDED if key not in architecture]
     if missing:
         raise UserError(
             f"the key '{missing[0]}' is missing; expected the architecture of a torch module, written by `mia-audit architecture`"
