@@ -14,7 +14,6 @@ ROOT = Path(mia_audit.__file__).parent
 LAYERS = (
     ("cli", "api", "__main__"),
     ("commands", "reproduction"),
-    ("serving",),
     ("releasing",),  # it puts a config's setting, a learner and a ledger together, and nothing below knows of releases
     ("proving",),
     ("planning",),

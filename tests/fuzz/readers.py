@@ -89,19 +89,6 @@ def _decoded(path: Path) -> object:
         return None
 
 
-def _keys(folder: Path) -> None:
-    from mia_audit.serving.keys import new_key
-
-    for name in ("alice", "bob"):
-        new_key(folder / "x.keys", name)
-
-
-def _keys_read(path: Path) -> object:
-    from mia_audit.serving.keys import read_keys
-
-    return read_keys(path, ["alice", "bob"]).caller_of("a key")
-
-
 def _ledger(folder: Path) -> None:
     from mia_audit.privacy.ledger import Entry, Header, Ledger
 
@@ -275,7 +262,6 @@ LIGHT = [
     Reader("audit.yaml", lambda folder: (folder / "audit.yaml").write_text(CONFIG) and None, _config_read),
     Reader("spec.json", _spec, _spec_read),
     Reader("x.ledger", _ledger, _ledger_read),
-    Reader("x.keys", _keys, _keys_read),
     Reader("signals.parquet", _foreign_signals, _foreign_signals_read),
     Reader("metrics.parquet", _foreign_metrics, _frame),
     Reader("metadata.pkl", _pickled, _pickled_read),

@@ -5,17 +5,12 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
 
 from mia_audit.cli import main
 from mia_audit.privacy.dataset_ledger import read_ledger
 from mia_audit.privacy.ledger import Ledger
-from mia_audit.serving.app import described
-from mia_audit.serving.desk import Desk
-from mia_audit.serving.section import read_served
-from mia_audit.serving.subject import open_subject
 from mia_audit.storage.signatures import new_key
 
 from .conftest import config
@@ -139,24 +134,3 @@ def test_several_data_sets_need_a_ledger_each(tmp_path, monkeypatch, capsys):
     Path("config.yaml").write_text(yaml.safe_dump(changed))
     message = ran(capsys, "release", "config.yaml", "--setting", SETTING, "--out", "out", code=2)
     assert "a ledger belongs to one data set" in message
-
-
-def test_a_release_is_served_with_what_its_card_promises(written, capsys):
-    written(mechanisms={"dp-sgd": {"epsilon": [4], "accountant": "rdp"}})
-    ran(capsys, "release", "config.yaml", "--setting", SETTING, "--out", "out")
-    files = {"pool": "results/tiny/pools/rows", "ledger": "service.ledger", "keys": "keys", "model": "out"}
-    files["architecture"] = "results/tiny/rows/mlp/architecture.json"
-    terms = {"callers": {"alice": 1}, "budget": 2, "epsilon": 0.5, "delta": 1e-6, "steps": 10}
-    Path("service.yaml").write_text(yaml.safe_dump(files | terms))
-    subject = open_subject(read_served(Path("service.yaml")))
-    card = json.loads(Path("out/card.json").read_text())
-    assert subject.card["id"] == card["id"]
-    trained = (
-        f"ε = {card['privacy']['epsilon']:.4g} at δ = 1e-05 per record (one record added to the pool or removed from it"
-    )
-    assert trained in described(Desk(subject, {"alice": 1.0}).facts())
-    query = subject.explainer.explained.records[:1]
-    values = subject.black_box(query)
-    np.testing.assert_allclose(values, subject.explainer.explained.values[:1], atol=1e-6)
-    assert subject.explainer.answer(query, values).source == ["scratch"]
-    subject.explainer.ledger.close()

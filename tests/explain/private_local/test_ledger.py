@@ -12,7 +12,6 @@ import pytest
 from mia_audit.errors import UserError
 from mia_audit.explain.private_local import PrivateExplainer
 from mia_audit.explain.private_local.ledger import Ledger
-from mia_audit.explain.private_local.service import Account
 from mia_audit.privacy import ledger
 from mia_audit.privacy.gdp import limit_for
 from mia_audit.privacy.ledger import read
@@ -315,24 +314,8 @@ def test_an_answer_that_a_failing_disk_kept_back_is_not_given_from_the_history(t
     with pytest.raises(UserError, match="No space left on device"):
         one.answer(table.records[300:301])
     monkeypatch.undo()
-    for asked in (one.recall, one.answer):
-        with pytest.raises(UserError, match="closed; nothing was released"):
-            asked(table.records[300:301])
-
-
-def test_accounts_are_taken_up_again_and_older_entries_have_none(table, terms, tmp_path):
-    path = tmp_path / "ledger"
-    alice = Account("alice", terms.mu_squared / 4)
-    one = service(table, terms, path, "non-adaptive")
-    one.answer(table.records[:1])
-    one.answer(table.records[1:2], account=alice)
-    spent = dict(one.ledger.history.spent)
-    one.ledger.close()
-    assert spent["alice"] == pytest.approx(spent[""]) and spent["alice"] > 0
-    assert ["account" in entry.released for entry in read(path)[1]] == [False, True]
-    again = service(table, terms, path, "non-adaptive")
-    assert again.ledger.history.spent == spent
-    again.ledger.close()
+    with pytest.raises(UserError, match="closed; nothing was released"):
+        one.answer(table.records[300:301])
 
 
 def test_a_ledger_of_another_black_box_is_refused(table, terms, tmp_path):

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from mia_audit.errors import UserError
 from mia_audit.explain.private_local import PROTOCOLS, ExplanationSet, PrivateExplainer, Terms
 from mia_audit.explain.private_local.history import Entry
-from mia_audit.explain.private_local.service import Account
-from mia_audit.explain.private_local.solver import descend, minimum
+from mia_audit.explain.private_local.solver import minimum
 from mia_audit.privacy import dataset_ledger
 from mia_audit.privacy.gaussian import epsilon_of_gdp
 from mia_audit.privacy.spending import charge_of
@@ -334,86 +333,3 @@ def test_the_ledger_of_the_data_set_is_charged_once_with_the_whole_budget(table,
         other = replace(terms, adjacency="replacement")
         explainer(table, other, ledger=tmp_path / "other", data_ledger=path, seed=None)
     explainer(table, terms, ledger=tmp_path / "other-terms").ledger.close()
-
-
-def test_an_account_is_never_overdrawn_and_gets_the_history_then(table, terms):
-    service = explainer(table, terms, "non-adaptive")
-    alice, bob = (Account(name, terms.steps * terms.step_cost * 2.5) for name in ("alice", "bob"))
-    sources = [service.answer(table.records[i : i + 1], account=alice).source[0] for i in range(4)]
-    assert sources == ["scratch", "scratch", "history", "history"]
-    assert service.answer(table.records[9:10], account=bob).source == ["scratch"]
-    assert service.ledger.history.spent["alice"] <= alice.mu_squared
-    assert service.ledger.mu_squared == pytest.approx(sum(service.ledger.history.spent.values()))
-
-
-@pytest.mark.parametrize("protocol", sorted(PROTOCOLS))
-def test_what_is_recalled_is_what_would_be_answered_for_free(table, terms, protocol):
-    service = explainer(table, replace(terms, budget=1.0), protocol)
-    service.ledger.append(past(table, terms))
-    recalled = 0
-    for index in range(1, 600, 7):  # none of which was asked before
-        query = table.records[index : index + 1]
-        before = service.ledger.mu_squared
-        free = service.recall(query)
-        answer = service.answer(query)
-        if free is None:
-            assert service.ledger.mu_squared > before
-        elif service.ledger.mu_squared == before:
-            recalled += 1
-            np.testing.assert_array_equal(free.explanations, answer.explanations)
-            assert (free.source, free.classes, free.spent) == (answer.source, answer.classes, [0.0])
-    assert recalled > 0
-
-
-def past(table, terms):
-    """Return the entries of some answers from scratch."""
-    one = explainer(table, terms)
-    one.answer(table.records[300:302])
-    return one.ledger.entries
-
-
-def test_a_query_that_was_charged_for_is_answered_again_for_free_under_every_protocol(table, terms):
-    service = explainer(table, terms, "non-adaptive")
-    first = service.answer(table.records[:1])
-    again = service.recall(table.records[:1])
-    np.testing.assert_array_equal(first.explanations, again.explanations)
-    assert (again.source, again.spent, again.steps) == (["reused"], [0.0], [0])
-    assert service.recall(table.records[1:2]) is None
-
-
-def test_what_is_recalled_reads_no_records(table, terms):
-    """Free answers, and that there is none, are functions of what was released: the same for any records."""
-    entries = past(table, terms)
-    found = []
-    for records in (table.records, np.zeros_like(table.records)):
-        service = PrivateExplainer(
-            ExplanationSet.of(records, np.zeros(len(records)), table.explained.scale),
-            replace(terms, budget=0.71),
-            "adaptive",
-            table.black_box,
-        )
-        service.ledger.append(entries)
-        answers = [service.recall(table.records[index : index + 1]) for index in range(0, 600, 50)]
-        found.append([one and (one.source, one.explanations.tobytes()) for one in answers])
-    assert found[0] == found[1]
-
-
-def test_recall_does_not_wait_for_an_answer_that_is_computed(table, terms, monkeypatch):
-    service = explainer(table, terms)
-    service.answer(table.records[:1])
-    begun, go_on = threading.Event(), threading.Event()
-
-    def waiting(*arguments):
-        begun.set()
-        assert go_on.wait(60)
-        return descend(*arguments)
-
-    monkeypatch.setattr("mia_audit.explain.private_local.service.descend", waiting)
-    thread = threading.Thread(target=lambda: service.answer(table.records[300:301]))
-    thread.start()
-    assert begun.wait(60)
-    assert service.recall(table.records[:1]).source == ["reused"]
-    assert service.recall(table.records[300:301]) is None
-    go_on.set()
-    thread.join()
-    assert service.recall(table.records[300:301]).source == ["reused"]

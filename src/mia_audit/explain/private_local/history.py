@@ -21,9 +21,7 @@ SCRATCH, WARM, REUSED, HISTORY = "scratch", "warm-start", "reused", "history"
 
 
 class Entry(NamedTuple):
-    """One answer: the query and its explanation [n], the explained value of f and its class, the source, cost and
-    number of the answer, and the account that was also charged, if any.
-    """
+    """One answer: the query and its explanation [n], the explained value of f and its class, the source, cost and number."""
 
     query: Float[np.ndarray, " n"]
     value: float
@@ -33,7 +31,6 @@ class Entry(NamedTuple):
     mu_squared: float
     explanation: Float[np.ndarray, " n"]
     number: int = 0
-    account: str = ""
 
 
 class Past(NamedTuple):
@@ -50,15 +47,13 @@ class Past(NamedTuple):
 
 @dataclass(frozen=True)
 class History:
-    """The charged answers by class and by query, and their cost in total and by account.
+    """The charged answers by class, and their cost in total.
 
     A history is immutable: adding an answer returns a new history, so other threads may still read the old one.
     """
 
     classes: Mapping[int, Past] = field(default_factory=dict)
     mu_squared: float = 0.0
-    spent: Mapping[str, float] = field(default_factory=dict)
-    answers: Mapping[bytes, Entry] = field(default_factory=dict)
 
     def after(self, entry: Entry) -> History:
         """Return the history with one more answer."""
@@ -67,13 +62,7 @@ class History:
         if entry.explained_class in self.classes:
             before = self.classes[entry.explained_class]
             past = Past(*(np.concatenate(parts) for parts in zip(before, past, strict=True)))
-        spent = {entry.account: self.spent.get(entry.account, 0.0) + entry.mu_squared}
-        return History(
-            {**self.classes, entry.explained_class: past},
-            self.mu_squared + entry.mu_squared,
-            {**self.spent, **spent},
-            {**self.answers, key_of(entry.query): entry},
-        )
+        return History({**self.classes, entry.explained_class: past}, self.mu_squared + entry.mu_squared)
 
     def computed(self, kind: int) -> tuple[Float[np.ndarray, "c n"], Float[np.ndarray, "c n"]]:
         """Return queries and explanations of a class that were computed from the records, in order."""
@@ -96,8 +85,3 @@ class History:
         weighted = away * weights[:, None]
         proxy = Problem(weighted.T @ away, weighted.T @ said, float(weights @ said**2), len(queries))
         return minimum(proxy, near=weights @ explanations / weights.sum(), tolerance=1e-9)
-
-
-def key_of(query: Float[np.ndarray, " n"]) -> bytes:
-    """Return the key of a query: its bytes, with −0 replaced by 0."""
-    return (query + 0.0).tobytes()

@@ -21,8 +21,6 @@ from mia_audit.privacy.gaussian import epsilon_of_gdp
 WHAT = "explanation"
 KINDS = {"query": list, "value": float, "class": int, "source": str, "steps": int, "explanation": list, "number": int}
 """Fields of an entry's release, with their types."""
-ACCOUNT = "account"
-"""Additional field of an entry's release, if an account was charged."""
 
 
 class Ledger:
@@ -67,10 +65,6 @@ class Ledger:
         finally:
             self._take(self._kept.entries[before:])
 
-    def refuse_closed(self) -> None:
-        """Raise UserError if the file accepts no more entries, because the last charges may be missing from it."""
-        self._kept.refuse_closed()
-
     def close(self) -> None:
         """Close the file; another process may then open it."""
         self._kept.close()
@@ -111,8 +105,6 @@ class Ledger:
             "explanation": entry.explanation.tolist(),
             "number": entry.number,
         }
-        if entry.account:
-            released[ACCOUNT] = entry.account
         return ledger.Entry(
             WHAT, self._kept.header.unit, self._kept.header.adjacency, {"mu_squared": entry.mu_squared}, released
         )
@@ -124,9 +116,8 @@ class Ledger:
             entry.what != WHAT
             or entry.terms.keys() != {"mu_squared"}
             or type(entry.terms["mu_squared"]) is not float
-            or released.keys() - {ACCOUNT} != KINDS.keys()
+            or released.keys() != KINDS.keys()
             or any(type(released[name]) is not kind for name, kind in KINDS.items())
-            or type(released.get(ACCOUNT, "")) is not str
         ):
             raise ValueError("an entry is not a private explanation")
         for name in ("query", "explanation"):
@@ -138,5 +129,5 @@ class Ledger:
             said, cost = entry.released, entry.terms["mu_squared"]
             query, explanation = np.array(said["query"]), np.array(said["explanation"])
             rest = (said["value"], said["class"], said["source"], said["steps"], cost, explanation, said["number"])
-            self.entries.append(Entry(query, *rest, said.get(ACCOUNT, "")))
+            self.entries.append(Entry(query, *rest))
             self.history = self.history.after(self.entries[-1])

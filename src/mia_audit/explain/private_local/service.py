@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mia_audit.errors import UserError, suggest
-from mia_audit.explain.private_local.history import HISTORY, REUSED, SCRATCH, WARM, Entry, History, key_of
+from mia_audit.explain.private_local.history import HISTORY, REUSED, SCRATCH, WARM, Entry, History
 from mia_audit.explain.private_local.ledger import Ledger
 from mia_audit.explain.private_local.records import ExplanationSet, checked_values
 from mia_audit.explain.private_local.solver import Problem, descend, learning_rate
@@ -54,17 +54,6 @@ PROTOCOLS = {
     "enhanced": Protocol(reuse=True),
     "non-interactive": Protocol(interactive=False),
 }
-
-
-class Exhausted(UserError):
-    """The budget is exhausted, and the history has nothing from which to answer the query. Nothing was spent on the query."""
-
-
-class Account(NamedTuple):
-    """An account that is charged for an answer in addition to the budget, and the limit on its total μ²."""
-
-    name: str
-    mu_squared: float
 
 
 class Answers(NamedTuple):
@@ -153,20 +142,15 @@ class PrivateExplainer:
         """ε at δ of all answers so far."""
         return self.ledger.epsilon
 
-    def answer(
-        self,
-        queries: Num[np.ndarray, "q ..."],
-        values: Float[np.ndarray, "q C"] | None = None,
-        account: Account | None = None,
-    ) -> Answers:
+    def answer(self, queries: Num[np.ndarray, "q ..."], values: Float[np.ndarray, "q C"] | None = None) -> Answers:
         """Explain records of the same form as the explanation set's. Without a black box, `values` are those at the records.
 
-        If an `account` is given, its limit must also allow the charges. Raises UserError for queries in another feature
-        space and for values outside [−1, 1], without spending anything. Raises Exhausted if the budget is too small for
-        a query and the history has nothing for its class. Earlier queries of the call stay charged.
+        Raises UserError for queries in another feature space and for values outside [−1, 1], without spending anything;
+        and if the budget is too small for a query and the history has nothing for its class. Earlier queries of the
+        call stay charged.
         """
         self._refuse_fork()
-        asked = self._asked(queries, values, account)
+        asked = self._asked(queries, values)
         problems: Iterable[Problem | None] = repeat(None, len(asked))
         if self.protocol.interactive:
             points = np.array([one.query for one in asked]).reshape(len(asked), self.explained.features)
@@ -182,7 +166,7 @@ class PrivateExplainer:
             first = max([self._answered, *(entry.number + 1 for entry in self.ledger.entries[-1:])])
             try:
                 for number, (one, problem) in enumerate(zip(asked, problems, strict=True), start=first):
-                    entries.append(self._one(one._replace(number=number), problem, past, account))
+                    entries.append(self._one(one._replace(number=number), problem, past))
                     if entries[-1].mu_squared > 0:
                         charged.append(entries[-1])
                         past = past.after(entries[-1])
@@ -192,44 +176,13 @@ class PrivateExplainer:
                 self._answered = first + len(entries)
         return _answers(entries, self.explained.features)
 
-    def known(self, query: Num[np.ndarray, "1 ..."]) -> Answers | None:
-        """Return the stored explanation of a query that was charged before, or None. This costs nothing, because f is fixed."""
-        self._refuse_fork()
-        entry = self.ledger.history.answers.get(key_of(self.explained.points(query)[0]))
-        self.ledger.refuse_closed()  # check the history last: after a disk failure the ledger is closed before its entries are in the history
-        if entry is None:
-            return None
-        return _answers([entry._replace(source=REUSED, steps=0, mu_squared=0.0)], self.explained.features)
-
-    def recall(
-        self,
-        query: Num[np.ndarray, "1 ..."],
-        values: Float[np.ndarray, "1 C"] | None = None,
-        account: Account | None = None,
-    ) -> Answers | None:
-        """Answer one query at no cost from the entries on disk, or return None if `answer` would read the records.
-
-        Free queries are those that are `known`, and those that the protocol answers from the history. The call never
-        waits for a thread that computes an answer. Raises UserError like `answer`.
-        """
-        if (known := self.known(query)) is not None:
-            return known
-        past = self.ledger.history
-        (asked,) = self._asked(query, values, account)
-        entry = self._free(asked, past, account)
-        self.ledger.refuse_closed()
-        return None if entry is None else _answers([entry], self.explained.features)
-
-    def _asked(
-        self, queries: Num[np.ndarray, "q ..."], values: Float[np.ndarray, "q C"] | None, account: Account | None
-    ) -> list[Entry]:
+    def _asked(self, queries: Num[np.ndarray, "q ..."], values: Float[np.ndarray, "q C"] | None) -> list[Entry]:
         """Return the fields of the answers that do not depend on their computation."""
         points = self.explained.points(queries)
         outputs = self._values(queries, values)
         classes = outputs.argmax(axis=1) if outputs.shape[1] > 1 else np.zeros(len(outputs), dtype=np.int64)
-        name = account.name if account else ""
         return [
-            Entry(point, float(output[kind]), int(kind), HISTORY, 0, 0.0, point, account=name)
+            Entry(point, float(output[kind]), int(kind), HISTORY, 0, 0.0, point)
             for point, output, kind in zip(points, outputs, classes, strict=True)
         ]
 
@@ -251,13 +204,7 @@ class PrivateExplainer:
             )
         return checked
 
-    def _allowed(self, past: History, cost: float, account: Account | None) -> bool:
-        """Return whether budget and account allow this cost."""
-        return allows(self.terms.mu_squared, past.mu_squared, cost) and (
-            account is None or allows(account.mu_squared, past.spent.get(account.name, 0.0), cost)
-        )
-
-    def _free(self, asked: Entry, past: History, account: Account | None) -> Entry | None:
+    def _free(self, asked: Entry, past: History) -> Entry | None:
         """Answer from charged answers, or return None if the protocol would read the records.
 
         Free answers are functions of charged ones. Only charged answers are kept, so the budget bounds the size of
@@ -270,10 +217,10 @@ class PrivateExplainer:
             if distances.min() <= self._near:
                 return asked._replace(source=REUSED, explanation=explanations[int(np.argmin(distances))])
             least = self._selection_cost + self.terms.step_cost
-        if self.protocol.interactive and self._allowed(past, least, account):
+        if self.protocol.interactive and allows(self.terms.mu_squared, past.mu_squared, least):
             return None
         if asked.explained_class not in past.classes:
-            raise Exhausted(
+            raise UserError(
                 f"the budget (ε = {self.terms.budget:g} at δ = {self.terms.delta:g}) is too small to answer this query, and there"
                 " is no earlier explanation of its class to reuse; nothing was spent on this query (earlier queries of the same"
                 " call stay"
@@ -281,9 +228,9 @@ class PrivateExplainer:
             )
         return asked._replace(explanation=past.fit(asked.query, asked.explained_class, self.terms))
 
-    def _one(self, asked: Entry, problem: Problem | None, past: History, account: Account | None) -> Entry:
+    def _one(self, asked: Entry, problem: Problem | None, past: History) -> Entry:
         """Answer one query, with a charge that the budget allows."""
-        if (free := self._free(asked, past, account)) is not None:
+        if (free := self._free(asked, past)) is not None:
             return free
         assert problem is not None
         random = self._random(asked.number)
@@ -293,7 +240,7 @@ class PrivateExplainer:
             start, steps = self._start(problem, computed, random)
             choice, source = self._selection_cost, WARM
         cost = choice + steps * self.terms.step_cost
-        if not self._allowed(past, cost, account):
+        if not allows(self.terms.mu_squared, past.mu_squared, cost):
             # the budget allows only the choice of a start, so the start is the answer
             return asked._replace(source=REUSED, mu_squared=choice, explanation=start)
         noise = random.standard_normal((1, steps, len(start))) * self.deviation
