@@ -50,8 +50,6 @@ def seconds_by_stage(results: Path) -> dict[str, float]:
     seconds: dict[str, float] = {}
     for path in sorted(results.glob("*/benchmarks/**/*.tsv")):
         rule = path.relative_to(results).parts[2].removesuffix(".tsv")
-        if rule in ("steps", "repeats", "step_times"):
-            continue
         with path.open(encoding="utf-8", newline="") as file:
             used = sum(float(row["cpu_seconds"]) for row in csv.DictReader(file, delimiter="\t"))
         stage = STAGES.get(rule, rule)

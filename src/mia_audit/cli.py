@@ -57,7 +57,6 @@ STAGES = {
     "canary-draw": "draw the canaries of a data set for one training run",
     "canary-bounds": "train once on canaries, without a seed, and compute lower bounds on ε",
     "discard": "delete the weights of shadow models whose signals are computed",
-    "step-times": "write the time of a training step under every mechanism",
     "signals": "compute the signals of some shadow models",
     "target": "import a finished model, to attack it with shadow models of the same recipe",
     "merge": "join the tables of all shadow models of a setting",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 STAGES = {
     "Data": ("pool", "membership", "imported", "groups"),
     "Start models": ("pretrain", "weights", "architecture"),
-    "Training": ("train", "preflight", "training", "discard", "step_times"),
+    "Training": ("train", "preflight", "training", "discard"),
     "Signals": ("signals", "merge", "target", "target_signals", "target_merge"),
     "Explanation metrics": ("explanation_metrics",),
     "Attacks": ("attack", "evaluate", "evaluate_groups"),

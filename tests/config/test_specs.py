@@ -55,7 +55,6 @@ def every_spec(of: Audit) -> list[specs.Spec]:
         specs.WeightsSpec.of(of, names[1]),
         specs.PretrainingSpec.of(of, *names),
         training(of, setting),
-        specs.StepTimesSpec.of(of),
         specs.SignalsSpec.of(of, *names, family),
         specs.MergeSpec.of_training(of, setting.mechanism),
         specs.MergeSpec.of_signals(of, names[1], setting.mechanism),

@@ -249,12 +249,8 @@ def test_similarity_and_minutes_are_read_of_what_audits_wrote(audit: Path, tmp_p
     ]
     table = pa.Table.from_pylist([{**row, "same_class": True} for row in rows], schema=COLUMNS)
     write_table(group / "explanation_metrics.parquet", table, "explanation_metrics", 6)
-    times = f"dataset,architecture,mechanism,epsilon,models,ms_per_step\ncifar10,{VIT},none,inf,5,30\n"
-    write_text(root / "benchmarks" / "step_times.csv", times)
-    steps = pa.Table.from_pylist(
-        [dict.fromkeys(SCHEMA.names) | {"shadow": 0, "epoch": 1, "steps": 4000}], schema=SCHEMA
-    )
-    write_table(group / "none-epsinf" / "training.parquet", steps, "training", 1, {})
+    usage = root / "benchmarks" / "train" / f"cifar10-{VIT}-none-epsinf-000-002.tsv"
+    write_text(usage, "seconds\tcpu_seconds\n360\t300\n")
     measured, cell = Measured([finished(root)]), Key("cifar10", VIT, "none", "inf", "gradcam", "", "ssim")
     assert measured.results_of(cell).alike.tolist() == pytest.approx([0.0, 0.1, 0.2])
     assert not len(measured.results_of(replace(cell, explainer="ixg")).alike)

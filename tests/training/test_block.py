@@ -1,6 +1,5 @@
-"""A block of models that no one knows: what came of their trainings is remembered, and models that are not finite are left out."""
+"""A block of models that no one knows: models that are not finite are left out."""
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,12 +12,10 @@ import pytest
 from mia_audit.errors import UserError
 from mia_audit.learners.answers import logits_of
 from mia_audit.privacy.catalogue import Mechanism
-from mia_audit.runtime import processor
 from mia_audit.storage.diverged import diverged_models
-from mia_audit.storage.unrepeatable import unrepeatable_models
 from mia_audit.training.block import Block, Checkpoints, train_block
 from mia_audit.training.section import Training
-from mia_audit.training.stored import finished, model_table
+from mia_audit.training.stored import model_table
 from mia_audit.training.task import Records, TrainingTask
 
 COUNT = 6
@@ -52,7 +49,7 @@ def train(tmp_path: Path) -> Callable[..., Path]:
             0, "toy", "net", "none", "inf", shadows, columns, records, Training(), Mechanism(mechanism="none")
         )
         name = f"{shadows.start}-{shadows.stop - 1}"
-        options = {"keep_going": False, "repeats": tmp_path / "repeats" / f"{name}.json"} | options
+        options = {"keep_going": False} | options
         spec, models = options.pop("spec", 0), tmp_path / name
         shutil.rmtree(models, ignore_errors=True)  # models that are there are not trained again
         keys = {shadow: f"{spec}, {shadow}" for shadow in shadows}
@@ -64,53 +61,6 @@ def train(tmp_path: Path) -> Callable[..., Path]:
 
 def by_seed(task: TrainingTask) -> float:
     return task.seed / 2**63
-
-
-def test_a_rerun_that_differs_is_said_once_and_remembered(
-    train: Callable[..., Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    chance = iter(np.random.default_rng(0).random(100))
-
-    def one_by_chance(task: TrainingTask) -> float:
-        return next(chance) if task.shadow == 1 else by_seed(task)
-
-    assert unrepeatable_models(train(one_by_chance)) == []
-    assert "again" not in capsys.readouterr().err
-    assert unrepeatable_models(train(one_by_chance)) == [1]
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert said.startswith("warning: toy/net/none-epsinf: shadow models 1, trained again from the same seed, differ")
-    assert unrepeatable_models(train(by_seed)) == [1], "it stays so, whatever it gives a third time"
-    assert unrepeatable_models(train(one_by_chance, shadows=range(1, 3))) == [1], "in a block of another size, too"
-    assert unrepeatable_models(train(one_by_chance, spec=1)) == [], "another training is no rerun"
-    monkeypatch.setattr(processor, "PROCESSORS", Path(__file__))
-    assert unrepeatable_models(train(one_by_chance)) == [], "another processor rounds differently"
-
-
-def test_what_is_known_of_reruns_may_be_lost_or_damaged(train: Callable[..., Path], tmp_path: Path) -> None:
-    path = tmp_path / "repeats" / "0-2.json"
-    for text in ("", "[]", "null", '{"a": 1}', "\x00"):
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-        assert unrepeatable_models(train(by_seed)) == []
-        assert len(json.loads(path.read_text())) == 3
-    assert unrepeatable_models(train(by_seed, repeats=None)) == []
-
-
-def test_a_model_whose_step_time_is_not_written_does_not_count_as_trained(
-    train: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Otherwise no later job would remove the temporary file of a worker that is killed while it writes the time."""
-
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("mia_audit.training.block.write_step_time", killed)
-    with pytest.raises(KeyboardInterrupt):
-        train(by_seed, step_times=tmp_path / "steps")
-    assert finished(tmp_path / "0-2", 0, "0, 0") is None
-    monkeypatch.undo()
-    train(by_seed, step_times=tmp_path / "steps")
-    assert finished(tmp_path / "0-2", 0, "0, 0") is not None
 
 
 def test_models_whose_outputs_are_not_finite_can_be_left_out(train: Callable[..., Path], tmp_path: Path) -> None:

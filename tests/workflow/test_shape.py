@@ -17,7 +17,6 @@ def test_a_whole_audit(workflow: Any) -> None:
         "pretrain": 1,
         "train": 2 * 2,
         "training": 2,
-        "step_times": 1,
         "signals": 2 * 2,
         "explanation_metrics": 1,
     }
@@ -97,7 +96,6 @@ def test_imported_signals_stand_beside_trained_models(workflow: Any, tiny: dict[
             {
                 "train": 2,
                 "training": 1,
-                "step_times": 1,
                 "signals": 2,
                 "merge": 1,
                 "attack": 1,
@@ -120,7 +118,6 @@ def test_imported_signals_stand_beside_trained_models(workflow: Any, tiny: dict[
                 "pretrain": 1,
                 "train": 4,
                 "training": 2,
-                "step_times": 1,
                 "signals": 4,
                 **SETTING,
                 **MEASURED,
@@ -130,7 +127,7 @@ def test_imported_signals_stand_beside_trained_models(workflow: Any, tiny: dict[
             "mechanisms",
             {"none": {}, "dp-sgd": {"epsilon": [8], "accountant": "rdp", "clipping": "flat", "clip_norm": 3}},
             {
-                **{"train": 2, "training": 1, "step_times": 1, "signals": 2, "merge": 1, "attack": 1, "evaluate": 1},
+                **{"train": 2, "training": 1, "signals": 2, "merge": 1, "attack": 1, "evaluate": 1},
                 **MEASURED,
             },
         ),

@@ -202,7 +202,6 @@ FINISHED = [
 ]
 if SETTINGS:  # a config may have only a study of private explanations, and no settings
     FINISHED += [
-        *(["<results>/benchmarks/step_times.csv"] if TRAINED else []),
         *expand("<results>/tables/{name}", name=TABLES),
         *expand("<results>/figures/filters/{dataset}", dataset=FILTERED),
         *expand("<results>/figures/side_by_side/{dataset}", dataset=SIDE_BY_SIDE),

@@ -1,5 +1,3 @@
-STEP_TIMES = f"{results}/benchmarks/steps"
-REPEATS = f"{results}/benchmarks/repeats"
 PREFLIGHT = (
     "<results>/benchmarks/preflight/{dataset}/{architecture}/{mechanism}-eps{eps}.tsv"
 )
@@ -181,16 +179,12 @@ rule train:
             specs.TrainingSpec.of, w.dataset, w.architecture, w.mechanism, w.eps
         ),
         batch=AUDIT.compute.micro_batch,
-        # step times differ between runs; they are not an output, so that deleting them trains nothing again
-        step_times=f"{STEP_TIMES}/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}",
-        # kept between runs, in order to compare the outcomes of repeated trainings
-        repeats=f"{REPEATS}/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}/{{block}}.json",
     # the shell computes names of folders, because one more function for each of thousands of jobs would slow planning down
     shell:
         "mia-audit train --pool $(dirname {input.records}) --architecture {input.architecture} --public {input.public} --spec {params.spec}"
         " --shadows {wildcards.block} --threads {threads} --device {resources.device} --batch {params.batch}"
         " --checkpoints $(dirname $(dirname {output}))/.checkpoints --checkpoint-seconds {resources.checkpoint_seconds}"
-        " --keep-going {resources.keep_going} --minutes-per-model {resources.minutes_per_model} --floor {resources.floor} --step-times {params.step_times} --repeats {params.repeats}"
+        " --keep-going {resources.keep_going} --minutes-per-model {resources.minutes_per_model} --floor {resources.floor}"
         " --stamp {output} --out $(dirname $(dirname {output})) --usage {params.usage} >{log} 2>&1"
 
 
@@ -231,21 +225,3 @@ rule discard:
         keep=audits.kept_models(AUDIT),
     shell:
         "mia-audit discard --models {params.models} --shadows {params.shadows} --keep {params.keep} --out {output} --usage {params.usage} >{log} 2>&1"
-
-
-rule step_times:
-    input:
-        files_of(TRAINED, "training.parquet"),
-    output:
-        "<results>/benchmarks/step_times.csv",
-    log:
-        "<results>/logs/step_times.log",
-    priority: SHORT
-    conda:
-        "../../envs/environment.yaml"
-    params:
-        usage=f"{results}/benchmarks/step_times.tsv",
-        spec=lambda w: spec(specs.StepTimesSpec.of),
-        times=STEP_TIMES,
-    shell:
-        "mia-audit step-times --times {params.times} --spec {params.spec} --out {output} --usage {params.usage} >{log} 2>&1"

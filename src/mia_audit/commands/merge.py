@@ -16,7 +16,6 @@ from mia_audit.pools.store import persons_of, read_membership
 from mia_audit.storage import naming_damage, open_table, read_table, table_metadata, write_table
 from mia_audit.storage.diverged import DIVERGED, diverged_of_all
 from mia_audit.storage.stamps import STAMPS
-from mia_audit.storage.unrepeatable import unrepeatable_metadata, unrepeatable_models
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,9 +64,7 @@ def run(options: argparse.Namespace) -> None:
 def _merge_training(paths: list[Path], out: Path) -> None:
     _require(paths)
     joined = pa.concat_tables([read_table(path, "training") for path in paths])
-    unrepeatable = [model for path in paths for model in unrepeatable_models(path)]
-    metadata = diverged_of_all(paths, "training") | unrepeatable_metadata(unrepeatable)
-    write_table(out, joined, "training", len(joined), metadata)
+    write_table(out, joined, "training", len(joined), diverged_of_all(paths, "training"))
 
 
 def _require(paths: list[Path]) -> None:

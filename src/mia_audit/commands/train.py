@@ -45,16 +45,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--floor", type=float, default=0.0, help="smallest test accuracy of the first model; below it the job stops (0)"
     )
     parser.add_argument(
-        "--step-times",
-        type=Path,
-        help="folder for tables of step times, outside --out because times differ between runs",
-    )
-    parser.add_argument(
-        "--repeats",
-        type=Path,
-        help="JSON file, outside --out, for a digest of every trained model, so that a rerun can detect differences",
-    )
-    parser.add_argument(
         "--first-epoch",
         action="store_true",
         help="stop after the first epoch of the first model; with --checkpoint-seconds 0, keep its checkpoint",
@@ -108,8 +98,6 @@ def run(options: argparse.Namespace) -> None:
             keys,
             checkpoints,
             bool(options.keep_going),
-            options.step_times,
-            options.repeats,
             options.floor,
         )
     if options.stamp:

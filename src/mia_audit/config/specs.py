@@ -239,40 +239,6 @@ class CanariesSpec(Spec):
         return cls(count=audit.canaries.count, kinds=audit.canaries.kinds)
 
 
-class TimedSetting(Section):
-    """A setting whose training steps are timed."""
-
-    dataset: str
-    architecture: str
-    mechanism: str
-    registered: str
-    """The mechanism's registered name."""
-    epsilon: SettingEpsilon
-
-
-class StepTimesSpec(Spec):
-    """The table of training step times in every setting."""
-
-    settings: tuple[TimedSetting, ...]
-    models: int
-
-    @classmethod
-    def of(cls, audit: Audit) -> Self:
-        """Specify the table of an audit."""
-        timed = [
-            TimedSetting(
-                dataset=one.dataset,
-                architecture=one.architecture,
-                mechanism=one.mechanism,
-                registered=expand.resolved_mechanism(audit, one.mechanism).mechanism,
-                epsilon=one.epsilon,
-            )
-            for one in expand.settings(audit)
-            if one.trained
-        ]
-        return cls(settings=tuple(timed), models=audit.membership.models)
-
-
 class SignalsSpec(Spec):
     """One family of signals of shadow models."""
 

@@ -47,7 +47,7 @@ OUTPUTS = {"loss-lira": "loss", "shadow-classifier": "confidence"}
 SECONDS, EXPLAINED = "seconds", 200
 """The metric of a table of times, and the number of records that are explained in that time."""
 MINUTES = "minutes"
-"""The metric that is computed from the times of training steps."""
+"""The metric of a table of training times."""
 
 PLAIN = ("threshold", "shadow-classifier")
 """Attacks without a likelihood, which are the same in the papers and here; their metrics are exact."""
@@ -87,7 +87,7 @@ class Measured:
         if key.metric == SECONDS:
             return CellResults(alike=self.seconds(place, key.explainer, EXPLAINED))
         if key.metric == MINUTES:
-            return CellResults(alike=self._minutes(place))
+            return CellResults(alike=self._spent(place, "train") / 60)
         if not key.attack:
             return CellResults(alike=self._similar(place, key) if key.explainer else self._trained(place, key.metric))
         signal = signal_of(key)
@@ -136,16 +136,18 @@ class Measured:
         """
         if place not in self._settings:
             return np.empty(0)
-        results, setting = self._settings[place]
         one = self._metrics(place).row(0, named=True)
         audited = one["members"] + one["non_members"] + one["unscored"]
-        place_name = f"{setting.dataset}-{setting.architecture}-{setting.mechanism}-eps{setting.epsilon}"
-        name = f"{place_name}-{family_of(explainer)}"
+        return np.asarray(self._spent(place, "signals", f"-{family_of(explainer)}") * (records / audited))
+
+    def _spent(self, place: Place, rule: str, suffix: str = "") -> Values:
+        """Return the seconds per model that every job of a rule took, start-up included."""
+        results, setting = self._settings[place]
+        name = f"{setting.dataset}-{setting.architecture}-{setting.mechanism}-eps{setting.epsilon}{suffix}"
         spent = []
-        for path in sorted((results.root / "benchmarks" / "signals").glob(f"{name}-*.tsv")):
+        for path in sorted((results.root / "benchmarks" / rule).glob(f"{name}-*.tsv")):
             if block := re.fullmatch(r"(\d+)-(\d+)", path.stem.removeprefix(f"{name}-")):
-                models = int(block[2]) - int(block[1]) + 1
-                spent.append(read_usage(path)["seconds"] * records / audited / models)
+                spent.append(read_usage(path)["seconds"] / (int(block[2]) - int(block[1]) + 1))
         return np.array(spent)
 
     def over_threshold(self, key: Key) -> tuple[OverTargets | None, OverTargets | None]:
@@ -202,17 +204,6 @@ class Measured:
         known = [one for one in interpretation.drawn if one.explainer == key.explainer]
         values = interpretation.values(setting, known[0], key.metric, REFERENCE) if known else {}
         return np.array(list(values.values()), dtype=np.float64)
-
-    def _minutes(self, place: Place) -> Values:
-        """Return the minutes of every model's steps, from the median step time of its setting."""
-        results, setting = self._settings[place]
-        path = results.root / "benchmarks" / "step_times.csv"
-        if not path.exists():
-            return np.empty(0)
-        named = {"dataset": setting.dataset, "architecture": setting.architecture} | setting.within_group
-        times = pl.read_csv(path, schema_overrides={"epsilon": pl.String}).filter(**named)
-        known = times["ms_per_step"].drop_nulls().to_list()
-        return self._trained(place, "steps") * known[0] / 60_000 if known else np.empty(0)
 
     def _trained(self, place: Place, metric: str) -> Values:
         results, setting = self._settings[place]

@@ -17,9 +17,7 @@ from mia_audit.sections import budget
 from mia_audit.storage import atomic_folder
 from mia_audit.training.checkpoints import Checkpoint
 from mia_audit.training.identity import identity
-from mia_audit.training.repeats import Repeats
 from mia_audit.training.report import SCHEMA, ReportsTraining, TrainingReport, report_from_logits, training_table
-from mia_audit.training.step_times import StepTimer, write_step_time
 from mia_audit.training.stored import finished, model_folder, model_table, write_diverged, write_training
 from mia_audit.training.task import Records, TrainingTask
 
@@ -103,36 +101,28 @@ def train_block(
     keys: Mapping[int, str],
     checkpoints: Checkpoints,
     keep_going: bool,
-    step_times: Path | None = None,
-    repeats: Path | None = None,
     floor: float = 0.0,
 ) -> None:
     """Train a block's models and write shadow-{k}/ and shadow-{k}.parquet for each to the folder `models`.
 
     `keys` holds every model's key, the digest of everything that the model depends on; an existing model with the same
-    key is kept. The step times of the other models are written to the folder `step_times`, and digests of their
-    outcomes to the file `repeats`; a model's table records whether the same training had another outcome in an earlier
-    run. A model whose training diverges, or whose outputs are not finite, is left out if `keep_going` is set, and its
-    table records this. Otherwise a UserError names the model. Also raises UserError if the test accuracy of the first
-    model is below `floor`; that model is kept.
+    key is kept. A model whose training diverges, or whose outputs are not finite, is left out if `keep_going` is set, and
+    its table records this. Otherwise a UserError names the model. Also raises UserError if the test accuracy of the
+    first model is below `floor`; that model is kept.
     """
-    results = Repeats.read(repeats)
     tables: list[pa.Table] = []
     with reporter() as progress:
         for column, shadow in enumerate(block.shadows):
             known = finished(models, shadow, keys[shadow])
             if known is not None and (len(known) or keep_going):
                 tables.append(known)
-                checkpoint = checkpoints.of(shadow, keys[shadow])
-                checkpoint.remove()  # this is the checkpoint of the epoch that was trained to measure memory
-                results.keep(shadow, checkpoint.key)
+                checkpoints.of(shadow, keys[shadow]).remove()  # that of the epoch that was trained to measure memory
                 print(f"{block.label(shadow)}: already trained", file=sys.stderr)
                 _check_floor(block, shadow, tables, floor)
                 continue
             members = block.membership[:, column]
             checkpoint = checkpoints.of(shadow, keys[shadow])
             progress.begin(block.label(shadow), block.training.epochs, int(members.sum()))
-            timer = StepTimer(progress.step)
             task = TrainingTask(
                 block.records,
                 members,
@@ -144,7 +134,7 @@ def train_block(
                 block.public,
                 block.start,
                 checkpoint,
-                timer.step,
+                progress.step,
                 block.rounded,
             )
             try:
@@ -166,17 +156,10 @@ def train_block(
                 with atomic_folder(model_folder(models, shadow)) as folder:
                     model.save(folder)
                 tables.append(training_table(shadow, report))
-                results.add(shadow, checkpoint.key, tables[-1], report.outputs)
-                if step_times:  # before the table, with which a model counts as trained: a kill here trains it again
-                    write_step_time(step_times, shadow, timer.milliseconds)
-                unrepeatable = shadow in results.unrepeatable
-                write_training(models, shadow, keys[shadow], tables[-1], unrepeatable)
+                write_training(models, shadow, keys[shadow], tables[-1])
             checkpoint.remove()
             _check_floor(block, shadow, tables, floor)
     _warn_of_delta([table for table in tables if len(table)], block.mechanism_name)
-    if results.unrepeatable:
-        print(f"warning: {block.setting}: {results.sentence}", file=sys.stderr)
-    results.write(repeats)
 
 
 def report_of(model: Trained, task: TrainingTask) -> TrainingReport:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -73,8 +72,6 @@ class TrainingReport:
     test_loss: float
     persons: int | None = field(default=None, kw_only=True)
     """The number of persons in the training set, if the guarantee is for persons."""
-    outputs: str = field(default="", kw_only=True)
-    """The SHA-256 of the outputs for all records, if requested."""
 
 
 @runtime_checkable
@@ -108,7 +105,6 @@ def report_from_logits(logits: Float[np.ndarray, "n C"], task: TrainingTask) -> 
         test_accuracy=mean(hits[~members]),
         train_loss=mean(losses[members]),
         test_loss=mean(losses[~members]),
-        outputs=sha256(np.ascontiguousarray(logits).tobytes()).hexdigest(),
     )
 
 

@@ -18,7 +18,6 @@ from mia_audit.errors import UserError
 from mia_audit.storage import read_table, sha256, table_metadata, write_table, write_text
 from mia_audit.storage.diverged import diverged_metadata, diverged_models
 from mia_audit.storage.stamps import STAMPS
-from mia_audit.storage.unrepeatable import unrepeatable_metadata
 from mia_audit.training.identity import identity
 from mia_audit.training.report import SCHEMA
 
@@ -113,10 +112,9 @@ def stated_digests(models: Path, shadow: int, folder: Path) -> dict[str, str]:
     return file_digests(folder)
 
 
-def write_training(models: Path, shadow: int, key: str, table: pa.Table, unrepeatable: bool = False) -> None:
-    """Write the table of a model whose folder is complete. `unrepeatable` states that an earlier run of its training had another outcome."""
+def write_training(models: Path, shadow: int, key: str, table: pa.Table) -> None:
+    """Write the table of a model whose folder is complete."""
     metadata = {KEY: key, FILES: file_digests(model_folder(models, shadow))}
-    metadata |= unrepeatable_metadata([shadow] if unrepeatable else [])
     write_table(model_table(models, shadow), table, "training", len(table), metadata)
 
 

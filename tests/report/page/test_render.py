@@ -13,7 +13,6 @@ from mia_audit.report.data.find import find
 from mia_audit.report.data.findings import estimate
 from mia_audit.report.data.provenance import provenance
 from mia_audit.report.page.render import render
-from mia_audit.storage import read_table, write_table
 
 
 def page_of(results):
@@ -222,20 +221,6 @@ def test_a_browser_draws_the_charts_under_the_policy_and_runs_nothing_else(html,
     attacked, complaints = opened(path)
     assert "data-ran" not in attacked
     assert sum("Content Security Policy" in line for line in complaints) >= 3
-
-
-def test_models_that_gave_something_else_when_trained_again_are_stamped_on_the_page(written):
-    results = (audit := written({("none", "inf"): 1.0, ("dp-sgd", "8"): 0.4})).results()
-    assert "Not reproducible" not in page_of(results)
-    assert "unrepeatable_models" not in provenance(results, find(results).settings)
-    path = audit.root / "toy" / "net" / "none-epsinf" / "training.parquet"
-    table = read_table(path, "training")
-    write_table(path, table, "training", len(table), {"unrepeatable": [3, 5]})
-    told = "Not reproducible: 2 models of toy, net, none at ε = inf (3 and 5) gave other results when trained again"
-    results = audit.results()
-    assert told in Page(page_of(results)).words()
-    sources = provenance(results, find(results).settings)
-    assert sources["unrepeatable_models"] == {"toy/net/none-epsinf": [3, 5]}
 
 
 def test_labels_stand_in_the_answer_and_the_charts(small):

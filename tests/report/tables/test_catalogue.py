@@ -237,11 +237,6 @@ def test_labels_are_printed_and_csv_keeps_the_names(small, tmp_path):
         assert "Toys" not in (tmp_path / f"{name}.csv").read_text()
 
 
-def test_times_of_training_are_where_the_page_says(small, findings):
-    notes = settings_layout(small.results(), findings, page=True).notes
-    assert [note for note in notes if "benchmarks/step_times.csv" in note]
-
-
 def test_the_page_of_given_models_has_no_column_or_note_of_their_training(small, findings):
     given = [
         replace(one, setting=replace(one.setting, trained=False), train_accuracy=None) for one in findings.settings
@@ -250,7 +245,6 @@ def test_the_page_of_given_models_has_no_column_or_note_of_their_training(small,
     layout = settings_layout(results, replace(findings, settings=given), page=True)
     assert [column.title for column in layout.columns if column.group == "Accuracy"] == ["test"]
     assert all(len(row) == len(layout.columns) for row in layout.rows)
-    assert not [note for note in layout.notes if "step_times" in note]
 
 
 def test_an_attack_that_is_strongest_on_two_channels_is_one_row_of_persons(findings):

@@ -41,7 +41,6 @@ def provenance(results: Results, findings: Sequence[Finding]) -> dict[str, Any]:
     from mia_audit.storage import digests
 
     spec = results.spec
-    unrepeatable = {setting.path: models for setting, models in results.unrepeatable.items()}
     return {
         "audit": spec.audit,
         "seed": spec.config.get("seed"),
@@ -59,7 +58,6 @@ def provenance(results: Results, findings: Sequence[Finding]) -> dict[str, Any]:
         "settings": [_setting(finding) for finding in findings],
         "not_attacked": [_described(gap.setting) for gap in spec.gaps if not gap.attacked],
         "given_sha256": results.given,
-        **({"unrepeatable_models": unrepeatable} if unrepeatable else {}),
         "inputs_sha256": {path.relative_to(results.root).as_posix(): digests.sha256(path) for path in results.inputs()},
     }
 

@@ -26,7 +26,6 @@ from mia_audit.pools.store import read_persons
 from mia_audit.report.data.baselines import PUBLIC, Guessing, Start, read_guessing, read_start
 from mia_audit.report.data.spec import Setting, Spec
 from mia_audit.storage import given_digest, open_table, read_frame, read_table, table_metadata
-from mia_audit.storage.unrepeatable import unrepeatable_models
 
 if TYPE_CHECKING:
     from mia_audit.report.data.private import Studied
@@ -110,16 +109,6 @@ class Results:
     def guessing(self, setting: Setting) -> Guessing | None:
         """Return what guessing achieves on the records that a setting's models were trained on; None if that is not known."""
         return read_guessing(self.root / "pools" / setting.pool / "records.parquet") if setting.trained else None
-
-    @cached_property
-    def unrepeatable(self) -> dict[Setting, list[int]]:
-        """The models that differed when they were trained again from the same seed, by setting."""
-        unrepeated = {
-            setting: unrepeatable_models(self._file(setting, "training.parquet"))
-            for setting in self.spec.settings
-            if setting.trained
-        }
-        return {setting: models for setting, models in unrepeated.items() if models}
 
     @cached_property
     def curves(self) -> dict[Any, tuple[np.ndarray, np.ndarray, np.ndarray]]:

@@ -44,7 +44,6 @@ from mia_audit.report.text.statements import (
     randomness_sentence,
     sampling_name,
     scope,
-    unrepeatable_sentences,
 )
 from mia_audit.sanitise import html, html_json
 
@@ -141,7 +140,6 @@ def _opening(results: Results, findings: Findings) -> Iterator[str]:
     yield scope(results, findings)
     yield from (*corrections(results), *readings(results), *floors(results))
     yield from map(gap_sentence, results.spec.gaps)
-    yield from unrepeatable_sentences(results)
 
 
 def _shown(value: Any) -> Any:

@@ -44,9 +44,6 @@ if TYPE_CHECKING:
 PREFIXES = {"outputs": "output", "explanations": "explanation", "both": "joint", "other": "signal"}
 """Prefixes of the columns of a channel."""
 TRAINED = ("train_accuracy", "test_accuracy", "train_loss", "test_loss")
-STEP_TIMES = (
-    "Times of training steps differ from run to run and are not part of this page: see benchmarks/step_times.csv."
-)
 PHASES = ("train", "test")
 UNKNOWN = Cell("–")
 
@@ -87,7 +84,7 @@ def settings_layout(
     lost = [gap.setting for gap in results.spec.gaps if not gap.attacked and not page]
     rows += [[*names, *[UNKNOWN] * (len(columns) - len(names))] for names in map(setting_cells, lost)]
     caption = f"Means over {count(most_targets(findings), 'model')}, with intervals; of each kind the strongest attack by its mean AUC."
-    notes = [*setting_notes(findings, results.releases), *([STEP_TIMES] if results.spec.trained and page else [])]
+    notes = setting_notes(findings, results.releases)
     notes += list(dict.fromkeys(filter(None, (_chance_note(results, one.setting) for one in findings.settings))))
     notes += [] if page else [gap_sentence(gap) for gap in results.spec.gaps]
     return Layout(columns, rows, caption, notes)

@@ -94,16 +94,6 @@ def corrections(results: Results) -> list[str]:
     return [SENTENCES[kind] for kind in results.design_corrections]
 
 
-def unrepeatable_sentences(results: Results) -> list[str]:
-    """Say which settings cannot be reproduced, a sentence for each."""
-    return [
-        f"Not reproducible: {count(len(models), 'model')} of {setting.place}, {setting.mechanism_name} at"
-        f" ε = {setting.epsilon} ({joined(list(map(str, models)))}) gave other results when trained again from the same seed, so"
-        " another run of this audit will find other numbers there."
-        for setting, models in results.unrepeatable.items()
-    ]
-
-
 def randomness_sentence(randomness: str | None) -> str:
     """State which random numbers stochastic explainers used; empty if there is no such explainer."""
     if randomness is None:
