@@ -28,7 +28,6 @@ FOR_PEOPLE = {
     "sign": "sign finished results, or create a key for signing",
     "answer": "print the answer of a finished audit's report",
     "gate": "check a finished audit against a policy: pass (exit code 0), fail (3) or inconclusive (4)",
-    "dossier": "pack report, tables, config and answers to assessors' questions into one RO-Crate",
     "audit": "audit your own score matrices: attacks, metrics, figures and report in one step",
     "draw-membership": "draw the records that each of your own models should be trained on",
     "import": "convert published score files to a signals.parquet",

@@ -19,7 +19,7 @@ from mia_audit.privacy.accounting import epsilon_spent
 from mia_audit.privacy.dataset_ledger import RESTART, read_ledger
 from mia_audit.releasing import release as releasing
 from mia_audit.releasing.card import delta_of, spent
-from mia_audit.releasing.release import CONSTANTS, MODEL, read_card, release
+from mia_audit.releasing.release import CONSTANTS, MODEL, release
 from mia_audit.storage.manifest import differences
 
 from ..killing import Killed, killed
@@ -31,7 +31,7 @@ SETTING = "rows/mlp/dp-sgd-eps4"
 def made(recipe, out="out", **options):
     card = release(recipe, "0" * 64, Path(out), Compute(), **options)
     assert not list(Path().glob(".*.unfinished"))
-    assert read_card(Path(out) / "card.json") == json.loads(json.dumps(card))
+    assert json.loads((Path(out) / "card.json").read_text()) == json.loads(json.dumps(card))
     assert list(differences(Path(out))) == []
     return card
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from mia_audit.config.specs import PoolSpec
 from mia_audit.errors import UserError
-from mia_audit.foreign_json import read_object
 from mia_audit.learners import Compute, Records, TrainingTask, open_learner
 from mia_audit.pools.store import read_records, write_pool
 from mia_audit.privacy import dataset_ledger, spending
@@ -269,14 +268,6 @@ def _without_notice(folder: Path) -> None:
         write_weights(tensors, path)
         if not all(bool(value.isfinite().all()) for value in tensors.values() if value.is_floating_point()):
             print(f"warning: {WEIGHTS}: some weights are not finite: the training diverged", file=sys.stderr)
-
-
-def read_card(path: Path) -> dict[str, Any]:
-    """Return a card; UserError if the file is missing, damaged or not a card in this format."""
-    values = read_object(path, "the card.json of a release")
-    if values.get("kind") != "mia-audit model card" or values.get("format") != 1:
-        raise UserError(f"{path}: expected the card.json of a release, of format 1")
-    return values
 
 
 def summary(values: dict[str, Any]) -> str:
