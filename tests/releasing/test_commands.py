@@ -1,7 +1,6 @@
-"""The commands: a signed release from a config file, and the ledger as people see it."""
+"""The commands: a release from a config file, and the ledger as people see it."""
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import yaml
 from mia_audit.cli import main
 from mia_audit.privacy.dataset_ledger import read_ledger
 from mia_audit.privacy.ledger import Ledger
-from mia_audit.storage.signatures import new_key
 
 from .conftest import config
 
@@ -35,14 +33,13 @@ def ran(capsys, *arguments, code=0):
     return printed.err if code else printed.out
 
 
-def test_a_release_is_signed_and_its_ledger_shown(written, capsys):
+def test_a_release_verifies_and_its_ledger_is_shown(written, capsys):
     rdp = {"dp-sgd": {"epsilon": [4], "accountant": "rdp"}}
     written(mechanisms=rdp, privacy={"ledger": "{dataset}.ledger", "epsilon": 20})
-    new_key(Path("key"), "")
     arguments = ("config.yaml", "--setting", SETTING, "--out", "out", "--to", "the clinic")
-    told = ran(capsys, "release", *arguments, "--key", "key", "--no-password")
+    told = ran(capsys, "release", *arguments)
     assert f"{SETTING}: ε = 3.9" in told or f"{SETTING}: ε = 4 " in told
-    assert "signed by that key" in ran(capsys, "verify", "--results", "out", "--signed", "key.pub")
+    assert "root hash" in ran(capsys, "verify", "--results", "out")
     assert "exists already" in ran(capsys, "release", *arguments, code=2)
     shown = ran(capsys, "ledger", "show", "rows.ledger")
     assert "the clinic" in shown and "total per record" in shown
@@ -67,15 +64,6 @@ def test_a_release_is_signed_and_its_ledger_shown(written, capsys):
         assert match in message and message.count("\n") == 1
     assert "missing" in ran(capsys, "ledger", "add", "rows.ledger", "--mu", "1", code=2)
     assert json.loads(ran(capsys, "ledger", "show", "rows.ledger", "--json")) == after
-
-
-def test_a_key_that_cannot_be_used_is_refused_before_the_charge(written, capsys):
-    written(privacy={"ledger": "{dataset}.ledger"})
-    command = ("release", "config.yaml", "--setting", SETTING, "--out", "out", "--no-password")
-    Path("other").write_text("not a key\n")
-    for key, match in (("gone.key", "gone.key: no such file"), ("other", "other: .*expected a secret key of minisign")):
-        assert re.search(match, ran(capsys, *command, "--key", key, code=2))
-    assert not Path("rows.ledger").exists() and not Path("out").exists()
 
 
 def test_an_audit_keeps_its_ledger_wherever_a_release_is_started(written, capsys, monkeypatch, tmp_path):

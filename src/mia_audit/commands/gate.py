@@ -43,10 +43,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _digests(results: Path) -> "Judged":
-    from mia_audit.commands.verify import complaints
     from mia_audit.report.gate.judge import judge_digests
     from mia_audit.report.gate.verdicts import Judged, Verdict
     from mia_audit.storage.manifest import MANIFEST
+    from mia_audit.training.verification import complaints
 
     if not (results / MANIFEST).exists():
         note = f"no {MANIFEST}: the audit has not ended, or the list was removed"

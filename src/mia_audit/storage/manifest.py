@@ -18,6 +18,7 @@ from mia_audit.storage.atomic import write_text
 
 MANIFEST = "SHA256SUMS"
 SIGNATURE = "SHA256SUMS.minisig"
+"""The file of minisign's signature of the list, which is neither listed nor complained of."""
 LOCAL = ("logs", "benchmarks", "specs")
 """Folders of results that reveal the machine, its paths and the time of an audit: these are neither passed on nor listed."""
 _LINE = re.compile(r"([0-9a-f]{64})  ([^\n\r\\]+)")
