@@ -32,7 +32,6 @@ FOR_PEOPLE = {
     "import": "convert published score files to a signals.parquet",
     "compare": "compare two attacks on the same targets",
     "release": "train one model on the whole pool for release, with its model card",
-    "tune": "release the best of several private training runs, selected under the same budget",
     "ledger": "print the releases from a data set, or add one",
     "epsilon": "compute the ε of a noise multiplier, or the noise multiplier of an ε",
     "epsilon-bound": "compute lower bounds on ε from membership scores",

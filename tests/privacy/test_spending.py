@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 from dp_accounting import dp_event as events
 from dp_accounting.pld import PLDAccountant
@@ -11,8 +10,7 @@ from dp_accounting.rdp import RdpAccountant
 
 from mia_audit.privacy import spending
 from mia_audit.privacy.gaussian import epsilon_of_gdp
-from mia_audit.privacy.selection import draw_runs, gamma_of, mean_of
-from mia_audit.privacy.spending import Gaussian, PoissonGaussian, Selection, Stated, Unprotected, ZeroConcentrated
+from mia_audit.privacy.spending import Gaussian, PoissonGaussian, Stated, Unprotected, ZeroConcentrated
 
 DELTA = 1e-5
 TRAINING = PoissonGaussian(1.1, 0.05, 200)
@@ -60,28 +58,6 @@ def test_a_stated_guarantee_is_no_worse_than_randomised_response():
     assert spending.epsilon_of_filter([(0.1, DELTA)], 4.0, DELTA) == math.inf  # its own δ is all there is
 
 
-@pytest.mark.parametrize(("mean", "shape"), [(10.0, 1.0), (5.0, 0.0), (30.0, 0.5)])
-def test_tuning_costs_what_dp_accounting_says(mean, shape):
-    accountant = RdpAccountant(spending.ORDERS)
-    accountant.compose(events.RepeatAndSelectDpEvent(event_of(TRAINING), mean, shape))
-    charge = Selection(mean, shape, (spending.terms_of(TRAINING),))
-    best = accountant.get_epsilon_and_optimal_order(DELTA)[1]
-    at_best = spending.epsilon_of_rdp(best, charge.rdp(best), DELTA)
-    assert at_best == pytest.approx(accountant.get_epsilon(DELTA), rel=1e-3)
-
-
-@pytest.mark.parametrize(("mean", "shape"), [(4.0, 1.0), (3.0, 0.0), (6.0, 0.5)])
-def test_the_number_of_runs_has_the_distribution_that_is_charged_for(mean, shape):
-    assert mean_of(gamma_of(mean, shape), shape) == pytest.approx(mean)
-    grid = (np.arange(4000) + 0.5) / 4000
-    runs = np.array([draw_runs(mean, shape, uniform) for uniform in grid])
-    assert runs.min() == 1
-    assert runs.mean() == pytest.approx(mean, rel=2e-2)
-    gamma = gamma_of(mean, shape)
-    if shape == 1:
-        assert np.mean(runs == 2) == pytest.approx(gamma * (1 - gamma), abs=2e-3)  # geometric
-
-
 def test_terms_survive_json_and_odd_ones_are_refused():
     for charge in (*CHARGES, Stated(2.0, 1e-6), ZeroConcentrated(0.1), Unprotected()):
         assert spending.charge_of(spending.terms_of(charge)) == charge
@@ -94,13 +70,6 @@ def test_terms_survive_json_and_odd_ones_are_refused():
         {"kind": "poisson-gaussian", "noise_multiplier": 1.0, "sampling_rate": 1.1, "steps": 3},
         {"kind": "poisson-gaussian", "noise_multiplier": 1.0, "sampling_rate": 0.1, "steps": 2.5},
         {"kind": "epsilon-delta", "epsilon": 1.0, "delta": 1.0},
-        {
-            "kind": "selection",
-            "mean": 3.0,
-            "shape": 1.0,
-            "runs": [{"kind": "epsilon-delta", "epsilon": 1.0, "delta": 0.1}],
-        },
-        {"kind": "selection", "mean": 3.0, "shape": 1.0, "runs": 7},
     ):
-        with pytest.raises(ValueError, match=r"entr|selection"):
+        with pytest.raises(ValueError, match="entr"):
             spending.charge_of(terms)

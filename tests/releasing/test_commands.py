@@ -86,17 +86,6 @@ def test_an_audit_keeps_its_ledger_wherever_a_release_is_started(written, capsys
     assert f"{SETTING}: ε = " in ran(capsys, *command, "--out", "second")
 
 
-def test_lists_of_tuning_are_checked_before_anything_is_read(capsys):
-    arguments = ("tune", "no.yaml", "--setting", SETTING, "--out", "out")
-    for given, match in (
-        (("--learning-rates", "0.1,fast"), "--learning-rates: expected positive numbers"),
-        (("--batches", "-1"), "--batches: expected positive numbers"),
-        (("--runs", "0.5"), "--runs: a number from 1"),
-        (("--shape", "-1"), "--shape: a number from 0"),
-    ):
-        assert match in ran(capsys, *arguments, *given, code=2)
-
-
 @pytest.mark.parametrize(
     ("privacy", "match"),
     [

@@ -154,13 +154,7 @@ def _print(header: "Header", entries: "list[Entry]", head: str, total: "Total") 
 
 
 def _short(value: Any) -> str:
-    return (
-        f"{value:.6g}"
-        if isinstance(value, float)
-        else f"{len(value)} candidates"
-        if isinstance(value, list)
-        else str(value)
-    )
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _sentence(total: "Total") -> str:

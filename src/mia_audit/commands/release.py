@@ -1,24 +1,13 @@
 """`mia-audit release`: train one model on the whole pool for release, and write its card."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mia_audit.commands._arguments import add_batch, add_device, add_minutes, compute_of
-
-if TYPE_CHECKING:
-    from mia_audit.releasing.recipe import Recipe
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    add_release(parser)
-
-
-def add_release(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments for the recipe and the output."""
     parser.add_argument("config", type=Path, help="YAML file of an audit that has been run")
     parser.add_argument(
         "--setting", required=True, metavar="NAME", help="the audited setting: DATASET/ARCHITECTURE/MECHANISM-epsE"
@@ -33,14 +22,6 @@ def add_release(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Charge the data set's ledger, train without a seed, and write weights, card and SHA256SUMS."""
-    recipe, digest = prepared(options)
-    from mia_audit.releasing.release import release, summary
-
-    print(summary(release(recipe, digest, options.out, compute_of(options), options.to)))
-
-
-def prepared(options: argparse.Namespace) -> tuple[Recipe, str]:
-    """Return the recipe of the release, and the config's SHA-256."""
     from mia_audit.config.load import load_audit
     from mia_audit.runtime.gpus import acquire_gpu
     from mia_audit.storage.digests import sha256
@@ -48,6 +29,7 @@ def prepared(options: argparse.Namespace) -> tuple[Recipe, str]:
     audit = load_audit(options.config)
     acquire_gpu(options.device)
     from mia_audit.releasing.recipe import Recipe
+    from mia_audit.releasing.release import release, summary
 
     recipe = Recipe.of(audit, options.setting, options.results or Path("results", audit.audit))
-    return recipe, sha256(options.config)
+    print(summary(release(recipe, sha256(options.config), options.out, compute_of(options), options.to)))

@@ -26,7 +26,7 @@ INTERVAL = 1e-4
 """Discretisation interval of privacy losses, up to an ε of COARSE."""
 
 ORDERS = (1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 4.5, *range(5, 64), 64, 128, 256, 512, 1024)
-"""Rényi orders of filters and of tuning; integer orders are fast to compute for subsampled steps."""
+"""Rényi orders of filters; integer orders are fast to compute for subsampled steps."""
 
 COARSE = 20.0
 """Up to this ε losses are multiples of INTERVAL. Beyond it, the interval grows in proportion to ε."""
@@ -174,44 +174,6 @@ class Stated:
 
 
 @dataclass(frozen=True)
-class Selection:
-    """The best of a random number of runs, each of a candidate drawn at random (Papernot and Steinke 2022, theorem 2).
-
-    The number of runs is drawn from a truncated negative binomial distribution of the given `mean` and `shape`. `runs`
-    are the terms of all candidates: at every order, a run is charged the cost of the most expensive candidate.
-    """
-
-    kind: ClassVar[str] = "selection"
-    mean: float
-    shape: float
-    runs: tuple[Mapping[str, Any], ...]
-    delta: ClassVar[float] = 0.0
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for invalid numbers."""
-        _check(self.mean >= 1 and self.shape >= 0 and len(self.runs) > 0, self)
-        if any(charge_of(run).delta or isinstance(charge_of(run), Selection) for run in self.runs):
-            raise ValueError("an entry is a selection from runs that have a δ, or that are selections themselves")
-
-    def losses(self, interval: float) -> PrivacyLossDistribution:
-        """Raise ValueError: only a bound in Rényi DP is known."""
-        raise ValueError("an entry is a tuning, whose privacy loss distribution is not known")
-
-    def rdp(self, order: float) -> float:
-        """Return the bound of theorem 2, at the best second order."""
-        from mia_audit.privacy.selection import rdp_of_selection
-
-        orders = sorted({*ORDERS, order})
-        curves = [divergences(charge_of(run), orders) for run in self.runs]
-        bounds = rdp_of_selection(orders, np.max(curves, axis=0), self.mean, self.shape)
-        return float(bounds[orders.index(order)])
-
-    def mu_squared(self) -> float:
-        """Raise ValueError: only a bound in Rényi DP is known."""
-        raise ValueError("an entry is a tuning, which a ledger with the filter of Gaussian DP does not support")
-
-
-@dataclass(frozen=True)
 class Unprotected:
     """A release from the records without noise."""
 
@@ -234,7 +196,7 @@ class Unprotected:
 
 
 KINDS: dict[str, type[Charge]] = {
-    one.kind: one for one in (Gaussian, PoissonGaussian, ZeroConcentrated, Stated, Selection, Unprotected)
+    one.kind: one for one in (Gaussian, PoissonGaussian, ZeroConcentrated, Stated, Unprotected)
 }
 """Classes of charges, by the `kind` in their terms."""
 
@@ -254,11 +216,7 @@ def charge_of(terms: Mapping[str, Any]) -> Charge:
     if odd := sorted(values.keys() - fields.keys()):
         raise ValueError(f"an entry of kind {kind.kind} with the unknown key '{odd[0]}'")
     for name, value in values.items():
-        if name == "runs":
-            if not isinstance(value, list | tuple) or not all(isinstance(run, Mapping) for run in value):
-                raise ValueError("an entry has runs that are not a list of terms")
-            values[name] = tuple(value)
-        elif type(value) is not int and (type(value) is not float or name == "steps"):
+        if type(value) is not int and (type(value) is not float or name == "steps"):
             raise ValueError(f"the {name} of an entry is not a number")
     try:
         return kind(**values)
@@ -342,15 +300,10 @@ def divergences(charge: Charge, orders: Sequence[float]) -> Float[np.ndarray, " 
         from mia_audit.privacy.accounting import rdp_of_steps
 
         return np.array(rdp_of_steps(charge.noise_multiplier, charge.sampling_rate, charge.steps, orders))
-    if isinstance(charge, Selection):
-        from mia_audit.privacy.selection import rdp_of_selection
-
-        curves = [divergences(charge_of(run), orders) for run in charge.runs]
-        return rdp_of_selection(orders, np.max(curves, axis=0), charge.mean, charge.shape)
     return np.array([charge.rdp(order) for order in orders])
 
 
 def _check(sensible: bool, charge: Any) -> None:
     if not sensible:
-        stated = ", ".join(f"{name} {value}" for name, value in asdict(charge).items() if name != "runs")
+        stated = ", ".join(f"{name} {value}" for name, value in asdict(charge).items())
         raise ValueError(f"an entry of kind {charge.kind} with impossible values: {stated}")

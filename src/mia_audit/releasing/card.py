@@ -41,8 +41,6 @@ def spent(charges: Sequence[Charge], delta: float, accountant: str) -> tuple[flo
     if len(steps) == len(charges) and len(alike) == 1:
         multiplier, rate = alike.pop()
         return epsilon_spent(multiplier, rate, sum(one.steps for one in steps), delta, accountant), accountant
-    if any(isinstance(one, spending.Selection) for one in charges):
-        return spending.epsilon_by_orders(charges, delta), "rdp"
     return spending.epsilon_by_losses(charges, delta), "pld"
 
 
@@ -191,9 +189,8 @@ def _assumptions(recipe: Recipe) -> Iterator[str]:
         f"The following is public: the number of {unit}s ({recipe.units:,}), the classes, the columns and their bounds, the public records,"
         " and which records are duplicates that count as one."
     )
-    fixed = "the candidates of tuning," if recipe.tried else "hyperparameters,"
     yield (
-        f"Architecture, start weights, {fixed} and the decision to release were fixed without looking at the records."
+        "Architecture, start weights, hyperparameters, and the decision to release were fixed without looking at the records."
         " An audit does look at the records, and its publications are not covered."
     )
     if recipe.promise != UNPROTECTED:
@@ -228,10 +225,6 @@ def _page(values: Mapping[str, Any]) -> Iterator[str]:
     yield from _rows(values["model"])
     yield "\n## Training\n"
     yield from _rows(values["training"])
-    if tuning := values.get("tuning"):
-        yield "\n## Tuning\n"
-        yield "The ε above covers the whole selection; this model is the one with the best accuracy on public records.\n"
-        yield from _rows(tuning)
     yield "\n## Data\n"
     yield from _rows({key: value for key, value in data.items() if key != "preprocessing"})
     yield from _rows(data["preprocessing"], head=False)

@@ -36,8 +36,6 @@ class Recipe:
     audit: Audit
     setting: Setting
     results: Path
-    tried: TrainingSpec | None = None
-    """Training parameters that differ from the setting's, if this is a candidate of tuning."""
 
     @classmethod
     def of(cls, audit: Audit, name: str, results: Path) -> Recipe:
@@ -89,9 +87,9 @@ class Recipe:
 
     @cached_property
     def spec(self) -> TrainingSpec:
-        """The specification of the training of the setting's models, or of this candidate."""
+        """The specification of the training of the setting's models."""
         one = self.setting
-        return self.tried or TrainingSpec.of(self.audit, one.dataset, one.architecture, one.mechanism, one.epsilon)
+        return TrainingSpec.of(self.audit, one.dataset, one.architecture, one.mechanism, one.epsilon)
 
     @property
     def pool(self) -> Path:

@@ -62,7 +62,7 @@ def release(recipe: Recipe, config_digest: str, out: Path, compute: Compute, to:
             checkpoint,
         )
         model = learner.train(task)
-        return write_release(recipe, work, model, out, config_digest, receipt, to, pool=records.metadata)
+        return write_release(recipe, work, model, out, config_digest, receipt, to, records.metadata)
 
 
 def write_release(
@@ -73,10 +73,9 @@ def write_release(
     config_digest: str,
     receipt: Receipt | None,
     to: str,
-    more: Mapping[str, Any] | None = None,
-    pool: Mapping[str, Any] | None = None,
+    pool: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Write a model, its card with the keys of `more`, and SHA256SUMS to a new folder; return the card."""
+    """Write a model, its card and SHA256SUMS to a new folder; return the card."""
     _check_terms(recipe, model)
     with atomic_folder(out) as folder:
         model.save(folder)
@@ -89,12 +88,11 @@ def write_release(
             config_digest,
             work.charged,
             recipe.architecture,
-            pool or recipe.stored.metadata,
+            pool,
             files,
             receipt,
             to,
         )
-        values |= more or {}
         write_json(folder / CARD, values)
         write_text(folder / PAGE, page(values))
         write_manifest(folder)
