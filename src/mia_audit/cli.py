@@ -20,8 +20,6 @@ FOR_PEOPLE = {
     "init": "look at your data and write a config that runs",
     "run": "check a config and run the workflow on it",
     "plan": "estimate what an audit takes: models, jobs, hours, disk, memory",
-    "ladder": "run an audit with few models, and add more until its intervals are narrow enough",
-    "extend": "print what more models, or another setting, would add to an existing audit",
     "check": "validate a config without running any code that it names",
     "doctor": "check this machine before an audit runs on it",
     "verify": "check that no file of an audit has changed",

@@ -7,10 +7,6 @@ from typing import Any
 import polars as pl
 import pytest
 
-from mia_audit.cli import main
-from mia_audit.config.load import check_audit
-from mia_audit.evaluation.rungs import write_rungs
-from mia_audit.planning.growth import growth
 from mia_audit.storage import read_frame
 
 from .test_faults import contents
@@ -67,12 +63,6 @@ def test_settings_with_different_numbers_of_models_end_in_one_report(
     assert (copy.results / "report.html").exists()
 
 
-def test_what_a_ladder_has_found_is_shown_in_a_new_report(copy_of_finished: Copy, tiny: dict[str, Any]) -> None:
-    copy = copy_of_finished(tiny)
-    write_rungs(copy.results / "ladder.csv", [])
-    assert copy.planned() == {"report": 1, "manifest": 1}
-
-
 def test_another_design_trains_every_model_again(copy_of_finished: Copy, tiny: dict[str, Any]) -> None:
     copy = copy_of_finished(tiny | {"membership": {"models": 5, "design": "bernoulli"}})
     assert copy.planned()["train"] == 2 * 2
@@ -87,29 +77,6 @@ def test_models_that_fit_no_machine_are_refused_before_any_job(copy_of_finished:
     assert "architectures.vit: training under dp-sgd takes about 70" in result.stdout
     assert "but jobs may have 600 MB: no compute.micro_batch is small enough" in result.stdout
     assert "Traceback" not in result.stdout and "rule membership" not in result.stdout
-
-
-def test_extend_says_what_would_be_trained_and_changes_nothing(
-    finished: Any, tiny: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mia_audit.planning.jobs.count_jobs", lambda *_, **__: {"train": 4})
-    config = finished.folder / "tiny.yaml"
-    lines = {}
-    for models in ("5", "8"):
-        assert main(["extend", str(config), "--models", models, "--checkout", str(finished.folder)]) == 0
-        lines[models] = capsys.readouterr().out
-    assert "0 models are trained; 10 stay as they are" in lines["5"]
-    assert "6 models are trained; 10 stay as they are" in lines["8"] and "again: existing" not in lines["8"]
-    assert "set membership.models: 8 in the config" in lines["8"]
-    audit = check_audit(tiny | {"training": tiny["training"] | {"epochs": 3}}, "tiny.yaml")
-    assert [(one.kept, one.trained, one.again) for one in growth(audit, finished.results)] == [((), FIVE, FIVE)] * 2
-    audit = check_audit(
-        tiny | {"mechanisms": {"none": {}, "dp-sgd": {"epsilon": [2], "accountant": "rdp"}}}, "tiny.yaml"
-    )
-    assert [(one.kept, one.trained, one.again) for one in growth(audit, finished.results)] == [
-        (FIVE, (), ()),
-        ((), FIVE, ()),
-    ]
 
 
 @pytest.mark.slow

@@ -20,10 +20,6 @@ FILTERED = {
 }
 
 
-# the results of mia-audit ladder with fewer models, which no rule writes
-CLIMBED = Path(results, "ladder.csv").is_file()
-
-
 rule tables:
     input:
         files_of(SETTINGS, "metrics.parquet"),
@@ -152,7 +148,6 @@ rule report:
         ANSWERS,
         expand("<results>/figures/filters/{dataset}", dataset=FILTERED),
         CANARIES if AUDIT.report.policy else [],
-        [f"{results}/ladder.csv"] if CLIMBED else [],
     output:
         page=report(
             "<results>/report.html", caption="../report/page.rst", category="Report"
@@ -166,7 +161,7 @@ rule report:
         mem_mb=grown(requests.report_memory(AUDIT)),
     params:
         usage=f"{results}/benchmarks/report.tsv",
-        spec=lambda w: spec(report_specs.ReportSpec.with_studies, CLIMBED),
+        spec=lambda w: spec(report_specs.ReportSpec.with_studies),
         results=subpath(output.page, parent=True),
     shell:
         "mia-audit report --results {params.results} --spec {params.spec} --out {output.page} --usage {params.usage} >{log} 2>&1"

@@ -11,7 +11,6 @@ from pydantic import Field
 from mia_audit.attacks.catalogue import AUTHORS, asked
 from mia_audit.config import expand
 from mia_audit.config.policy import load_policy
-from mia_audit.config.recipe import recipe
 from mia_audit.config.schema import Audit
 from mia_audit.config.specs import Spec
 from mia_audit.config.sweep import Parameter
@@ -220,8 +219,6 @@ class ReportSpec(Spec):
     """Studies of private explanations by data set; not used by tables and figures."""
     policy: Policy | None = None
     """The policy that the report evaluates; not used by tables and figures."""
-    ladder: dict[str, str] = Field(default_factory=dict)
-    """The recipes of trained settings by folder, if the report shows a table of `mia-audit ladder`."""
     config: dict[str, Any] = Field(default_factory=dict)
     """The resolved config, which the report shows."""
     config_hash: str | None = None
@@ -249,14 +246,11 @@ class ReportSpec(Spec):
         )
 
     @classmethod
-    def with_studies(cls, audit: Audit, climbed: bool = False) -> Self:
-        """Specify an audit's report, which also shows private explanations, the policy's verdicts and, with `climbed`, the ladder."""
+    def with_studies(cls, audit: Audit) -> Self:
+        """Specify an audit's report, which also shows private explanations and the policy's verdicts."""
         update: dict[str, Any] = {"studies": studies(audit)} if audit.private_explanations else {}
         if audit.report.policy:
             update["policy"] = load_policy(Path(audit.report.policy))
-        if climbed:
-            trained = (setting for setting in expand.settings(audit) if setting.trained)
-            update["ladder"] = {setting.path: recipe(audit, setting) for setting in trained}
         return cls.of(audit).model_copy(update=update)
 
 

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import (
     BeforeValidator,
     Field,
-    PositiveFloat,
     PositiveInt,
     PrivateAttr,
     ValidationError,
@@ -204,12 +203,6 @@ class Audit(Section):
     """Data sets by name."""
     membership: Membership = Membership()
     """Membership design, shared by all settings of a data set."""
-    ladder: Literal["auto"] | tuple[PositiveInt, ...] = "auto"
-    """Rungs of `mia-audit ladder` below `membership.models`, as numbers of other models (1 and 2 are references of a
-    screen); `auto`: 2, 4, 8, 16, 32.
-    """
-    until: dict[str, PositiveFloat] = Field({})
-    """Intervals at which `mia-audit ladder` stops: the largest half width for `auc`, or for `tpr_at_FPR` with an FPR of evaluation.fprs."""
     architectures: Annotated[dict[Name, Architecture], _named("model")] = Field({})
     """Architectures by name."""
     training: Training = Training()
@@ -267,14 +260,6 @@ class Audit(Section):
                 f"{settings:,} settings of {self.membership.models:,} models (membership.models) give {jobs:,} blocks; expected at"
                 f" most {MOST_JOBS:,}: use fewer settings or models, or a larger compute.shadows_per_job"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _ladder(self) -> Self:
-        known = ["auc", *(f"tpr_at_{fpr:g}" for fpr in self.evaluation.fprs)]
-        for name in self.until:
-            if name not in known:
-                raise ValueError(f"until: unknown metric '{name}': {suggest(name, known)}")
         return self
 
     @model_validator(mode="after")

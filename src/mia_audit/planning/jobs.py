@@ -19,13 +19,10 @@ SIZED_BY = {"train": "shadows_per_job", "signals": "blocks_explained_per_job"}
 """Rules whose jobs have a configurable size, with the key of `compute` for that size."""
 
 
-def count_jobs(
-    config: Path, checkout: Path, whole: bool = True, changes: Mapping[str, Any] | None = None
-) -> dict[str, int]:
-    """Return the number of an audit's jobs by rule, counted by a dry run from the checkout, which changes no results.
+def count_jobs(config: Path, checkout: Path, changes: Mapping[str, Any] | None = None) -> dict[str, int]:
+    """Return the number of a new audit's jobs by rule, counted by a dry run from the checkout, which changes no results.
 
-    With `whole`, count all jobs of a new audit, not only the remaining ones. `changes` are values that replace keys of
-    the config. Raises UserError if the folder has no workflow, or the workflow does not accept the config.
+    `changes` are values that replace keys of the config. Raises UserError if the folder has no workflow, or the workflow does not accept the config.
     """
     snakefile = checkout / "Snakefile"
     if not snakefile.exists():
@@ -33,8 +30,7 @@ def count_jobs(
             f"{snakefile}: no such workflow, so jobs cannot be counted: run in the checkout, or give --checkout"
         )
     words = ["--dryrun", "--quiet", "rules", "--cores", "1", "--nolock", "--scheduler", "greedy"]
-    words += ["--forceall"] if whole else []
-    words += ["--profile", "none"]  # a profile that the user's environment names may set anything
+    words += ["--forceall", "--profile", "none"]  # a profile that the user's environment names may set anything
     words += ["--snakefile", str(snakefile), "--configfile", str(config)]
     words += ["--config", *(f"{key}={json.dumps(value)}" for key, value in changes.items())] if changes else []
     result = subprocess.run(

@@ -124,14 +124,6 @@ def write_diverged(models: Path, shadow: int, key: str, reason: str) -> None:
     write_table(model_table(models, shadow), SCHEMA.empty_table(), "training", 0, metadata)
 
 
-def known_key(models: Path, shadow: int) -> str:
-    """Return the key under which a model was trained. It is empty if there is no model, or its table is damaged."""
-    try:
-        return str(table_metadata(model_table(models, shadow), "training").get(KEY, ""))
-    except UserError:
-        return ""
-
-
 def finished(models: Path, shadow: int, key: str) -> pa.Table | None:
     """Return the table of a model that was trained under a key, or that diverged; None if it must be trained.
 

@@ -17,8 +17,6 @@ from mia_audit.attacks.persons import NONE, PERSON
 from mia_audit.errors import UserError
 from mia_audit.evaluation.files import Scored, read_scores
 from mia_audit.evaluation.model_counts import MODEL_COUNTS
-from mia_audit.evaluation.rungs import FILE as RUNGS
-from mia_audit.evaluation.rungs import read_rungs
 from mia_audit.evaluation.summary import summarise
 from mia_audit.explanation_metrics.summary import per_model
 from mia_audit.foreign_json import parse_object
@@ -142,15 +140,6 @@ class Results:
 
         return list(studied(self.root, self.spec.studies, self.spec.confidence))
 
-    @cached_property
-    def rungs(self) -> pl.DataFrame | None:
-        """The rungs of `mia-audit ladder` whose settings equal the current ones; None if there are none."""
-        if not self.spec.ladder:
-            return None
-        current = pl.DataFrame(list(self.spec.ladder.items()), schema=["setting", "recipe"], orient="row")
-        rungs = read_rungs(self.root / RUNGS).join(current, on=["setting", "recipe"], how="semi", maintain_order="left")
-        return rungs if len(rungs) else None
-
     def maps(self, group: tuple[str, str]) -> pl.DataFrame:
         """Return the attribution maps of the records shown, for every setting of a dataset × architecture."""
         return read_frame(self.root.joinpath(*group, "explanations.parquet"), "explanations")
@@ -234,7 +223,6 @@ class Results:
             for setting in self.spec.settings
             for name in ("metrics", "scores", "training", *(["groups"] if setting.grouped else []))
         }
-        paths |= {self.root / RUNGS} if self.rungs is not None else set()
         paths |= set(self._shares())
         paths |= {
             self.root.joinpath(*group, f"{name}.parquet")

@@ -171,8 +171,6 @@ class Spec:
     """By metric, the largest difference at which two mechanisms count as equivalent."""
     policy: Mapping[str, Any] | None = None
     """The policy that the report evaluates."""
-    ladder: Mapping[str, str] = field(default_factory=dict)
-    """By folder, the digest of what a trained setting's results depend on (`config.recipe`), if the rungs of a ladder are shown."""
 
     @cached_property
     def planned(self) -> Spec:

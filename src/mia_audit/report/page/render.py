@@ -22,7 +22,6 @@ from mia_audit.report.tables.catalogue import tables
 from mia_audit.report.tables.columns import auc_cell
 from mia_audit.report.tables.groups import groups_layout
 from mia_audit.report.tables.layout import Cell, Column, Layout, text
-from mia_audit.report.tables.models import ladder_layout
 from mia_audit.report.tables.persons import persons_layout
 from mia_audit.report.tables.settings import present_channels, settings_layout
 from mia_audit.report.text.answer import TITLES, answer
@@ -59,7 +58,6 @@ CONTENTS = {
     "private": ("Private explanations", "private_studies"),
     "records": ("Most exposed", "exposed"),
     "models": ("How many models", "models"),
-    "ladder": ("Ladder", "ladder"),
     "published": ("As published", "published"),
     "null": ("Null control", "null"),
     "policy": ("Policy", "judged"),
@@ -101,7 +99,6 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         "private_studies": _private_studies(results, findings, charts) if spec.studies else [],
         "exposed": list(exposed_section(results, findings)),
         "models": tables["models"].printed(results, findings),
-        "ladder": ladder_layout(results),
         "published": tables["as_published"].printed(results, findings) if spec.as_published else None,
         "null": null,
         "null_text": f"{null_sentence(findings.settings)} {null_ceiling(findings)}" if null else "",
