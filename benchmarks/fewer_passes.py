@@ -21,7 +21,6 @@ import numpy as np
 import polars as pl
 
 from mia_audit.attacks.run import permuted_membership, plan
-from mia_audit.evaluation.comparison import paired
 from mia_audit.evaluation.files import metrics_table
 from mia_audit.evaluation.run import score_and_evaluate
 from mia_audit.learners import Records
@@ -32,6 +31,7 @@ from mia_audit.pools.store import read_membership, read_records
 from mia_audit.signals.compute import Task, model_signals
 from mia_audit.signals.name import Signal, read_signal
 from mia_audit.training.stored import shadow_folders
+from paired import paired
 
 QUANTITIES = ("logit", "probability")
 FPRS = (0.01, 0.1)

@@ -38,9 +38,9 @@ METRICS = {"auc": "AUC", "tpr_at_fpr_0.01": "TPR at 1 % FPR"}
 def measured(results: Path) -> pl.DataFrame:
     """Return a row per attack, and one for the difference that a guarantee for persons makes to the attack on persons."""
     from mia_audit.evaluation.bounds_table import lower_bounds
-    from mia_audit.evaluation.comparison import paired
     from mia_audit.evaluation.intervals import OverTargets
     from mia_audit.evaluation.summary import of_drawn_unit
+    from paired import paired
 
     found = []
     attacks: dict[tuple[str, str], pl.DataFrame] = {}

@@ -3,7 +3,7 @@
     python benchmarks/plan.py                                 the table's audit (a minute or two)
     python benchmarks/plan.py --config config/digits.yaml     the digits (five minutes)
     python benchmarks/plan.py --config config/huang2024/svhn-smoke.yaml --pool svhn=120,3x32x32,10 \\
-        --before "sample-images results/samples/svhn --images 120 --classes 10 --size 32"
+        --before "$PWD/config/huang2024/sample_images.py results/samples/svhn --images 120 --classes 10 --size 32"
     python benchmarks/plan.py --planning                      the time that planning takes, for every config (ten minutes)
 
 The audit runs in a separate folder, one job at a time, with the code of this checkout. Its seconds are those of all its
@@ -77,7 +77,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", type=Path, default=ROOT / "config" / "breast_cancer.yaml")
     parser.add_argument(
-        "--before", help="a command of mia-audit that creates the audit's images, run in its folder first"
+        "--before", help="a Python script with its arguments that creates the audit's images, run in its folder first"
     )
     parser.add_argument("--pool", action="append", default=[], help="as that of mia-audit plan")
     parser.add_argument(
@@ -91,7 +91,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if options.before:
-            processor_seconds([sys.executable, "-m", "mia_audit.cli", *options.before.split()], folder)
+            processor_seconds([sys.executable, *options.before.split()], folder)
         words = ["-m", "mia_audit.cli", "plan", config, "--checkout", str(ROOT), "--json"]
         words += [word for pool in options.pool for word in ("--pool", pool)]
         planning, told = processor_seconds([sys.executable, *words], folder)

@@ -16,12 +16,12 @@ import polars as pl
 
 from fewer_passes import Matrices, trained
 from mia_audit.attacks.run import permuted_membership, plan
-from mia_audit.evaluation.comparison import paired
 from mia_audit.evaluation.files import metrics_table
 from mia_audit.evaluation.intervals import OverTargets
 from mia_audit.evaluation.run import score_and_evaluate
 from mia_audit.learners import Records
 from mia_audit.signals.compute import Task, model_signals
+from paired import paired
 
 EXPLAINERS = {
     "gradient_shap": {"gradient_shap_samples": 3, "gradient_shap_sd": 0.001},

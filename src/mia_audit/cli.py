@@ -28,7 +28,6 @@ FOR_PEOPLE = {
     "audit": "audit your own score matrices: attacks, metrics, figures and report in one step",
     "draw-membership": "draw the records that each of your own models should be trained on",
     "import": "convert published score files to a signals.parquet",
-    "compare": "compare two attacks on the same targets",
     "release": "train one model on the whole pool for release, with its model card",
     "ledger": "print the releases from a data set, or add one",
     "epsilon": "compute the ε of a noise multiplier, or the noise multiplier of an ε",
@@ -37,8 +36,6 @@ FOR_PEOPLE = {
     "prove": "try to refute the differential privacy claim of a built-in mechanism or of your own",
     "reproduce": "compare the paper's Table 3 with its published score matrices",
     "paper": "write a paper's tables and figures with its printed numbers beside those of your audits",
-    "sample-images": "write synthetic images for trying an audit of images",
-    "schema": "write config/schema.json and the key table of config/README.md",
 }
 
 STAGES = {

@@ -15,12 +15,12 @@ CONFIG = Path(__file__).parents[2] / "config"
 
 
 def test_the_committed_schema_is_the_generated_one() -> None:
-    assert (CONFIG / "schema.json").read_text() == json_schema(), "run `mia-audit schema`"
+    assert (CONFIG / "schema.json").read_text() == json_schema(), "run `python -m mia_audit.config.docs`"
 
 
 def test_the_committed_key_tables_are_the_generated_ones() -> None:
     page = (CONFIG / "README.md").read_text()
-    assert page == with_key_tables(page), "run `mia-audit schema`"
+    assert page == with_key_tables(page), "run `python -m mia_audit.config.docs`"
 
 
 def test_a_page_without_markers_is_refused() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from PIL.Image import fromarray
 
-from mia_audit.cli import main
 from mia_audit.models import build, save_weights
 from mia_audit.storage import read_frame, table_metadata
 
@@ -30,7 +30,11 @@ def train(workflow: Any, config: dict[str, Any], setting: str) -> pl.DataFrame:
 @pytest.mark.slow
 def test_a_folder_of_images_with_weights_from_a_file(workflow: Any) -> None:
     folder: Path = workflow.folder
-    assert main(["sample-images", str(folder / "photos"), "--images", "40", "--classes", "2", "--size", "8"]) == 0
+    random = np.random.default_rng(0)
+    for number in range(40):
+        path = folder / "photos" / str(number % 2) / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fromarray(random.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(path)
     save_weights(build("vision_transformer", VIT, (3, 8, 8), 7, seed=0), folder / "own.safetensors")
     vit = {"model": "vision_transformer", "parameters": VIT, "pretrained": "own.safetensors"}
     config = {"datasets": {"photos": {"source": "images", "path": "photos"}}, "architectures": {"vit": vit}}
