@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict
@@ -149,18 +148,6 @@ def _frame(path: Path) -> object:
     return read_frame(path, path.stem), table_metadata(path, path.stem)
 
 
-def _pickled(folder: Path) -> None:
-    content = {"train_indices": [1, 2, 3], "test_indices": np.arange(4)}
-    (folder / "metadata.pkl").write_bytes(pickle.dumps(content))
-
-
-def _pickled_read(path: Path) -> object:
-    from mia_audit.attacks.io.object_streams import read_objects
-
-    stored = read_objects(path)
-    return [stored.integers(name) for name in list(stored.names)[:2]]
-
-
 def _results(folder: Path) -> None:
     """Write results with their manifest: a pool, a block of a model, a page and its provenance."""
     import hashlib
@@ -264,7 +251,6 @@ LIGHT = [
     Reader("x.ledger", _ledger, _ledger_read),
     Reader("signals.parquet", _foreign_signals, _foreign_signals_read),
     Reader("metrics.parquet", _foreign_metrics, _frame),
-    Reader("metadata.pkl", _pickled, _pickled_read),
 ]
 """Readers that need no torch."""
 

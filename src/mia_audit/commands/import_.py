@@ -11,7 +11,7 @@ from mia_audit.errors import UserError
 from mia_audit.storage import atomic_write, check_out
 from mia_audit.storage.digests import state
 
-READ_BY = {"where": ("per-model-csv",), "labels": ("carlini", "leakpro"), "membership": ()}
+READ_BY = {"where": ("per-model-csv",), "labels": ("carlini",), "membership": ()}
 """The layouts with which an option is read."""
 
 

@@ -2,6 +2,9 @@
 
 import json
 import pickle
+import re
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -64,21 +67,14 @@ def write_privacy_meter(root, drawn, algorithm="rmia"):
     np.save(root / "signals" / f"{algorithm}_signals_pop.npy", values[:5])
 
 
-class Metadata:
-    """Stands for a pydantic model: an object whose state is a dictionary."""
-
-    def __init__(self, **values):
-        self.__dict__.update(values)
-
-
-def write_leakpro(root, drawn, protocol):
+def write_leakpro(root, drawn):
     """Logits in the order of the target's train_indices and test_indices, and pickled metadata."""
     (root / "attack_cache").mkdir(parents=True)
     (root / "attack_objects" / "shadow_model").mkdir(parents=True)
     train, test = (np.flatnonzero(side) for side in (drawn.member[:, 0], ~drawn.member[:, 0]))
     rows = np.concatenate([train, test])
     with (root / "model_metadata.pkl").open("wb") as file:
-        pickle.dump(Metadata(train_indices=train.tolist(), test_indices=test.tolist(), epochs=3), file, protocol)
+        pickle.dump(SimpleNamespace(train_indices=train.tolist(), test_indices=test.tolist(), epochs=3), file)
     for model in range(MODELS):
         name = f"sm_{model - 1}" if model else "target"
         np.save(root / "attack_cache" / f"{name}_logits.npy", drawn.logits[rows, model, 0])
@@ -86,8 +82,7 @@ def write_leakpro(root, drawn, protocol):
             path = root / "attack_objects" / "shadow_model" / f"metadata_{model - 1}.pkl"
             given = {"init_params": {"width": 3}, "train_indices": np.flatnonzero(drawn.member[:, model]), "epochs": 3}
             with path.open("wb") as file:
-                pickle.dump(Metadata(**given), file, protocol)
-    np.save(root / "labels.npy", drawn.labels)
+                pickle.dump(SimpleNamespace(**given), file)
     return rows
 
 
@@ -131,16 +126,16 @@ def test_privacy_meter(tmp_path, algorithm):
     np.testing.assert_allclose(published.population, -np.log(drawn.probability[:5, :, 0]), rtol=1e-6)
 
 
-@pytest.mark.parametrize("protocol", [2, 4, 5])
-def test_leakpro(tmp_path, protocol):
+def test_leakpro_by_the_lines_of_the_docs(tmp_path, monkeypatch):
     drawn = Drawn()
-    rows = write_leakpro(tmp_path / "out", drawn, protocol)
-    found = LAYOUTS["leakpro"](tmp_path / "out", {}, tmp_path / "out" / "labels.npy")
-    order = [*range(1, MODELS), 0]  # sm_0 … come before target
-    drawn.member, drawn.probability, drawn.confidence = (
-        matrix[:, order] for matrix in (drawn.member, drawn.probability, drawn.confidence)
-    )
-    agrees(found, drawn, rows)
+    rows = write_leakpro(tmp_path / "leakpro_output", drawn)
+    np.save(tmp_path / "population_labels.npy", drawn.labels)
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[3] / "docs" / "data.md").read_text(encoding="utf-8")
+    (block,) = [one for one in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "leakpro_output" in one]
+    exec(block, {})
+    files = (Path(f"{name}.npy") for name in ("logits", "labels", "membership"))
+    agrees(from_logits(*files), drawn, rows)
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
@@ -181,7 +176,6 @@ def test_logits_have_losses_at_temperatures(tmp_path):
 WRITERS = {
     "carlini": lambda root, drawn: write_carlini(root, drawn),
     "privacy-meter": lambda root, drawn: write_privacy_meter(root, drawn),
-    "leakpro": lambda root, drawn: write_leakpro(root, drawn, 4),
     "privacyguard": lambda root, drawn: write_privacyguard(root, drawn, "parquet"),
 }
 
@@ -192,9 +186,8 @@ WRITERS = {
 )
 def test_a_layout_goes_from_its_files_to_the_report(tmp_path, layout, capsys):
     WRITERS[layout](tmp_path / "in", Drawn())
-    labels = ["--labels", str(tmp_path / "in" / "labels.npy")] if layout == "leakpro" else []
     signals, out = tmp_path / "signals.parquet", tmp_path / "out"
-    assert main(["import", str(tmp_path / "in"), "--layout", layout, *labels, "--out", str(signals)]) == 0
+    assert main(["import", str(tmp_path / "in"), "--layout", layout, "--out", str(signals)]) == 0
     more = ["--attacks", "loss-lira", "rmia", "--likelihoods", "pooled", "--fprs", "0.1", "--threads", "1"]
     if layout == "privacy-meter":
         (printed,) = [line for line in capsys.readouterr().out.splitlines() if "population" in line]
@@ -262,9 +255,6 @@ def test_labels_of_a_larger_data_set_have_further_records_at_the_end(tmp_path):
     write_carlini(tmp_path / "exp", drawn)
     np.save(tmp_path / "exp" / "y_train.npy", np.append(drawn.labels, [0, 1]))  # inference.py with --dataset_size
     agrees(LAYOUTS["carlini"](tmp_path / "exp", {}, None), drawn)
-    rows = write_leakpro(tmp_path / "out", drawn, 4)
-    np.save(tmp_path / "out" / "labels.npy", np.append(drawn.labels, [0, 1]))
-    assert len(LAYOUTS["leakpro"](tmp_path / "out", {}, tmp_path / "out" / "labels.npy").member) == len(rows)
 
 
 def softmax(logits):
@@ -404,13 +394,13 @@ def test_an_import_keeps_its_input(tmp_path, capsys):
     drawn = Drawn()
     files = write_logits(tmp_path / "in", drawn)
     write_privacyguard(tmp_path / "frames", drawn, "parquet")
-    write_leakpro(tmp_path / "log", drawn, 4)
-    labels, frame = tmp_path / "log" / "labels.npy", tmp_path / "frames" / "df_test_merge.parquet"
+    write_carlini(tmp_path / "exp", drawn)
+    labels, frame = tmp_path / "exp" / "y_train.npy", tmp_path / "frames" / "df_test_merge.parquet"
     before = [file.read_bytes() for file in (*files, labels, frame)]
     for file in files:
         assert "would overwrite a file that is read" in imported(capsys, file, *as_options(files))
-    leakpro = (tmp_path / "log", "--layout", "leakpro", "--labels", labels)
-    assert "would overwrite a file that is read" in imported(capsys, labels, *leakpro)
+    scores = (tmp_path / "exp", "--layout", "carlini", "--labels", labels)
+    assert "would overwrite a file that is read" in imported(capsys, labels, *scores)
     guard = (tmp_path / "frames", "--layout", "privacyguard")
     assert "would overwrite a file of the folder that is read" in imported(capsys, frame, *guard)
     assert "cannot be written: a folder" in imported(capsys, tmp_path, *guard)
@@ -422,10 +412,7 @@ def test_an_import_keeps_its_input(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("layout", "option"),
     [
-        *(
-            (layout, ("--where", "mode=eps8"))
-            for layout in ("carlini", "leakpro", "privacy-meter", "privacyguard", None)
-        ),
+        *((layout, ("--where", "mode=eps8")) for layout in ("carlini", "privacy-meter", "privacyguard", None)),
         *((layout, ("--labels", "l.npy")) for layout in ("privacy-meter", "privacyguard", "per-model-csv")),
         *((layout, ("--membership", "m.npy")) for layout in LAYOUTS),
     ],

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from mia_audit.attacks.io.logits import check_labels, confidence_of, loss_of, over_shifts
 from mia_audit.attacks.io.matrices import as_membership, check_order, read_matrix
-from mia_audit.attacks.io.object_streams import read_objects
 from mia_audit.attacks.io.parquet import LEAST_MODELS, QUERY, check_membership
 from mia_audit.attacks.io.published import Published, read_per_model_csv
 from mia_audit.errors import UserError
@@ -100,39 +99,6 @@ METER = {"rmia": "probability", "softmax": "probability", "loss": "loss"}
 """The kind of signal in Privacy Meter's files, by the beginning of their names."""
 
 
-def leakpro(root: Path, where: Mapping[str, str], labels: Path | None) -> Published:
-    """Read LeakPro's layout: `attack_cache/{target,sm_*}_logits.npy` and the `train_indices` of every model's metadata.
-
-    Rows are the target's `train_indices`, followed by its `test_indices`, from a `*metadata*.pkl` that has both. These
-    pickles are parsed, not executed. `labels` is a file with the labels of all records, by index.
-    """
-    caches = sorted(root.rglob("*_logits.npy"), key=lambda path: _natural(path.name))
-    stored = {path: read_objects(path) for path in sorted(root.rglob("*metadata*.pkl"))}
-    target = next((one for one in stored.values() if {"train_indices", "test_indices"} <= set(one.names)), None)
-    if target is None:
-        raise UserError(
-            f"{root}: no *metadata*.pkl with train_indices and test_indices of the target; expected LeakPro's files"
-        )
-    if labels is None:
-        raise UserError(
-            "--labels: LeakPro keeps labels with its data; give a file with one label for each record of its population"
-        )
-    rows = np.concatenate([target.integers("train_indices"), target.integers("test_indices")])
-    trained = {"target": target.integers("train_indices")}
-    for path, one in stored.items():
-        if match := re.fullmatch(r"metadata_(\d+)\.pkl", path.name):
-            trained[f"sm_{match[1]}"] = one.integers("train_indices")
-    files = {name: path for path in caches if (name := path.name.removesuffix("_logits.npy")) in trained}
-    _enough(list(files), root, "attack_cache/*_logits.npy with a metadata_*.pkl each")
-    every = _array(labels)
-    truth = check_labels(every, int(rows.max()) + 1, str(labels), longer=True)[rows]
-    confidence = _stacked(
-        [_confidence(_array(path), truth, str(path)) for path in files.values()], list(files.values())
-    )
-    member = np.stack([np.isin(rows, trained[name]) for name in files], axis=1)
-    return _published(member, confidence=confidence, where=root)
-
-
 def privacyguard(root: Path, where: Mapping[str, str], labels: Path | None) -> Published:
     """Read PrivacyGuard's frames for RMIA, as CSV or Parquet: `df_train_merge` and `df_test_merge`.
 
@@ -161,7 +127,6 @@ LAYOUTS: dict[str, Layout] = {
     "per-model-csv": per_model_csv,
     "carlini": carlini,
     "privacy-meter": privacy_meter,
-    "leakpro": leakpro,
     "privacyguard": privacyguard,
 }
 """Readers of layouts, by the name on the command line; they take the folder, the values of --where and a file of labels."""
