@@ -5,7 +5,6 @@ Names of classes and columns, paths, error messages and titles come from other p
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterator
@@ -105,12 +104,6 @@ def _is_number(text: str) -> bool:
 def html(value: Any) -> Any:
     """Return text without hidden characters, and other values unchanged; for jinja2's `finalize`."""
     return visible_lines(value) if type(value) is str else value
-
-
-def html_json(value: Any) -> str:
-    """Return JSON for a script element of a page, escaped so that it cannot end the element."""
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    return HIDDEN.sub(lambda match: json.dumps(match[0])[1:-1], text).replace("<", "\\u003c")
 
 
 class _Safe:

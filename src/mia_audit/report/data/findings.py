@@ -229,11 +229,12 @@ class Findings:
     settings: list[Finding]
     confidence: float = 0.95
 
-    def groups(self) -> dict[tuple[str, str], list[Finding]]:
-        """Return the settings by dataset × architecture."""
+    def groups(self, only: tuple[str, str] | None = None) -> dict[tuple[str, str], list[Finding]]:
+        """Return the settings by dataset × architecture: all of them, or only one."""
         grouped: dict[tuple[str, str], list[Finding]] = {}
         for finding in self.settings:
-            grouped.setdefault(finding.setting.group, []).append(finding)
+            if only in (None, finding.setting.group):
+                grouped.setdefault(finding.setting.group, []).append(finding)
         return grouped
 
 

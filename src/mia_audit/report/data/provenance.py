@@ -31,7 +31,6 @@ PACKAGES = (
     "polars",
     "pyarrow",
     "matplotlib",
-    "altair",
     "snakemake",
 )
 

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     "AUC and TPR of the strongest attack on each kind of information, setting by setting, with intervals, and the null control. "
     "Dashed: guessing.",
 )
-def attack_by_epsilon(results: Results, findings: Findings, subject: None = None) -> Figure:
-    """Draw AUC and TPR of every series over the settings, a column of panels per group."""
-    groups = findings.groups().values()
+def attack_by_epsilon(results: Results, findings: Findings, subject: tuple[str, str] | None = None) -> Figure:
+    """Draw AUC and TPR of every series over the settings of all groups, or of one, a column of panels per group."""
+    groups = findings.groups(subject).values()
     columns = [(group[0].setting.place, group, [tick(finding, group) for finding in group]) for group in groups]
     return _figure(findings, columns, null_control=True)
 

@@ -76,20 +76,27 @@ def draw(results: Results, findings: Findings, folder: Path, private: bool = Fal
 
     Raises UserError for a font that is not installed.
     """
-    from mia_audit.report.figures.style import disclaimed, notice, paper_style, save
+    from mia_audit.report.figures.style import notice, paper_style, save
     from mia_audit.storage import atomic_write
 
     look = results.spec.figures
     with paper_style(look.font):
         for kind in (figures[name] for name in figures if figures[name].private == private):
             for name, subject in kind.subjects(results.spec.planned).items():
-                drawn = kind(results, findings, subject)
-                shown = notice(drawn) if isinstance(drawn, str) else drawn
-                if not private:
-                    shown = disclaimed(shown, _shown_in(findings, subject))
+                shown = drawn(kind, results, findings, subject)
+                if isinstance(shown, str):
+                    shown = notice(shown)
                 with atomic_write(folder / f"{name}.{CSV}") as partial:
                     table_of(shown).write_csv(partial)
                 save(shown, folder, name, kind.caption, look)
+
+
+def drawn(kind: FigureKind, results: Results, findings: Findings, subject: Any) -> Figure | str:
+    """Draw a figure with the names of those of its settings that have no guarantee; a sentence if there is nothing to draw."""
+    from mia_audit.report.figures.style import disclaimed
+
+    shown = kind(results, findings, subject)
+    return shown if isinstance(shown, str) or kind.private else disclaimed(shown, _shown_in(findings, subject))
 
 
 def _shown_in(findings: Findings, subject: Any) -> list[Finding]:

@@ -44,10 +44,10 @@ ATTACKS = {"outputs": ("0.1", "s"), "explanations": ("0.5", "D"), "both": ("0.7"
     "Test accuracy, similarity of explanations and AUC of attacks in every setting, with intervals. Similarity is with "
     "the model without DP that has the same training set; hollow: between two models without DP with different training sets.",
 )
-def explanation_metrics(results: Results, findings: Findings, subject: None = None) -> Figure | str:
-    """Draw accuracy, similarity of explanations and leakage over the settings, a column of panels per group."""
+def explanation_metrics(results: Results, findings: Findings, subject: tuple[str, str] | None = None) -> Figure | str:
+    """Draw accuracy, similarity of explanations and leakage over the settings, a column of panels per group, or for one group."""
     interpreted = interpretations(results)
-    groups = [(group, interpreted[place]) for place, group in findings.groups().items() if place in interpreted]
+    groups = [(group, interpreted[place]) for place, group in findings.groups(subject).items() if place in interpreted]
     if not groups:
         return "No setting whose explanations would be shown here was trained to the end."
     figure, rows = panel_grid(3, len(groups), height=1.5)

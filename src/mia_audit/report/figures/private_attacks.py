@@ -40,11 +40,13 @@ SET_ATTACKS = {
     "every training, with intervals. Dashed: guessing.",
     private=True,
 )
-def attacks(results: Results, findings: Findings, subject: None = None) -> Figure:
+def attacks(results: Results, findings: Findings, dataset: str | None = None) -> Figure | str:
     """Draw the AUC of every attack on every explanation of the models' own training records, for every training."""
     from matplotlib.figure import Figure
 
-    by_setting = attacked(results)
+    by_setting = attacked(results, dataset)
+    if not by_setting:
+        return "No private explanation of this data set was attacked."
     figure = Figure(figsize=(2 * COLUMN + 0.2, 3.9), layout="constrained")
     panels = figure.subplots(2, 2, sharex=True, sharey=True)
     for axes, (attack, title) in zip(panels.flat, ATTACKS.items(), strict=True):

@@ -48,6 +48,11 @@ def of_experiment(name: str) -> Rows:
     return lambda one: one.experiment(name)
 
 
+def of_dataset(results: Results, dataset: str | None) -> list[Studied]:
+    """Return the black boxes of one data set, or of all."""
+    return [one for one in results.studied if dataset in (None, one.dataset)]
+
+
 def _once(name: str) -> Callable[[Spec], Mapping[str, Any]]:
     return once(name, lambda spec: spec.studies)
 
@@ -109,7 +114,7 @@ def draw_band(
     "Mean approximation loss over the ε of one explanation, with exactly calibrated and with the published noise (Table 3).",
     private=True,
 )
-def loss(results: Results, findings: Findings, subject: None = None) -> Figure:
+def loss(results: Results, findings: Findings, dataset: str | None = None) -> Figure:
     """Draw mean approximation losses over the ε of one explanation."""
 
     def panel(axes: Axes, one: Studied) -> None:
@@ -125,7 +130,7 @@ def loss(results: Results, findings: Findings, subject: None = None) -> Figure:
         axes.axhline(zero.mean, **GUESSING, label="no explanation (φ = 0)")
         axes.set(xscale="log", yscale="log")
 
-    return draw_panels(results.studied, panel, "ε of one explanation", "approximation loss")
+    return draw_panels(of_dataset(results, dataset), panel, "ε of one explanation", "approximation loss")
 
 
 @figure(
@@ -134,9 +139,9 @@ def loss(results: Results, findings: Findings, subject: None = None) -> Figure:
     "ε spent over the number of queries answered, by protocol (Figures 2 and 3).",
     private=True,
 )
-def spending(results: Results, findings: Findings, subject: None = None) -> Figure:
+def spending(results: Results, findings: Findings, dataset: str | None = None) -> Figure:
     """Draw the ε spent over the number of queries, by protocol."""
-    return draw_panels(results.studied, draw_protocols, "queries answered", "ε spent")
+    return draw_panels(of_dataset(results, dataset), draw_protocols, "queries answered", "ε spent")
 
 
 def draw_protocols(axes: Axes, one: Studied) -> None:
@@ -153,10 +158,10 @@ def draw_protocols(axes: Axes, one: Studied) -> None:
     "Distribution of approximation losses over queries, by protocol (Figures 2 and 3).",
     private=True,
 )
-def losses(results: Results, findings: Findings, subject: None = None) -> Figure:
+def losses(results: Results, findings: Findings, dataset: str | None = None) -> Figure:
     """Draw a histogram of approximation losses, by protocol."""
     return draw_panels(
-        results.studied, stairs("excess_loss", PROTOCOLS, "log"), "approximation loss", "share of queries"
+        of_dataset(results, dataset), stairs("excess_loss", PROTOCOLS, "log"), "approximation loss", "share of queries"
     )
 
 
@@ -166,11 +171,11 @@ def losses(results: Results, findings: Findings, subject: None = None) -> Figure
     "Distribution of noisy steps per query (Figure 5); a reused answer takes none.",
     private=True,
 )
-def steps(results: Results, findings: Findings, subject: None = None) -> Figure:
+def steps(results: Results, findings: Findings, dataset: str | None = None) -> Figure:
     """Draw a histogram of noisy steps per query, one for each adaptive protocol."""
     adaptive = {name: PROTOCOLS[name] for name in ("adaptive", "enhanced")}
     return draw_panels(
-        results.studied, stairs("steps", adaptive, "linear"), "noisy steps of a query", "share of queries"
+        of_dataset(results, dataset), stairs("steps", adaptive, "linear"), "noisy steps of a query", "share of queries"
     )
 
 
@@ -180,9 +185,9 @@ def steps(results: Results, findings: Findings, subject: None = None) -> Figure:
     "ε spent by the adaptive protocol on dense, sparse and random queries (Figure 9).",
     private=True,
 )
-def queries(results: Results, findings: Findings, subject: None = None) -> Figure:
+def queries(results: Results, findings: Findings, dataset: str | None = None) -> Figure:
     """Draw the ε spent over the number of queries, by their density."""
-    return draw_panels(results.studied, draw_densities, "queries answered", "ε spent")
+    return draw_panels(of_dataset(results, dataset), draw_densities, "queries answered", "ε spent")
 
 
 def draw_densities(axes: Axes, one: Studied) -> None:

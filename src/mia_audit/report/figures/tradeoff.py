@@ -29,9 +29,9 @@ PANEL = 0.8
     once("tradeoff", lambda spec: spec.trained),
     "AUC of the strongest attack against test accuracy, with intervals. Down and to the right is better. Dashed: guessing.",
 )
-def tradeoff(results: Results, findings: Findings, subject: None = None) -> Figure | str:
-    """Draw AUC against test accuracy, a panel per group and a line per channel."""
-    groups = [[finding for finding in group if finding.test_accuracy] for group in findings.groups().values()]
+def tradeoff(results: Results, findings: Findings, subject: tuple[str, str] | None = None) -> Figure | str:
+    """Draw AUC against test accuracy, a panel per group, or for one group, and a line per channel."""
+    groups = [[finding for finding in group if finding.test_accuracy] for group in findings.groups(subject).values()]
     groups = [group for group in groups if group]
     if not groups:
         return "No model's test accuracy is known."

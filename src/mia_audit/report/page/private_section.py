@@ -15,7 +15,7 @@ from mia_audit.report.figures.pictures import png_uri
 from mia_audit.report.figures.private_attacks import ATTACKS, attacked, auc_of
 from mia_audit.report.figures.private_studies import PROTOCOLS, draw_pictures, of_protocol
 from mia_audit.report.figures.style import paper_style
-from mia_audit.report.page.private_charts import attacks_chart, study_charts
+from mia_audit.report.page.figures import Sheet, private_figures
 from mia_audit.report.page.private_items import change, epsilon, findings_of, misclassification, saved
 from mia_audit.report.tables.columns import estimate_cell
 from mia_audit.report.tables.layout import Cell, Column, Layout, text
@@ -51,18 +51,12 @@ SPREAD = (0.05, 0.95)
 """The quantiles between which nine queries in ten lie."""
 
 
-def private_section(
-    results: Results, findings: Findings, specifications: dict[str, dict[str, Any]]
-) -> list[dict[str, Any]]:
-    """Return every study's part of the section, and add the specifications of its charts to `specifications` by id."""
+def private_section(results: Results, findings: Findings, sheet: Sheet) -> list[dict[str, Any]]:
+    """Return every study's part of the section, with its figures."""
     published = private_published(results, findings)
     parts = []
-    for index, (dataset, study) in enumerate(results.spec.studies.items()):
+    for dataset, study in results.spec.studies.items():
         boxes = [one for one in results.studied if one.dataset == dataset]
-        figures = []
-        for name, label, caption, chart in [*study_charts(boxes), *attacks_chart(results, dataset)]:
-            specifications[f"private-{index}-{name}"] = chart
-            figures.append({"id": f"private-{index}-{name}", "label": label, "caption": caption})
         parts.append(
             {
                 "name": boxes[0].dataset_name,
@@ -76,7 +70,7 @@ def private_section(
                 "training": _training(boxes, results),
                 "attacks": _attacks(results, dataset),
                 "published": _published(published, dataset),
-                "figures": figures,
+                "figures": list(private_figures(results, findings, dataset, sheet)),
                 "pictures": _pictures(results, dataset) if study["pictures"] else "",
             }
         )

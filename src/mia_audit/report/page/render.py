@@ -12,12 +12,11 @@ from mia_audit.report.data.results import Results
 from mia_audit.report.gate.output import conclusion
 from mia_audit.report.gate.output import layout as judged_layout
 from mia_audit.report.gate.verdicts import Judged
-from mia_audit.report.page.charts import group_charts
 from mia_audit.report.page.explanations import section
 from mia_audit.report.page.exposed import exposed_section
+from mia_audit.report.page.figures import Sheet, group_figures
 from mia_audit.report.page.tables import answer_table, attacks_layout, null_layout
 from mia_audit.report.page.template import page_template, policy, style
-from mia_audit.report.page.vega import DRAW, bundle
 from mia_audit.report.tables.catalogue import tables
 from mia_audit.report.tables.columns import auc_cell
 from mia_audit.report.tables.groups import groups_layout
@@ -44,7 +43,7 @@ from mia_audit.report.text.statements import (
     sampling_name,
     scope,
 )
-from mia_audit.sanitise import html, html_json
+from mia_audit.sanitise import html
 
 CONTENTS = {
     "answer": ("Answer", ""),
@@ -73,12 +72,10 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
     from markupsafe import Markup
 
     spec = results.spec
-    script, css = bundle().replace("</script", "<\\/script"), style()
-    charts: dict[str, dict[str, Any]] = {}
+    css, sheet = style(), Sheet()
     interpreted = interpretations(results)
     groups = [
-        _group(results, findings, group, interpreted.get(place), index, charts)
-        for index, (place, group) in enumerate(findings.groups().items())
+        _group(results, findings, group, interpreted.get(place), sheet) for place, group in findings.groups().items()
     ]
     level = f"{spec.confidence * 100:g}\u00a0%"
     private = [finding for finding in findings.settings if finding.setting.private]
@@ -96,7 +93,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         "grouped": list(_grouped(results, findings)),
         "intrinsic": _intrinsic(findings) if spec.intrinsic else [],
         "explained": section(results, findings, interpreted),
-        "private_studies": _private_studies(results, findings, charts) if spec.studies else [],
+        "private_studies": _private_studies(results, findings, sheet) if spec.studies else [],
         "exposed": list(exposed_section(results, findings)),
         "models": tables["models"].printed(results, findings),
         "published": tables["as_published"].printed(results, findings) if spec.as_published else None,
@@ -124,11 +121,9 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         metadata=list(_metadata(results, findings, sources)),
         hashes=[*_given(sources["given_sha256"]), *sources["inputs_sha256"].items()],
         config=_yaml(base_names(spec.config)),
-        charts=Markup(html_json(charts)),
-        policy=policy([script, DRAW], [css]),
+        glyphs=sheet.glyphs,
+        policy=policy(css),
         style=Markup(css),
-        bundle=Markup(script),
-        draw=Markup(DRAW),
     )
 
 
@@ -150,10 +145,10 @@ def _units(findings: Findings) -> str:
     return joined(list(units))
 
 
-def _private_studies(results: Results, findings: Findings, charts: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+def _private_studies(results: Results, findings: Findings, sheet: Sheet) -> list[dict[str, Any]]:
     from mia_audit.report.page.private_section import private_section  # and the privacy accounting with it
 
-    return private_section(results, findings, charts)
+    return private_section(results, findings, sheet)
 
 
 DIGESTS = "This page is one of the files and cannot check digests itself: mia-audit gate checks them when the audit has ended."
@@ -171,14 +166,9 @@ def _group(
     findings: Findings,
     group: list[Finding],
     interpretation: Interpretation | None,
-    index: int,
-    charts: dict[str, dict[str, Any]],
+    sheet: Sheet,
 ) -> dict[str, Any]:
-    """Return the part of one data set and architecture, and add its charts to `charts` by id."""
-    figures = []
-    for name, label, caption, chart in group_charts(results, findings, group, interpretation):
-        charts[f"chart-{index}-{name}"] = chart
-        figures.append({"id": f"chart-{index}-{name}", "label": label, "caption": caption})
+    """Return the part of one data set and architecture, with its figures."""
     return {
         "name": group[0].setting.place,
         "answer": answer(group, findings),
@@ -187,7 +177,7 @@ def _group(
         "trained": any(finding.test_accuracy for finding in group),
         "rows": answer_table(group),
         "null_sentence": null_sentence(group),
-        "figures": figures,
+        "figures": list(group_figures(results, findings, group, interpretation, sheet)),
         "attacks": attacks_layout(group),
     }
 

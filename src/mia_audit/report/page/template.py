@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -31,20 +31,7 @@ def style() -> str:
     return files("mia_audit.report.page").joinpath("templates", "report.css").read_text(encoding="utf-8")
 
 
-def policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
-    """Return a policy that names the SHA-256 of every script and style element (Content Security Policy Level 3, 2.3.1)."""
-    return "; ".join(
-        [
-            "default-src 'none'",
-            f"script-src {_sources(scripts)}",
-            f"style-src {_sources(styles)}",
-            "img-src data:",
-            "base-uri 'none'",
-            "form-action 'none'",
-        ]
-    )
-
-
-def _sources(elements: Sequence[str]) -> str:
-    hashes = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in elements)
-    return " ".join(f"'sha256-{one}'" for one in hashes) or "'none'"
+def policy(css: str) -> str:
+    """Return a policy that allows this style and no script (Content Security Policy Level 3, 2.3.1)."""
+    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
+    return f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
