@@ -13,7 +13,8 @@ ROOT = Path(mia_audit.__file__).parent
 
 LAYERS = (
     ("cli", "api", "__main__"),
-    ("commands", "reproduction"),
+    ("commands",),
+    ("papers",),
     ("releasing",),  # it puts a config's setting, a learner and a ledger together, and nothing below knows of releases
     ("proving",),
     ("planning",),

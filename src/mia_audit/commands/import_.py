@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from mia_audit.attacks.io.layouts import LAYOUTS, from_logits
-from mia_audit.attacks.io.published import write_signals
+from mia_audit.attacks.io.published import parse_where, write_signals
 from mia_audit.errors import UserError
 from mia_audit.storage import atomic_write, check_out
 from mia_audit.storage.digests import state
@@ -73,12 +73,7 @@ def run(options: argparse.Namespace) -> None:
             raise UserError(f"--{name}: --layout {options.layout} does not read it; leave it out")
     if not options.folder.is_dir():
         raise UserError(f"{options.folder}: no such folder")
-    where = {}
-    for text in options.where:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise UserError(f"--where {text}: expected KEY=VALUE")
-        where[key] = value
+    where = parse_where(options.where)
     check_out(options.out, options.labels)
     inside = options.out.exists() and options.out.resolve().is_relative_to(options.folder.resolve())
     if inside and state(options.out) == "absent":  # no earlier import wrote it

@@ -13,9 +13,7 @@ if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure
 
-    from mia_audit.report.data.results import Results
-    from mia_audit.report.tables.layout import Layout
-    from mia_audit.reproduction.papers import Paper
+    from mia_audit.papers.printed import Paper
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,8 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write table_{n} as CSV and LaTeX, and figure_{n}; print the number of filled cells, and the commands that fill the rest."""
-    from mia_audit.reproduction.papers import paper
+    """Write table_{n}.csv and figure_{n}; print the number of filled cells, and the commands that fill the rest."""
+    from mia_audit.papers import paper
 
     asked, folders = options.paper, options.results
     if options.spec:
@@ -47,61 +45,51 @@ def run(options: argparse.Namespace) -> None:
 
 def _write_audits(asked: str, chosen: "Paper", folders: Sequence[Path], out: Path) -> set[str]:
     """Write the tables and figures of a paper on attacks from finished audits; return the commands that fill the missing cells."""
+    from mia_audit.papers import huang2024
+    from mia_audit.papers.cells import frame, rows
+    from mia_audit.papers.curves import CAPTION, roc_panels
+    from mia_audit.papers.measured import Measured
+    from mia_audit.papers.printed import printed_cells
     from mia_audit.report.data.opened import finished
-    from mia_audit.reproduction import paper_tests
-    from mia_audit.reproduction.measured import Measured
-    from mia_audit.reproduction.paper_figures import CAPTION, roc_panels
-    from mia_audit.reproduction.paper_tables import frame, layout, rows
-    from mia_audit.reproduction.papers import printed_cells
 
     printed = printed_cells(asked)
-    audits = [finished(folder) for folder in folders]
-    measured = Measured(audits)
+    measured = Measured([finished(folder) for folder in folders])
     cells, missing = rows(chosen, printed, measured), set()
-    for name, shape in chosen.shapes.items():
+    for name, title in chosen.tables.items():
         own = [row for row in cells if row.printed.table == name]
-        _write_table(out, name, frame(own), layout(shape, own))
+        _write_table(out, name, frame(own))
         filled = sum(len(row.results.alike) > 0 for row in own)
         missing |= {row.command for row in own if not len(row.results.alike) and row.printed.mean is not None}
-        print(f"Table {name}: {filled} of {len(own)} cells filled. {shape.title}.")
+        print(f"Table {name}: {filled} of {len(own)} cells filled. {title}.")
     if chosen.tests:
-        tests = paper_tests.frame(chosen, paper_tests.printed_tests(asked), measured)
-        _write_table(out, chosen.tests, tests, paper_tests.layout(tests))
+        tests = huang2024.tests(measured)
+        _write_table(out, chosen.tests, tests)
         filled = len(tests) - tests["targets"].null_count()
         print(f"Table {chosen.tests}: {filled} of {len(tests)} tests. Paired differences: VAR-LRT minus the threshold.")
     panels = chosen.figures.items()
     _draw(out, {name: partial(roc_panels, chosen, one, measured, printed) for name, one in panels}, CAPTION)
-    if chosen.of_settings:
-        _of_settings(chosen.of_settings, audits, out)
     return missing
 
 
 def _write_studies(asked: str, chosen: "Paper", folders: Sequence[Path], out: Path) -> set[str]:
-    """Write the tables and figures of a paper on private explanations from finished studies; return the missing studies' commands."""
-    from mia_audit.reproduction.studies import Studies, finished_study, printed_numbers
-    from mia_audit.reproduction.study_figures import CAPTION, figures
-    from mia_audit.reproduction.study_tables import frame, layout
+    """Write the tables of a paper on private explanations from finished studies; return the missing studies' commands."""
+    from mia_audit.papers.patel2020 import Studies, finished_study, frame, printed_numbers
 
     printed = printed_numbers(asked)
     studies, missing = Studies([finished_study(folder) for folder in folders]), set()
-    for name, title in chosen.studies.items():
-        own = [number for number in printed if number.table == name]
-        table = frame(own, studies)
-        _write_table(out, name, table, layout(title, own, studies))
+    for name, title in chosen.tables.items():
+        table = frame([number for number in printed if number.table == name], studies)
+        _write_table(out, name, table)
         missing |= {command for command in table["command"] if command}
-        print(f"Table {name}: {(table['command'] == '').sum()} of {len(own)} cells filled. {title}.")
-    _draw(out, figures(studies), CAPTION)
+        print(f"Table {name}: {(table['command'] == '').sum()} of {len(table)} cells filled. {title}.")
     return missing
 
 
-def _write_table(out: Path, name: str, table: "pl.DataFrame", layout: "Layout") -> None:
-    """Write a table as CSV and as LaTeX."""
-    from mia_audit.report.tables.layout import latex
+def _write_table(out: Path, name: str, table: "pl.DataFrame") -> None:
     from mia_audit.sanitise import csv
     from mia_audit.storage import write_text
 
     write_text(out / f"table_{name}.csv", csv(table))
-    write_text(out / f"table_{name}.tex", latex(layout))
 
 
 def _draw(out: Path, drawings: "Mapping[str, Callable[[], Figure | None]]", caption: str) -> None:
@@ -114,21 +102,3 @@ def _draw(out: Path, drawings: "Mapping[str, Callable[[], Figure | None]]", capt
             if figure is not None:
                 save(figure, out, f"figure_{name}", caption)
             print(f"Figure {name}: {'drawn' if figure is not None else 'no results for any panel'}.")
-
-
-def _of_settings(name: str, audits: "list[Results]", out: Path) -> None:
-    """Write confusion.csv and a figure of membership probabilities for every data set and architecture."""
-    from mia_audit.report.figures.style import paper_style, save
-    from mia_audit.reproduction.of_settings import CAPTION, confusion, membership_maps
-    from mia_audit.sanitise import csv
-    from mia_audit.storage import write_text
-
-    matrices = confusion(audits)
-    write_text(out / "confusion.csv", csv(matrices))
-    count = matrices.select("dataset", "architecture", "mechanism", "epsilon").n_unique() if len(matrices) else 0
-    print(f"Confusion matrices of {count} settings: confusion.csv.")
-    with paper_style():
-        drawn = [(group, figure) for results in audits for group, figure in membership_maps(results)]
-        for group, figure in drawn:
-            save(figure, out, f"figure_{name}_{group}", CAPTION)
-    print(f"Figure {name}: {', '.join(group for group, _ in drawn) or 'no results'}.")

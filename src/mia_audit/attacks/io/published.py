@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from mia_audit.attacks.io.parquet import check_finite, check_membership, check_values
-from mia_audit.errors import UserError
+from mia_audit.errors import UserError, suggest
 from mia_audit.signals.derived import confidence_from_loss
 from mia_audit.signals.name import read_signal
 from mia_audit.storage import write_table
@@ -20,7 +20,14 @@ from mia_audit.storage import write_table
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-PREFIXES = {"indices": "member", "losses": "loss", "variances": "variance", "norms_l1": "l1", "norms_l2": "l2"}
+PREFIXES = {
+    "indices": "member",
+    "losses": "loss",
+    "variances": "variance",
+    "norms_l1": "l1",
+    "norms_l2": "l2",
+    "norms_linf": "linf",
+}
 """The content of the folders of the per-model layout, by the beginning of their names."""
 
 
@@ -37,23 +44,18 @@ class Published:
 def read_per_model_csv(root: Path, where: dict[str, str]) -> Published:
     """Read the layout of Huang et al. 2024: {kind}_{dataset}/{key=value_…}/{model}.csv, one column of records per model.
 
-    `where` keeps only folders with the given values (`dataset` is one of the keys). The remaining folders must belong
-    to one setting, with one membership and one folder per signal; otherwise a UserError lists the settings.
+    `where` keeps only folders with the given values (`dataset` is one of the keys). A membership that fits none of the
+    signals is left out. The remaining folders must belong to one setting, with one membership and one folder per signal;
+    otherwise a UserError lists the settings.
     """
-    folders_of: dict[str, list[tuple[dict[str, str], Path]]] = {}
-    for folder in sorted(path for path in root.glob("*/*") if path.is_dir()):
-        kind = next((kind for kind in PREFIXES if folder.parent.name.startswith(f"{kind}_")), None)
-        if kind is None:
-            continue
-        parameters = {"dataset": folder.parent.name.removeprefix(f"{kind}_")} | _parameters(folder.name)
-        if all(parameters.get(key, value) == value for key, value in where.items()):
-            name = PREFIXES[kind]
-            name = name if kind in ("indices", "losses") else f"{parameters.get('type', 'attribution')}_{name}"
-            folders_of.setdefault(name, []).append((parameters, folder))
+    folders_of = _folders(root, where)
     if "member" not in folders_of:
         raise UserError(
             f"{root}: no indices_{{dataset}}/{{key=value}}/ folder{_said(where)}; expected the per-model-csv layout"
         )
+    signals_of = [parameters for name, found in folders_of.items() if name != "member" for parameters, _ in found]
+    fitting = [one for one in folders_of["member"] if any(_agree(one[0], parameters) for parameters in signals_of)]
+    folders_of["member"] = fitting or folders_of["member"]
     for name, matching in folders_of.items():
         if len(matching) > 1:
             listed = "; ".join(folder.relative_to(root).as_posix() for _, folder in matching)
@@ -102,6 +104,44 @@ def write_signals(path: Path, published: Published, where: str) -> None:
             )
 
     write_table(path, iter(tables()), "signals", records * models)
+
+
+def parse_where(texts: Iterable[str]) -> dict[str, str]:
+    """Read the values of `--where KEY=VALUE`."""
+    where = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise UserError(f"--where {text}: expected KEY=VALUE")
+        where[key] = value
+    return where
+
+
+def _folders(root: Path, where: dict[str, str]) -> dict[str, list[tuple[dict[str, str], Path]]]:
+    """Return the folders of the membership and of every signal, each with its parameters; UserError for a key that no folder has."""
+    folders_of: dict[str, list[tuple[dict[str, str], Path]]] = {}
+    keys: set[str] = set()
+    for folder in sorted(path for path in root.glob("*/*") if path.is_dir()):
+        kind = next((kind for kind in PREFIXES if folder.parent.name.startswith(f"{kind}_")), None)
+        if kind is None:
+            continue
+        parameters = {"dataset": folder.parent.name.removeprefix(f"{kind}_")} | _parameters(folder.name)
+        keys |= parameters.keys()
+        if all(parameters.get(key, value) == value for key, value in where.items()):
+            name = PREFIXES[kind]
+            name = name if kind in ("indices", "losses") else f"{parameters.get('type', 'attribution')}_{name}"
+            folders_of.setdefault(name, []).append((parameters, folder))
+    for key in where:
+        if keys and key not in keys:
+            raise UserError(
+                f"--where {key}={where[key]}: no folder of {root} has this key; {suggest(key, sorted(keys))}"
+            )
+    return folders_of
+
+
+def _agree(one: dict[str, str], other: dict[str, str]) -> bool:
+    """Return whether two folders belong to one setting: the keys that both have are equal."""
+    return all(other.get(key, value) == value for key, value in one.items())
 
 
 def _parameters(name: str) -> dict[str, str]:

@@ -9,15 +9,15 @@ import numpy as np
 
 from mia_audit.attacks.catalogue import AUTHORS
 from mia_audit.evaluation.roc import log_grid, mean_log_roc
+from mia_audit.papers.measured import SUMMARIES, Measured
 from mia_audit.report.data.series import PALETTE
 from mia_audit.report.figures.layout import draw_roc, log_log, panel_grid
-from mia_audit.reproduction.measured import SUMMARIES, Measured
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from mia_audit.reproduction.papers import Panel, Paper, Printed
+    from mia_audit.papers.printed import Panel, Paper, Printed
 
 FPRS = {"tpr_at_fpr_0.001": 0.001, "tpr_at_fpr_0.01": 0.01}
 
@@ -70,6 +70,6 @@ def _scores(panel: Panel, measured: Measured) -> Iterator[tuple[str, np.ndarray,
         where, signal = (dataset, architecture, mechanism, float(epsilon)), f"{explainer}_{SUMMARIES[panel.attack]}"
         for others, scores, member in measured.with_fewer(where, signal, panel.others):
             yield f"{others} shadow models", scores, member, place
-        scored = None if panel.others else measured.scored(where, signal, attack)
+        scored = None if panel.others else measured.scored(where, signal, attack, panel.models)
         if scored is not None:
-            yield label, scored.score, scored.member, place
+            yield label, *scored, place

@@ -13,15 +13,31 @@ import polars as pl
 from mia_audit.config.load import check_audit
 from mia_audit.config.report_specs import ReportSpec
 from mia_audit.errors import UserError
+from mia_audit.papers.printed import Paper, printed_rows
 from mia_audit.report.data.findings import Estimate, estimate
 from mia_audit.report.data.opened import PROVENANCE, read_provenance
 from mia_audit.report.data.results import Results
 from mia_audit.report.data.spec import parse_spec
 from mia_audit.report.figures.private_studies import of_protocol
-from mia_audit.reproduction.papers import printed_rows
+from mia_audit.report.tables.columns import parts
 
 if TYPE_CHECKING:
     from mia_audit.report.data.private import Studied
+
+
+PAPER = Paper(
+    citation="Patel, Shokri and Zick 2020, Model Explanations with Differential Privacy",
+    tables={"3": "Approximation loss of Algorithm 1", "text": "Numbers of the text"},
+    figures={},
+    configs={},
+    elsewhere={
+        "Table 1": "notation: no result",
+        "Table 2": "influential words: the reviews are not available, and MIM is not implemented",
+        "Figures 1 to 9": "figures of the studies of config/patel2020 (docs/papers.md)",
+        "Section 6.2": "disjoint parts: figures/private_parts and tables/private_parts.csv of the studies",
+    },
+    studies=True,
+)
 
 
 @dataclass(frozen=True)
@@ -159,3 +175,20 @@ QUANTITIES: Mapping[str, Callable[[Studied, str], dict[str, Estimate]]] = {
     "share_of_all_steps_overfitted_region": _all_steps,
 }
 """Functions that measure a printed number, by its name; numbers with other names are not measured."""
+
+
+def frame(printed: Sequence[PrintedNumber], studies: Studies) -> pl.DataFrame:
+    """Return a row per printed number, with its measurements and their intervals over repetitions, or the command if there are none."""
+    lines = []
+    for number in printed:
+        known, stand_in = studies.number(number), STAND_INS[number.dataset]
+        line: dict[str, object] = {"table": number.table, "where": number.where, "dataset": number.dataset}
+        line |= {"stand_in": stand_in.dataset, "quantity": number.quantity, "epsilon": number.epsilon}
+        line |= {"printed_mean": number.mean, "printed_variance": number.variance}
+        for name in ("alike", "exact"):
+            line |= {key: value for key, value in parts(name, known.get(name)).items() if not key.endswith("_sd")}
+        repeated = next((value.targets for value in known.values()), None)
+        lines.append(line | {"repetitions": repeated, "command": "" if known else stand_in.command})
+    words = ("table", "where", "dataset", "stand_in", "quantity", "epsilon", "command")
+    kinds = {name: pl.String if name in words else pl.Float64 for name in lines[0]}
+    return pl.DataFrame(lines, schema=kinds | {"repetitions": pl.Int32})

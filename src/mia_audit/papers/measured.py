@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -16,24 +15,22 @@ from mia_audit.attacks.io.parquet import SignalsFile
 from mia_audit.attacks.run import Run
 from mia_audit.evaluation.authors_read_out import FPRS, authors_read_out
 from mia_audit.evaluation.intervals import OverTargets
+from mia_audit.evaluation.metrics import metrics_of_columns
 from mia_audit.evaluation.model_counts import scores_by_count
 from mia_audit.evaluation.summary import of_aggregate
 from mia_audit.explanation_metrics import REFERENCE
 from mia_audit.explanation_metrics.summary import per_model
 from mia_audit.report.data.explanation_metrics import Interpretation
-from mia_audit.runtime.usage import read_usage
 from mia_audit.sections import budget
-from mia_audit.signals.families import family_of
 from mia_audit.signals.name import Reading
 from mia_audit.storage import read_frame
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-    from mia_audit.evaluation.files import Scored
+    from mia_audit.papers.printed import Key, Printed
     from mia_audit.report.data.results import Results
     from mia_audit.report.data.spec import Setting
-    from mia_audit.reproduction.papers import Key, Printed
 
     Values = Float[np.ndarray, " K"]
     Place = tuple[str, str, str, float]
@@ -43,11 +40,6 @@ SUMMARIES = {"var-lrt": "variance", "l1-lrt": "l1", "l2-lrt": "l2", "threshold":
 
 OUTPUTS = {"loss-lira": "loss", "shadow-classifier": "confidence"}
 """The signal that each of the papers' attacks on outputs reads."""
-
-SECONDS, EXPLAINED = "seconds", 200
-"""The metric of a table of times, and the number of records that are explained in that time."""
-MINUTES = "minutes"
-"""The metric of a table of training times."""
 
 PLAIN = ("threshold", "shadow-classifier")
 """Attacks without a likelihood, which are the same in the papers and here; their metrics are exact."""
@@ -74,44 +66,52 @@ class Measured:
         """Collect the audits' settings; if two audits have the same setting, the later one is used."""
         self._settings: dict[Place, tuple[Results, Setting]] = {}
         self._read: dict[tuple[Place, str], Float[np.ndarray, "3 K"]] = {}
+        self._fewer: dict[tuple[Place, str, str, str, int], tuple[np.ndarray, np.ndarray]] = {}
         for results in audits:
             for setting in results.spec.settings:
                 if not setting.explained:
                     self._settings[place_of(setting)] = (results, setting)
 
-    def results_of(self, key: Key) -> CellResults:
-        """Return the results for a cell."""
-        place = place_of(key)
+    def results_of(self, cell: Printed) -> CellResults:
+        """Return the results for a printed cell."""
+        key, place = cell.key, place_of(cell.key)
         if place not in self._settings:
             return CellResults()
-        if key.metric == SECONDS:
-            return CellResults(alike=self.seconds(place, key.explainer, EXPLAINED))
-        if key.metric == MINUTES:
-            return CellResults(alike=self._spent(place, "train") / 60)
         if not key.attack:
             return CellResults(alike=self._similar(place, key) if key.explainer else self._trained(place, key.metric))
         signal = signal_of(key)
         if key.attack in PLAIN:
             exact = self._metric(place, key.attack, signal, key.metric, "none")
             return CellResults(alike=exact, exact=exact)
-        results, _ = self._settings[place]
+        likelihood = self._settings[place][0].spec.likelihood
         read = "confidence" if key.attack == "loss-lira" else signal
-        ours = self._metric(place, key.attack, read, key.metric, results.spec.likelihood)
-        exact = self._metric(place, AUTHORS, signal, key.metric, "none")
-        alike = self._as_read(place, signal)[READ.index(key.metric)] if len(exact) else np.empty(0)
-        return CellResults(alike, exact, ours, f"{key.attack} ({results.spec.likelihood})" if len(ours) else "")
+        if self._models(place) > cell.models:
+            exact, alike = self._by_fewer(place, signal, AUTHORS, "none", cell)
+            ours, _ = self._by_fewer(place, read, key.attack, likelihood, cell)
+        else:
+            ours = self._metric(place, key.attack, read, key.metric, likelihood)
+            exact = self._metric(place, AUTHORS, signal, key.metric, "none")
+            alike = self._as_read(place, signal)[READ.index(key.metric)] if len(exact) else np.empty(0)
+        return CellResults(alike, exact, ours, f"{key.attack} ({likelihood})" if len(ours) else "")
 
-    def scored(self, place: Place, signal: str, attack: str) -> Scored | None:
-        """Return the scores of an attack without likelihoods on a signal; None if there are none."""
+    def scored(
+        self, place: Place, signal: str, attack: str, models: int = 0
+    ) -> tuple[Float[np.ndarray, "N K"], Bool[np.ndarray, "N K"]] | None:
+        """Return scores and membership of an attack without likelihoods, by at most that many models (0: all); None if there are none."""
         if place not in self._settings or not len(self._metric(place, attack, signal, "auc", "none")):
             return None
+        if 0 < models < self._models(place):
+            return next(
+                ((scores, member) for _, scores, member in self.with_fewer(place, signal, (models - 1,), attack)), None
+            )
         results, setting = self._settings[place]
-        return results.scored(setting, attack, signal, "none")
+        found = results.scored(setting, attack, signal, "none")
+        return found.score, found.member
 
     def with_fewer(
-        self, place: Place, signal: str, numbers: Sequence[int]
-    ) -> Iterator[tuple[int, Float[np.ndarray, "n k"], Bool[np.ndarray, "n k"]]]:
-        """Yield each available number of other models, with the paper's scores of all targets from that many, and the membership.
+        self, place: Place, signal: str, numbers: Sequence[int], attack: str = AUTHORS, likelihood: str = "none"
+    ) -> Iterator[tuple[int, Float[np.ndarray, "N K"], Bool[np.ndarray, "N K"]]]:
+        """Yield each available number of other models, with an attack's scores of all targets from that many, and the membership.
 
         Scores are computed from the audit's signals; the targets are the same for every number.
         """
@@ -125,30 +125,26 @@ class Measured:
         for one in (known for known in file.signals if known.name == signal):
             readings = [Reading(one, file.read(one))]
             known = [others for others in numbers if others < file.models]
-            for others, scores in scores_by_count(Run(AUTHORS, (one,), "none", False), readings, file.member, known):
+            for others, scores in scores_by_count(Run(attack, (one,), likelihood, False), readings, file.member, known):
                 yield others, scores, file.member
 
-    def seconds(self, place: Place, explainer: str, records: int) -> Values:
-        """Return the recorded seconds for explaining this many records by one model, one value per job of signals.
+    def _by_fewer(
+        self, place: Place, signal: str, attack: str, likelihood: str, cell: Printed
+    ) -> tuple[Values, Values]:
+        """Return a cell's metric by as many models as the paper has, exactly and by the authors' read-out; empty if unknown."""
+        at = place, signal, attack, likelihood, cell.models
+        if at not in self._fewer:
+            exact, read = np.empty((len(READ), 0)), np.empty((len(READ), 0))
+            for _, scores, member in self.with_fewer(place, signal, (cell.models - 1,), attack, likelihood):
+                metrics = metrics_of_columns(scores, member, FPRS)
+                exact, read = np.array([metrics[name] for name in READ]), read_out(scores, member)
+            self._fewer[at] = exact, read
+        exact, read = (values[READ.index(cell.key.metric)] for values in self._fewer[at])
+        return (exact, read) if not np.isnan(exact).any() else (np.empty(0), read)
 
-        Explainers of one family are computed together, and the outputs with the gradients. A job that runs again records only
-        the work that remained.
-        """
-        if place not in self._settings:
-            return np.empty(0)
-        one = self._metrics(place).row(0, named=True)
-        audited = one["members"] + one["non_members"] + one["unscored"]
-        return np.asarray(self._spent(place, "signals", f"-{family_of(explainer)}") * (records / audited))
-
-    def _spent(self, place: Place, rule: str, suffix: str = "") -> Values:
-        """Return the seconds per model that every job of a rule took, start-up included."""
-        results, setting = self._settings[place]
-        name = f"{setting.dataset}-{setting.architecture}-{setting.mechanism}-eps{setting.epsilon}{suffix}"
-        spent = []
-        for path in sorted((results.root / "benchmarks" / rule).glob(f"{name}-*.tsv")):
-            if block := re.fullmatch(r"(\d+)-(\d+)", path.stem.removeprefix(f"{name}-")):
-                spent.append(read_usage(path)["seconds"] / (int(block[2]) - int(block[1]) + 1))
-        return np.array(spent)
+    def _models(self, place: Place) -> int:
+        """Return the number of targets of a setting."""
+        return int(self._metrics(place)["target"].n_unique())
 
     def over_threshold(self, key: Key) -> tuple[OverTargets | None, OverTargets | None]:
         """Return a metric minus that of the threshold attack on the same signal and targets, for the paper's score and for our attack.
@@ -186,12 +182,10 @@ class Measured:
         return of_aggregate(results.metrics[results.spec.settings.index(setting)], "none")
 
     def _as_read(self, place: Place, signal: str) -> Float[np.ndarray, "3 K"]:
-        """Return the metrics of `READ` of every target, by the read-out of the authors' code on their score."""
         if (place, signal) not in self._read:
             results, setting = self._settings[place]
             scored = results.scored(setting, AUTHORS, signal, "none")
-            read = [authors_read_out(*pair) for pair in zip(scored.score.T, scored.member.T, strict=True)]
-            self._read[place, signal] = np.array([[*tprs, auc] for tprs, auc in read]).T
+            self._read[place, signal] = read_out(scored.score, scored.member)
         return self._read[place, signal]
 
     def _similar(self, place: Place, key: Key) -> Values:
@@ -212,6 +206,12 @@ class Measured:
 
 
 READ = (*(f"tpr_at_fpr_{fpr:g}" for fpr in FPRS), "auc")
+
+
+def read_out(scores: np.ndarray, member: np.ndarray) -> Float[np.ndarray, "3 K"]:
+    """Return the metrics of `READ` of every target, by the read-out of the authors' code."""
+    read = [authors_read_out(*pair) for pair in zip(scores.T, member.T, strict=True)]
+    return np.array([[*tprs, auc] for tprs, auc in read]).T
 
 
 def signal_of(key: Key) -> str:

@@ -1,0 +1,14 @@
+"""Harder, Bauer and Park 2020: locally linear maps, trained with differential privacy."""
+
+from mia_audit.papers.printed import Paper
+
+PAPER = Paper(
+    citation="Harder, Bauer and Park 2020, Interpretable and Differentially Private Predictions",
+    tables={"text": "Test accuracy"},
+    figures={},
+    configs={name: f"config/harder2020/{name}.yaml" for name in ("mnist", "fashion_mnist")},
+    elsewhere={
+        "Figures 2 to 5, 8 and 9": "figures of the audits of config/harder2020 (docs/papers.md)",
+        "Figures 6, 7 and 10": "the hospital data are not available; config/harder2020/table.yaml is the study on another table",
+    },
+)

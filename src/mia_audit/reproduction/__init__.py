@@ -1,1 +1,0 @@
-"""Reproduction: printed numbers of papers beside those computed from their score matrices and from finished audits."""
