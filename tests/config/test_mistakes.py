@@ -167,10 +167,6 @@ TABLES = {
         "datasets: {breast_cancer: {standardise: stated}}",
         "standardise: stated and constants require each other",
     ),
-    "bounds the wrong way round": (
-        "datasets: {breast_cancer: {standardise: private, standardise_epsilon: 1, bounds: {'*': [9, 1]}}}",
-        "expected the low bound, then a larger high bound; got 9 and 1",
-    ),
     "a table without a path": (
         "datasets: {mine: {source: table}}",
         "datasets.mine.path: missing; state where the files of pool 'table' are",

@@ -114,7 +114,7 @@ def test_a_stated_noise_multiplier_names_a_setting_instead_of_epsilon() -> None:
         (
             "datasets/digits/standardise",
             "audited",
-            "datasets.digits.standardise: input should be 'none', 'public', 'stated' or 'private'",
+            "datasets.digits.standardise: input should be 'none', 'public' or 'stated'",
         ),
         (
             "explainers/methods",

@@ -180,12 +180,12 @@ def test_specifications_hold_no_key_that_does_not_apply() -> None:
 def test_a_pool_depends_on_the_keys_that_its_section_has() -> None:
     values = specs.PoolSpec.of(audit(), "digits").contents()
     assert values == {"dataset": {"public": 100, "source": "digits"}, "name": "digits", "seed": 0}
-    private = {"standardise": "private", "standardise_epsilon": 1, "bounds": {"*": [0, 50]}}
+    scaled = {"standardise": "public", "public": 100}
     one, other = (
-        specs.PoolSpec.of(audit(datasets={"breast_cancer": private | changed}), "breast_cancer").contents()
-        for changed in ({}, {"standardise_epsilon": 2})
+        specs.PoolSpec.of(audit(datasets={"breast_cancer": scaled | changed}), "breast_cancer").contents()
+        for changed in ({}, {"public": 99})
     )
-    assert one["dataset"] == {"source": "breast_cancer", **private} and one != other
+    assert one["dataset"] == {"source": "breast_cancer", **scaled} and one != other
 
 
 def test_groups_and_chosen_architectures_build_and_train_nothing_again() -> None:

@@ -18,7 +18,6 @@ from mia_audit.privacy.accounting import noise_multiplier_for
 from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
 from mia_audit.privacy.clipping import CLIPPINGS
 from mia_audit.privacy.group import by_group_privacy, epsilon_of_person
-from mia_audit.privacy.moments import Bounds, release, sensitivity, sums
 from mia_audit.privacy.noise import Stream
 from mia_audit.privacy.people import People
 from mia_audit.privacy.per_record import ClippedSum, per_record_gradients
@@ -175,26 +174,3 @@ def test_group_privacy_of_any_mechanism() -> None:
     assert epsilon == 3 and delta == pytest.approx(1e-5 * (1 + math.e + math.e**2))
     assert by_group_privacy(8.0, 1e-5, 5) == (math.inf, 1.0)
     assert by_group_privacy(8.0, 1e-5, 500) == (math.inf, 1.0)
-
-
-@given(others=st.lists(st.integers(1, 4), min_size=1, max_size=5), own=st.integers(1, 12), seed=st.integers(0, 99))
-@settings(deadline=None, max_examples=40)
-def test_a_person_moves_the_sums_of_constants_no_more_than_a_record(others: list[int], own: int, seed: int) -> None:
-    counts = np.array([own, *others])
-    random = np.random.default_rng(seed)
-    rows = random.choice([-1e9, -1.0, 0.0, 0.3, 1.0, 1e9, np.nan], (counts.sum(), 3))
-    shares = np.repeat(1 / counts, counts)
-    bounds = Bounds(np.full(3, -1.0), np.full(3, 1.0))
-    with_person, without = sums([rows], bounds, shares), sums([rows[own:]], bounds, shares[own:])
-    assert np.linalg.norm(with_person - without) <= sensitivity(3) * (1 + 1e-12)
-
-
-def test_with_one_record_a_person_constants_are_those_of_records() -> None:
-    rows, bounds = np.random.default_rng(0).standard_normal((20, 2)), (np.full(2, -3.0), np.full(2, 3.0))
-    terms = (20, bounds, 1.0, 1e-5, ("seed",))
-    by_record = release([rows], *terms)
-    by_person = release([rows[:7], rows[7:]], *terms, np.ones(20))
-    assert np.array_equal(release([rows[:7], rows[7:]], *terms).mean, by_person.mean)
-    assert by_record.noise == by_person.noise
-    several = release([rows], 10, *terms[1:], np.full(20, 0.5))
-    assert several.noise == 2 * by_record.noise and several.sensitivity == by_record.sensitivity

@@ -2,7 +2,6 @@
 
 import math
 import os
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -13,8 +12,7 @@ import torch.nn.functional as F
 from mia_audit.errors import UserError
 from mia_audit.explain.private_local import records, service
 from mia_audit.models.architectures.locally_linear_maps import LocallyLinearMaps
-from mia_audit.privacy import moments, noise, per_record
-from mia_audit.proving import probes
+from mia_audit.privacy import noise, per_record
 from mia_audit.proving.catalogue import Options, targets
 from mia_audit.proving.prover import Limits, prove
 
@@ -39,7 +37,6 @@ def keyed_by_the_seed_alone(monkeypatch):
     ("target", "name", "pair"),
     [
         pytest.param("dp-sgd", "one step", "orthogonal", marks=pytest.mark.slow),
-        ("private-moments", "private-moments", "at two"),
     ],
 )
 def test_1_noise_that_other_terms_or_records_share(monkeypatch, target, name, pair):
@@ -48,37 +45,6 @@ def test_1_noise_that_other_terms_or_records_share(monkeypatch, target, name, pa
     keyed_by_the_seed_alone(monkeypatch)
     found = judged(target, name, [pair], check="seed", limits=replace(limits, trials=300)).counterexample
     assert "under one seed" in found.check
-
-
-class LowBits(noise.Stream):
-    """Noise of torch's generator, which reads 32 bits of its seed."""
-
-    def _drawn(self, count):
-        self.counter += 1
-        return torch.Generator().manual_seed(int.from_bytes(self._key[:4], "little") + (self.counter << 32))
-
-    def uniform(self, count):
-        return torch.rand(count, generator=self._drawn(count), dtype=torch.float64)
-
-    def add_noise(self, total, deviation):
-        drawn = torch.randn(len(total), generator=self._drawn(len(total)), dtype=torch.float64)
-        return (total + deviation * drawn).float()
-
-
-def test_2_noise_of_32_bits_of_the_seed(monkeypatch):
-    """As it was: the 63-bit seed is derived from the names, and torch reads its low 32 bits."""
-    monkeypatch.setattr(probes, "PLANTED", 8)
-    monkeypatch.setattr(probes, "SEARCH_SECONDS", 600.0)
-    pair = ["at the bounds"]
-    assert not judged("private-moments", "private-moments", pair, probing=True).refuted
-    monkeypatch.setattr(noise, "Stream", LowBits)
-    monkeypatch.setattr(
-        noise, "training_key", lambda secret, terms, content: (secret[0] % 2**32).to_bytes(32, "little")
-    )
-    monkeypatch.setattr(LowBits, "__init__", lambda self, key, purpose, *more: vars(self).update(_key=key, counter=0))
-    found = judged("private-moments", "private-moments", pair, probing=True).counterexample
-    assert found.check == "seed bits"
-    assert re.search(r"32 of 128 bits .* of 2\^8 planted seeds a search recovers (99|100)\.", found.detail)
 
 
 def about_a_common_centre(explained, queries, values, classes, terms):
@@ -132,12 +98,6 @@ def test_6_a_row_of_nan_in_an_explanation_set(monkeypatch):
 
     monkeypatch.setattr(records.ExplanationSet, "blocks", as_they_are)
     assert "NaN" in judged("private-explainer", "one query", words).counterexample.check
-
-
-def test_6_a_row_of_nan_in_released_moments(monkeypatch):
-    assert not judged("private-moments", "private-moments", ["NaN", "infinite"]).refuted
-    monkeypatch.setattr(moments.np, "nansum", np.sum)
-    assert "NaN" in judged("private-moments", "private-moments", ["NaN", "infinite"]).counterexample.detail
 
 
 def test_6_a_loss_that_stops_a_private_training(monkeypatch):

@@ -14,7 +14,6 @@ from mia_audit.learners import ModelSection, learners
 from mia_audit.pools import pools
 from mia_audit.pools.build import build_pool
 from mia_audit.pools.store import write_pool
-from mia_audit.privacy.moments import release
 from mia_audit.registry import code_files, file_digest
 from mia_audit.releasing.recipe import Recipe
 from mia_audit.storage import table_metadata, write_json
@@ -61,7 +60,7 @@ def audited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tu
             spec = PoolSpec.of(audit, dataset)
             source = pools[spec.dataset.source].load(spec.dataset, "datasets.rows")
             pool = results / "pools" / dataset
-            write_pool(build_pool(source, spec.dataset, dataset, audit.seed, None, 1, release), pool)
+            write_pool(build_pool(source, spec.dataset, dataset, audit.seed), pool)
             for name in audit.architectures:
                 section = ArchitectureSpec.of(audit, name).architecture
                 values = section.model_dump(include={"parameters", "pretrained", "train", "predict", "votes"})

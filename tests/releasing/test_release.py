@@ -4,7 +4,6 @@ import json
 import re
 import shlex
 import sys
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +13,12 @@ from safetensors import safe_open
 from mia_audit.errors import UserError
 from mia_audit.learners import Compute
 from mia_audit.learners.kinds import command
-from mia_audit.privacy import moments, spending
+from mia_audit.privacy import spending
 from mia_audit.privacy.accounting import epsilon_spent
 from mia_audit.privacy.dataset_ledger import RESTART, read_ledger
 from mia_audit.releasing import release as releasing
 from mia_audit.releasing.card import delta_of, spent
-from mia_audit.releasing.release import CONSTANTS, MODEL, release
+from mia_audit.releasing.release import MODEL, release
 from mia_audit.storage.manifest import differences
 
 from ..killing import Killed, killed
@@ -159,58 +158,6 @@ def test_an_unprotected_release_says_so(recipe):
     card = made(recipe("rows/mlp/none-epsinf", privacy={"ledger": "rows.ledger"}))
     assert (card["guarantee"], card["privacy"]["epsilon"], card["ledger"]["epsilon"]) == ("none", None, None)
     assert "trained without differential privacy" in Path("out", "card.md").read_text()
-
-
-PRIVATE = {"standardise": "private", "standardise_epsilon": 1.0, "bounds": {"*": [-4, 4]}}
-STANDARDISED = {"rows": {"source": "arrays", "path": "data", "take": "first", "public": 10, **PRIVATE}}
-
-
-@pytest.mark.slow
-def test_constants_are_released_anew_and_charged(recipe):
-    prepared = recipe(datasets=STANDARDISED, privacy=LEDGER | {"planned": [SETTING]})
-    card = made(prepared)
-    entries = read_ledger(Path("rows.ledger"))[1]
-    assert [one.what for one in entries] == [CONSTANTS, MODEL]
-    charges = [spending.charge_of(one.terms) for one in entries]
-    assert card["privacy"]["epsilon"] == card["ledger"]["epsilon"] == spending.epsilon_by_losses(charges, 1e-5)
-    assert 4 < card["privacy"]["epsilon"] < 5
-    centres = card["data"]["preprocessing"]["centre"]
-    assert not np.allclose(centres, prepared.stored.metadata["centre"], atol=1e-6)
-
-
-def test_a_release_that_is_killed_while_its_constants_are_released_is_charged_for_every_draw(recipe, monkeypatch):
-    """Before the noise is drawn, before the columns are written, before it is noted that they are, and in the training."""
-    prepared = recipe(datasets=STANDARDISED, privacy={"ledger": "rows.ledger"})
-    monkeypatch.setattr(spending, "epsilon_by_losses", spending.epsilon_by_orders)  # the quicker composition
-    drawn, draw = [], moments.release_afresh
-
-    def seen(*arguments):
-        constants = draw(*arguments)
-        drawn.append(constants.mean)
-        return constants
-
-    monkeypatch.setattr(moments, "release_afresh", seen)
-
-    def kill(owner, name):
-        with monkeypatch.context() as patched, pytest.raises(Killed):
-            patched.setattr(owner, name, killed)
-            release(prepared, "0" * 64, Path("out"), Compute())
-        assert not Path("out").exists()
-        return [one.what for one in read_ledger(Path("rows.ledger"))[1]]
-
-    again = [RESTART, RESTART]  # the constants, and the training of which no epoch is known
-    assert kill(moments, "release_afresh") == [CONSTANTS, MODEL]
-    assert kill(releasing, "write_pool") == [CONSTANTS, MODEL, *again]
-    assert kill(releasing.Unfinished, "finish_constants") == [CONSTANTS, MODEL, *again, *again]
-    assert len(drawn) == 2
-    assert kill(releasing, "open_learner") == [CONSTANTS, MODEL, *again, *again, *again]
-    card = made(prepared)
-    charged = [one.terms["kind"] for one in read_ledger(Path("rows.ledger"))[1]]
-    assert charged == ["gaussian", "poisson-gaussian"] * 4 + ["poisson-gaussian"]  # the constants were kept by then
-    assert len(drawn) == 3 <= charged.count("gaussian")
-    assert not any(np.array_equal(one, other) for one, other in pairwise(drawn))
-    np.testing.assert_allclose(card["data"]["preprocessing"]["centre"], drawn[-1], rtol=1e-6)
-    assert len(card["privacy"]["charged"]) == len(charged)
 
 
 def test_persons_are_the_unit_of_all_that_is_released(recipe):

@@ -1,4 +1,4 @@
-"""A user's own images with own weights to start from, and an own table with private constants, from files to trained models.
+"""A user's own images with own weights to start from, and an own table, from files to trained models.
 
 What follows does not depend on where records come from; tests/pools has the stages as far as signals.
 """
@@ -51,8 +51,7 @@ def test_a_table(workflow: Any) -> None:
         "label": ["low", "high"] * 30,
     }
     pl.DataFrame(frame).write_csv(workflow.folder / "people.csv")
-    people = {"source": "table", "path": "people.csv", "public": 20, "standardise": "private"}
-    people |= {"standardise_epsilon": 2, "bounds": {"age": [0, 100]}}
+    people = {"source": "table", "path": "people.csv", "public": 20, "standardise": "public"}
     training = train(workflow, {"datasets": {"people": people}, "architectures": {"mlp": {}}}, "people/mlp")
     assert training["records"].max() == 20
-    assert table_metadata(workflow.results / "pools/people/records.parquet", "records")["release"]["epsilon"] == 2
+    assert table_metadata(workflow.results / "pools/people/records.parquet", "records")["standardise"] == "public"

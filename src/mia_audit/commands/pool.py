@@ -12,7 +12,6 @@ from mia_audit.pools import pools
 from mia_audit.pools.build import build_pool
 from mia_audit.pools.catalogue import check_keys
 from mia_audit.pools.store import write_pool
-from mia_audit.privacy import moments
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,22 +32,13 @@ def run(options: argparse.Namespace) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     try:
         source = member.load(section, where)
-        pool = build_pool(source, section, name, spec.seed, options.out, options.threads, moments.release)
+        pool = build_pool(source, section, name, spec.seed, options.out, options.threads)
         write_pool(pool, options.out)
     except BaseException:
         if new and not any(options.out.iterdir()):
             options.out.rmdir()
         raise
     metadata = pool.metadata
-    if release := metadata.get("release"):
-        terms = f"{name}: constants of {len(release['bounds'])} columns released at ε = {release['epsilon']:g}, δ = {release['delta']:g}"
-        print(
-            f"{terms}: noise of {release['noise']:.2%} of half a column's range; columns with the standard deviation raised to the floor: "
-            + (", ".join(release["floored"]) or "none")
-        )
-        units = "persons" if "persons" in release else "records"
-        if release["delta"] * release[units] >= 1:
-            print(f"warning: {where}.standardise_delta is not below 1/(audited {units})", file=sys.stderr)
     ids = [side.persons for side in (pool.audited, pool.public) if side.persons is not None]
     if ids:
         audited, public = map(np.unique, ids)

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Num, Shaped
+from jaxtyping import Bool, Int, Num, Shaped
 
 from mia_audit.errors import UserError
 from mia_audit.pools.catalogue import Rows, Source
 from mia_audit.pools.duplicates import Store, distinct_records
 from mia_audit.pools.images import Images
 from mia_audit.pools.persons import Persons
-from mia_audit.pools.scaling import STANDARDISATIONS, Release, Scaling, Standardisation
+from mia_audit.pools.scaling import STANDARDISATIONS, Scaling
 from mia_audit.pools.section import Dataset
 from mia_audit.runtime.progress import reporter
 from mia_audit.seeds import generator
@@ -32,8 +32,6 @@ class Data:
     store: Store
     positions: Int[np.ndarray, " n"]
     scaling: Scaling | None = None
-    shares: Float[np.ndarray, " n"] | None = None
-    """1 over the number of records of each record's person, if the unit is the person."""
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -95,11 +93,8 @@ def build_pool(
     seed: int,
     folder: Path | None = None,
     threads: int = 1,
-    release: Release | None = None,
 ) -> Pool:
     """Build the pool of a dataset section; records are kept in an unnamed file in `folder`.
-
-    `release` releases the moments by which `standardise: private` scales (`mia_audit.privacy.moments`).
 
     Records with equal bytes and labels make membership ambiguous: all but the first are dropped and counted. Only the
     requested number of records is read, unless `take` requires more. If the unit is the person, persons are drawn,
@@ -110,7 +105,7 @@ def build_pool(
     where = f"datasets.{name}"
     _check_labels(source, where)
     _check_kind(source, section, where)
-    constants = STANDARDISATIONS[section.standardise](Standardisation(source, section, name, where, seed, release))
+    constants = STANDARDISATIONS[section.standardise](source, section, where)
     count = len(source.records)
     by_person = section.by_person and source.persons is not None
     persons = Persons.numbered(source.persons if by_person and source.persons is not None else np.arange(count))
@@ -137,11 +132,7 @@ def build_pool(
     _check_enough(section, where, len(left))
     sides = (np.flatnonzero(np.isin(left.of, side)) for side in SIDES[section.take](section.public, wanted))
     public, audited = (side[np.argsort(distinct.rows[side])] for side in sides)
-    shares = 1 / left.records[left.of] if by_person else None
-    unscaled = [
-        Data(distinct.store, side, None, None if shares is None else shares[side]) for side in (audited, public)
-    ]
-    scaling = constants(*unscaled)
+    scaling = constants(lambda: np.concatenate(list(Data(distinct.store, public).chunks())))
     metadata = {
         "name": name,
         "kind": source.kind,

@@ -95,7 +95,7 @@ class PoolSource:
 pools: Registry[PoolSource] = Registry("source", "mia_audit.pools.sources", "_", eager=True)
 """Sources by name. All files are imported, because that is cheap and one file may register several sources."""
 
-TABLE_KEYS = ("standardise", "constants", "bounds", "standardise_epsilon", "standardise_delta")
+TABLE_KEYS = ("standardise", "constants")
 """Keys of a dataset's section for pools of rows."""
 OPTIONAL_KEYS = ("path", "download", "size", "convert", "white", "label", "person", "columns", "impute", *TABLE_KEYS)
 """Keys of a dataset's section that only some pools read."""

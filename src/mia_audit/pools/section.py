@@ -3,20 +3,12 @@
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, FiniteFloat, PositiveFloat, PositiveInt, model_validator
 
 from mia_audit.sections import FilePath, Probability, Section
 
-
-def _bounds(value: tuple[float, float]) -> tuple[float, float]:
-    if not value[0] < value[1]:
-        raise ValueError(f"expected the low bound, then a larger high bound; got {value[0]:g} and {value[1]:g}")
-    return value
-
-
 Column = Annotated[str, BeforeValidator(str)]
 """The name of a column. Columns of arrays have numbers as names, which YAML does not read as text."""
-Bounds = Annotated[tuple[FiniteFloat, FiniteFloat], AfterValidator(_bounds)]
 
 
 class Dataset(Section):
@@ -58,23 +50,12 @@ class Dataset(Section):
     """Number of records (persons) set aside for public pre-training, disjoint from the audited ones."""
     label_noise: float = Field(0.0, ge=0, lt=1)
     """Share of audited records (persons) whose label is replaced by a wrong one."""
-    standardise: Literal["none", "public", "stated", "private"] = "none"
-    """Tables: centre and scale columns by the public records, by the stated `constants`, or by moments of the audited
-    records released under differential privacy; never by audited records without noise.
-    """
+    standardise: Literal["none", "public", "stated"] = "none"
+    """Tables: centre and scale columns by the public records or by the stated `constants`, never by audited records."""
     constants: dict[Column, tuple[FiniteFloat, Annotated[FiniteFloat, Field(gt=0)]]] = Field({})
     """Tables: the centre and scale of every column of numbers, known without looking at the records; [0, 1] leaves a
     column unchanged. Columns of 0 and 1 may be left out.
     """
-    bounds: dict[Column, Bounds] = Field({})
-    """`standardise: private`: low and high bound of every column of numbers, known without looking at the records; `"*"` names all other columns.
-
-    Values outside are clipped. Columns of 0 and 1 without bounds are unchanged.
-    """
-    standardise_epsilon: float | None = Field(None, gt=0, lt=200)
-    """`standardise: private`: ε of all constants together, for the whole pool; a mechanism's ε adds to it (docs/privacy.md)."""
-    standardise_delta: Probability = 1e-5
-    """`standardise: private`: δ of that ε."""
     architectures: tuple[str, ...] = ()
     """Architectures of this audit that are trained on this data set; all when left out."""
     groups: tuple[str | dict[Column, tuple[FiniteFloat, ...]], ...] = ()
@@ -140,12 +121,6 @@ class Dataset(Section):
             raise ValueError("standardise: public needs public records, but public is 0")
         if (self.standardise == "stated") != bool(self.constants):
             raise ValueError("standardise: stated and constants require each other: give both, or neither")
-        private, delta = self.standardise == "private", Dataset.model_fields["standardise_delta"].default
-        given = {bool(self.bounds), self.standardise_epsilon is not None}
-        if given != {private} or (self.standardise_delta != delta and not private):
-            raise ValueError(
-                "standardise: private, bounds and standardise_epsilon require one another (standardise_delta is optional): give all, or none"
-            )
         return self
 
 

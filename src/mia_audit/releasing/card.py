@@ -103,7 +103,7 @@ def card(
             "features": pool.get("features"),
             "units": recipe.units,
             "preprocessing": {
-                key: pool[key] for key in ("mean", "std", "standardise", "centre", "scale", "release") if key in pool
+                key: pool[key] for key in ("mean", "std", "standardise", "centre", "scale") if key in pool
             },
         },
         "config": {"sha256": config_digest},

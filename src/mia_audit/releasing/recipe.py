@@ -18,7 +18,7 @@ from mia_audit.errors import UserError, suggest
 from mia_audit.learners.naming import BUILT_IN
 from mia_audit.pools.store import persons_of, read_records
 from mia_audit.privacy.catalogue import Foreseeable, Terms
-from mia_audit.privacy.spending import Charge, Gaussian, PoissonGaussian, Stated, Unprotected
+from mia_audit.privacy.spending import Charge, PoissonGaussian, Stated, Unprotected
 from mia_audit.sections import STATED
 from mia_audit.training.task import Records
 
@@ -70,16 +70,9 @@ class Recipe:
                 f"{where}: a release is charged before training, and '{mechanism.mechanism}' cannot state its cost in advance:"
                 " define foresee(section, epsilon, training, units) (docs/release.md)"
             )
-        dataset, start = self.audit.datasets[setting.dataset], self.audit.architectures[setting.architecture].pretrained
-        if self.constants is not None and start == "public":
-            raise UserError(
-                f"architectures.{setting.architecture}.pretrained: public: the public model was trained on columns scaled by the audit's"
-                f" constants, whose noise is keyed by the seed (datasets.{setting.dataset}.standardise: private), and nothing that"
-                " depends on these constants is released. Leave pretrained out, or standardise by stated or public constants"
-            )
         if mechanism.by_person:
             persons_of(self.pool / "records.parquet")  # this raises if a person has both public and protected records
-        elif dataset.by_person and self.promise == PROTECTED:
+        elif self.audit.datasets[setting.dataset].by_person and self.promise == PROTECTED:
             raise UserError(
                 f"{where}.unit: record, but the unit of datasets.{setting.dataset} is the person, who may lose more privacy than"
                 " one record's ε allows. Leave the mechanism's unit out"
@@ -185,16 +178,6 @@ class Recipe:
         if self.promise == CLAIMED or terms is None:
             return Stated(float(self.spec.epsilon), self.spec.mechanism.delta)
         return PoissonGaussian(terms.noise_multiplier, terms.sampling_rate, steps)
-
-    @property
-    def constants(self) -> Charge | None:
-        """The charge for the columns' constants, which are released again without a seed; None if constants do not depend on private records."""
-        section = self.audit.datasets[self.setting.dataset]
-        if section.standardise != "private":
-            return None
-        from mia_audit.privacy.gaussian import multiplier_for
-
-        return Gaussian(multiplier_for(float(section.standardise_epsilon or 0), 1, section.standardise_delta))
 
     def identity(self) -> Mapping[str, Any]:
         """Return the identity under which an unfinished release may be continued."""

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mia_audit.config.specs import PoolSpec
 from mia_audit.errors import UserError
 from mia_audit.learners import Compute, Records, TrainingTask, open_learner
-from mia_audit.pools.store import read_records, write_pool
+from mia_audit.pools.store import read_records
 from mia_audit.privacy import dataset_ledger, spending
 from mia_audit.privacy.dataset_ledger import RESTART, Receipt
 from mia_audit.releasing.card import CARD, PAGE, card, page
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from mia_audit.privacy.ledger import Entry
     from mia_audit.training.released import KeptEpochs
 
-CONSTANTS, MODEL, AGAIN = "constants", "release", "re-training"
+MODEL, AGAIN = "release", "re-training"
 """Names of ledger entries."""
 
 
@@ -46,8 +45,7 @@ def release(recipe: Recipe, config_digest: str, out: Path, compute: Compute, to:
     with unfinished(out, recipe.identity()) as work:
         checkpoint = _checkpoint(recipe, work)
         receipt = charge_for(recipe, work, _next_charges(recipe, work, checkpoint), to)
-        pool = recipe.pool if recipe.constants is None else _with_fresh_constants(recipe, work, compute)
-        records = Records.of(read_records(pool))
+        records = Records.of(recipe.stored)
         _, learner = open_learner(recipe.architecture_file, compute)
         task = TrainingTask(
             records,
@@ -57,12 +55,12 @@ def release(recipe: Recipe, config_digest: str, out: Path, compute: Compute, to:
             float(recipe.spec.epsilon),
             None,
             0,
-            Records.of(read_records(pool, "public")) if _reads_public(recipe) else None,
+            Records.of(read_records(recipe.pool, "public")) if _reads_public(recipe) else None,
             recipe.start,
             checkpoint,
         )
         model = learner.train(task)
-        return write_release(recipe, work, model, out, config_digest, receipt, to, records.metadata)
+        return write_release(recipe, work, model, out, config_digest, receipt, to)
 
 
 def write_release(
@@ -73,7 +71,6 @@ def write_release(
     config_digest: str,
     receipt: Receipt | None,
     to: str,
-    pool: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Write a model, its card and SHA256SUMS to a new folder; return the card."""
     _check_terms(recipe, model)
@@ -88,7 +85,7 @@ def write_release(
             config_digest,
             work.charged,
             recipe.architecture,
-            pool,
+            recipe.stored.metadata,
             files,
             receipt,
             to,
@@ -114,23 +111,15 @@ def _next_charges(recipe: Recipe, work: Unfinished, checkpoint: Checkpoint) -> l
     The repeated part is the interrupted epoch if the state after the last epoch was kept, and otherwise the whole
     training run.
     """
-    constants, model = recipe.constants, recipe.charge
+    model = recipe.charge
     if MODEL not in work.begun:
-        return [*([(CONSTANTS, constants)] if constants is not None else []), (MODEL, model)]
-    again: list[tuple[str, spending.Charge]] = []
-    if constants is not None and not work.constants:
-        again.append((RESTART, constants))
+        return [(MODEL, model)]
     if recipe.promise == UNPROTECTED:
-        return again
-    if not isinstance(model, spending.PoissonGaussian):
-        return [*again, (RESTART, model)]
-    done, epochs = _epochs(checkpoint), recipe.spec.training.epochs
-    if done is None:
-        return [*again, (RESTART, model)]
-    if done < epochs:
-        steps = model.steps // epochs
-        again.append((RESTART, spending.PoissonGaussian(model.noise_multiplier, model.sampling_rate, steps)))
-    return again
+        return []
+    if not isinstance(model, spending.PoissonGaussian) or (done := _epochs(checkpoint)) is None:
+        return [(RESTART, model)]
+    epochs = recipe.spec.training.epochs
+    return [(RESTART, replace(model, steps=model.steps // epochs))] if done < epochs else []
 
 
 def _epochs(checkpoint: Checkpoint) -> int | None:
@@ -198,15 +187,11 @@ def _named(path: Path, entries: Sequence[Entry]) -> list[Entry]:
 def ledger_terms(recipe: Recipe) -> dataset_ledger.Terms:
     """Return the terms for a new ledger of a recipe's data set: the config's budget, and the terms of all planned releases."""
     audit, dataset = recipe.audit, recipe.setting.dataset
-    planned: list[dict[str, Any]] = []
+    planned: list[Mapping[str, Any]] = []
     for name in audit.privacy.planned:
         if name.startswith(f"{dataset}/"):
             other = Recipe.of(audit, name, recipe.results)
-            charges = [charge for charge in (other.constants, other.charge) if charge is not None]
-            planned += [
-                dict(dataset_ledger.entry(MODEL, other.unit, charge, {}, audit.privacy.part).terms)
-                for charge in charges
-            ]
+            planned.append(dataset_ledger.entry(MODEL, other.unit, other.charge, {}, audit.privacy.part).terms)
     privacy = audit.privacy
     return dataset_ledger.Terms(
         dataset, recipe.unit_of_dataset, float(privacy.epsilon), privacy.delta, tuple(planned), privacy.filter
@@ -219,29 +204,6 @@ def _warn_of_delta(recipe: Recipe) -> None:
             f"warning: mechanisms.{recipe.setting.mechanism}.delta is not below 1/({recipe.unit}s of the pool)",
             file=sys.stderr,
         )
-
-
-def _with_fresh_constants(recipe: Recipe, work: Unfinished, compute: Compute) -> Path:
-    """Build the pool again with constants released without a seed, unless such a pool exists; return its folder."""
-    from mia_audit.pools import pools
-    from mia_audit.pools.build import build_pool
-    from mia_audit.privacy.moments import release_afresh
-
-    folder = work.folder / "pool"
-    if work.constants:
-        return folder
-    spec = PoolSpec.of(recipe.audit, recipe.setting.dataset)
-    source = pools[spec.dataset.source].load(spec.dataset, f"datasets.{spec.name}")
-    folder.mkdir(exist_ok=True)
-    pool = build_pool(source, spec.dataset, spec.name, spec.seed, folder, compute.threads, release_afresh)
-    if len(pool.audited.labels) != len(recipe.stored.labels):
-        raise UserError(
-            f"datasets.{spec.name}: {len(pool.audited.labels)} records, but the audit's pool has {len(recipe.stored.labels)}: the"
-            " data have changed since the audit; run the audit again"
-        )
-    write_pool(pool, folder)
-    work.finish_constants()
-    return folder
 
 
 def _reads_public(recipe: Recipe) -> bool:

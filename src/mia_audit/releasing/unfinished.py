@@ -35,9 +35,7 @@ class Unfinished:
     charged: list[dict[str, Any]] = field(default_factory=list)
     """The terms of all charges of the release, in the form of ledger entries."""
     begun: list[str] = field(default_factory=list)
-    """The parts whose work began after their charge: constants, model."""
-    constants: bool = False
-    """Whether the constants of the columns have been released and stored."""
+    """The parts whose work began after their charge."""
 
     def begin(self, parts: Sequence[str], terms: Sequence[Mapping[str, Any]]) -> None:
         """Record that parts were charged and begin now, so that a restart knows which parts were interrupted."""
@@ -45,15 +43,10 @@ class Unfinished:
         self.charged += [dict(one) for one in terms]
         self.write()
 
-    def finish_constants(self) -> None:
-        """Record that the constants have been released and stored."""
-        self.constants = True
-        self.write()
-
     def write(self) -> None:
         """Write the state to disk."""
         values = {"key": self.key, "id": self.id, "charged": self.charged, "begun": self.begun}
-        write_json(self.folder / STATE, values | {"constants": self.constants})
+        write_json(self.folder / STATE, values)
         for path in (self.folder / STATE, self.folder):
             descriptor = os.open(path, os.O_RDONLY)
             try:
@@ -101,7 +94,7 @@ def _read(folder: Path, out: Path, key: str) -> Unfinished:
         return begun
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-        state = Unfinished(folder, values["key"], values["id"], values["charged"], values["begun"], values["constants"])
+        state = Unfinished(folder, values["key"], values["id"], values["charged"], values["begun"])
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise UserError(
             f"{path}: damaged ({error}); its release stays charged and cannot be resumed. Choose another --out"

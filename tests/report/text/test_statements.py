@@ -91,9 +91,9 @@ def test_a_claim_is_called_one_and_a_refuted_claim_refuted(findings):
 
 
 def test_nothing_is_said_of_the_training_of_models_that_were_given(findings):
-    told = " ".join(setting_notes(findings, {}))
+    told = " ".join(setting_notes(findings))
     assert "These models are for audit only" in told
     given = {"trained": False, "accountant": "claimed", "given_name": "dp8"}
     brought = [replace(one, setting=replace(one.setting, **given)) for one in findings.settings[1:]]
-    told = " ".join(setting_notes(replace(findings, settings=brought), {}))
+    told = " ".join(setting_notes(replace(findings, settings=brought)))
     assert "is what their owner claims" in told and "audit only" not in told

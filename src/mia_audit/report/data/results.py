@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePath
@@ -171,12 +171,6 @@ class Results:
         except (OSError, SafetensorError, KeyError, ValueError) as error:
             raise UserError(f"{path}: damaged ({type(error).__name__}); expected what a training wrote") from None
         return stated if isinstance(stated, float) else None
-
-    @cached_property
-    def releases(self) -> dict[str, Mapping[str, Any]]:
-        """Terms of the release of scaling constants by pool, for pools whose constants were computed from audited records."""
-        metadata = {dataset: self.pool_metadata(dataset) for dataset in self.datasets}
-        return {dataset: known["release"] for dataset, known in metadata.items() if known and known.get("release")}
 
     def pool_metadata(self, dataset: str) -> dict[str, Any] | None:
         """Return the metadata of a pool and its membership design; None where the audit has no pool."""

@@ -28,7 +28,6 @@ from mia_audit.report.text.cautions import cautions, floors, readings
 from mia_audit.report.text.formatting import capital, count, joined, rate, unbroken, upper_first
 from mia_audit.report.text.groups import risk_sentences, small_sentence
 from mia_audit.report.text.intrinsic import KINDS, compared, intrinsic_sentences
-from mia_audit.report.text.scaling_release import bounds_sentence, release_sentence
 from mia_audit.report.text.statements import (
     DESIGNS,
     adjacent,
@@ -117,7 +116,6 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         adjacent=adjacent(findings),
         sampling=joined(sorted({sampling_name(known) for one in private if "sampling" in (known := guarantee(one))})),
         exposed_units=_units(findings),
-        released=bool(results.releases),
         metadata=list(_metadata(results, findings, sources)),
         hashes=[*_given(sources["given_sha256"]), *sources["inputs_sha256"].items()],
         config=_yaml(base_names(spec.config)),
@@ -246,8 +244,6 @@ def _metadata(results: Results, findings: Findings, sources: Mapping[str, Any]) 
             *([f"{noise * 100:g}\u00a0% of labels replaced"] if noise else []),
         ]
         yield f"Pool {name}", ", ".join(parts)
-        if release := metadata.get("release"):
-            yield f"Constants of {name}", f"{release_sentence(name, release)} {bounds_sentence(release)}"
     design, share = design_of(results)
     if design and findings.settings:
         drawn = DESIGNS.get(design, design).format(share=share)

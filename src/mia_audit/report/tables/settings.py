@@ -84,7 +84,7 @@ def settings_layout(
     lost = [gap.setting for gap in results.spec.gaps if not gap.attacked and not page]
     rows += [[*names, *[UNKNOWN] * (len(columns) - len(names))] for names in map(setting_cells, lost)]
     caption = f"Means over {count(most_targets(findings), 'model')}, with intervals; of each kind the strongest attack by its mean AUC."
-    notes = setting_notes(findings, results.releases)
+    notes = setting_notes(findings)
     notes += list(dict.fromkeys(filter(None, (_chance_note(results, one.setting) for one in findings.settings))))
     notes += [] if page else [gap_sentence(gap) for gap in results.spec.gaps]
     return Layout(columns, rows, caption, notes)
@@ -104,14 +104,13 @@ def settings(results: Results, findings: Findings) -> pl.DataFrame:
     schema = _schema()
     frame = frame_of(schema, [{name: row.get(name) for name in schema} for row in rows])
     absent = tuple(f"{prefix}_" for prefix in PREFIXES.values() if frame[f"{prefix}_attack"].is_null().all())
-    optional = ("no_guarantee", "constants_epsilon", "constants_delta")
-    unknown = [name for name in optional if frame[name].is_null().all()]
+    unknown = ["no_guarantee"] if frame["no_guarantee"].is_null().all() else []
     return frame.drop(unknown, *(name for name in frame.columns if name.startswith(absent)))
 
 
 def _schema() -> dict[str, type]:
     numbers = ("delta", "epsilon_spent", "epsilon_spent_rdp", "noise_multiplier", "sampling_rate")
-    bounds = ("constants_epsilon", "constants_delta", "epsilon_lower_bound", "epsilon_lower_bound_delta")
+    bounds = ("epsilon_lower_bound", "epsilon_lower_bound_delta")
     schema = SETTING | {"no_guarantee": str} | dict.fromkeys([*numbers, *bounds], float)
     schema |= dict.fromkeys(["epsilon_lower_bound_method", "accountant", "sampling", "clipping"], str)
     schema |= {"models": int} | parts_schema(*TRAINED) | {"left_out": str, "fpr": float}
@@ -123,7 +122,6 @@ def _schema() -> dict[str, type]:
 
 def _row(finding: Finding, findings: Findings, results: Results) -> dict[str, Any]:
     setting, bound = finding.setting, finding.bound
-    release = results.releases.get(setting.pool, {})
     losses = {name: shadow_estimate(finding.shadows, name, findings.confidence) for name in ("train_loss", "test_loss")}
     estimates = {"train_accuracy": finding.train_accuracy, "test_accuracy": finding.test_accuracy, **losses}
     row: dict[str, Any] = {
@@ -133,8 +131,6 @@ def _row(finding: Finding, findings: Findings, results: Results) -> dict[str, An
         "accountant": setting.accountant,
         "clipping": setting.clipping,
         "fpr": findings.fpr,
-        "constants_epsilon": release.get("epsilon"),
-        "constants_delta": release.get("delta"),
         **guarantee(finding),
     }
     for name, value in estimates.items():

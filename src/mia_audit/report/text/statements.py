@@ -21,7 +21,6 @@ from mia_audit.report.text.formatting import (
     protected,
     significant,
 )
-from mia_audit.report.text.scaling_release import Releases, release_notes
 from mia_audit.seeds import AUDIT_ONLY
 from mia_audit.signals.name import read_signal
 
@@ -207,15 +206,14 @@ def refuted_sentence(setting: Setting, bound: LowerBound, level: str) -> str:
     )
 
 
-def setting_notes(findings: Findings, releases: Releases) -> list[str]:
-    """Return the notes below the table of settings: guarantees, lower bounds on ε and releases of scaling constants."""
+def setting_notes(findings: Findings) -> list[str]:
+    """Return the notes below the table of settings: guarantees and lower bounds on ε."""
     private = [finding for finding in findings.settings if finding.setting.private]
     return [
         *dict.fromkeys(f"{capital(guarantee_sentence(one, guarantee(one)))}." for one in private),
         *([f"These models are {AUDIT_ONLY}."] if any(finding.setting.trained for finding in private) else []),
         *(f"{no_guarantee_sentence(one)}." for one in findings.settings if one.setting.no_guarantee),
         *bound_sentences(findings),
-        *release_notes(findings.settings, releases),
     ]
 
 
