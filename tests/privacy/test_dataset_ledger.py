@@ -7,10 +7,10 @@ import random
 import pytest
 
 from mia_audit.errors import UserError
-from mia_audit.privacy import dataset_ledger, ledger, spending
+from mia_audit.privacy import accounting, dataset_ledger, ledger
+from mia_audit.privacy.accounting import Gaussian, PoissonGaussian, Stated, Unprotected, ZeroConcentrated
 from mia_audit.privacy.dataset_ledger import RESTART, Terms, add, charge, entry, read_ledger, total_of
 from mia_audit.privacy.gaussian import mu_for
-from mia_audit.privacy.spending import Gaussian, PoissonGaussian, Stated, Unprotected, ZeroConcentrated
 
 from ..killing import Killed
 
@@ -42,16 +42,16 @@ def test_the_first_overdraft_is_refused_and_begins_nothing(tmp_path):
     assert len(entries) == accepted > 1
     assert head == receipt.head
     order = header.terms["order"]
-    assert receipt.total.epsilon == pytest.approx(spending.epsilon_of_rdp(order, accepted * STEP.rdp(order), DELTA))
-    assert spending.epsilon_of_rdp(order, (accepted + 1) * STEP.rdp(order), DELTA) > 3
+    assert receipt.total.epsilon == pytest.approx(accounting.epsilon_of_rdp(order, accepted * STEP.rdp(order), DELTA))
+    assert accounting.epsilon_of_rdp(order, (accepted + 1) * STEP.rdp(order), DELTA) > 3
 
 
 def test_planned_entries_are_composed_exactly_and_nothing_else_is_taken(tmp_path):
     path = tmp_path / "ledger"
-    planned = terms(planned=(spending.terms_of(STEP), spending.terms_of(Gaussian(4.0))))
+    planned = terms(planned=(accounting.terms_of(STEP), accounting.terms_of(Gaussian(4.0))))
     charge(path, planned, [made()])
     receipt = charge(path, planned, [made(Gaussian(4.0), "constants", "2")])
-    exact = spending.epsilon_by_losses([STEP, Gaussian(4.0)], DELTA)
+    exact = accounting.epsilon_by_losses([STEP, Gaussian(4.0)], DELTA)
     assert receipt.total.epsilon == exact
     assert "privacy loss distribution" in receipt.total.composed_by
     with pytest.raises(UserError, match="is not among the remaining entries"):
@@ -121,7 +121,7 @@ def test_a_claimed_delta_is_set_apart(tmp_path):
     path = tmp_path / "ledger"
     total = charge(path, terms(), [made(Stated(0.5, 4e-6))]).total
     order = read_ledger(path)[0].terms["order"]
-    assert total.epsilon == spending.epsilon_of_rdp(order, Stated(0.5).rdp(order), 6e-6)
+    assert total.epsilon == accounting.epsilon_of_rdp(order, Stated(0.5).rdp(order), 6e-6)
     with pytest.raises(UserError, match=r"add up to 1\.1e-05, but must stay below the ledger's δ of 1e-05"):
         add(path, [made(Stated(0.5, 7e-6), release="2")])
 

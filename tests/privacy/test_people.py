@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from dp_accounting.pld import privacy_loss_distribution
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import binom
 from torch import Tensor, nn
 
 from mia_audit.errors import UserError
@@ -166,6 +168,18 @@ def test_a_records_epsilon_is_worth_little_to_a_person() -> None:
     assert found[2] == pytest.approx(61.2, abs=0.3)
     assert epsilon_of_person(0.05, 1.0, 1, 1e-5, 5) == math.inf  # nothing is left
     assert epsilon_of_person(0.0, 0.1, 100, 1e-5, 2) == math.inf and epsilon_of_person(1.0, 0.1, 0, 1e-5, 2) == 0
+
+
+@pytest.mark.parametrize(("multiplier", "rate", "steps", "records"), [(3.0, 0.1, 20, 3), (0.8, 0.3, 4, 2)])
+def test_several_records_of_a_person_are_composed_as_dp_accounting_composes_them(
+    multiplier: float, rate: float, steps: int, records: int
+) -> None:
+    counts = np.arange(records + 1)
+    one = privacy_loss_distribution.from_mixture_gaussian_mechanism(
+        multiplier, counts.tolist(), binom.pmf(counts, records, rate).tolist(), value_discretization_interval=5e-3
+    )
+    theirs = one.self_compose(steps).get_epsilon_for_delta(1e-5)
+    assert epsilon_of_person(multiplier, rate, steps, 1e-5, records) == pytest.approx(theirs, rel=2e-3)
 
 
 def test_group_privacy_of_any_mechanism() -> None:

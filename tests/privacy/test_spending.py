@@ -4,13 +4,13 @@ import math
 
 import pytest
 from dp_accounting import dp_event as events
-from dp_accounting.pld import PLDAccountant
+from dp_accounting.pld import PLDAccountant, common, privacy_loss_distribution
 from dp_accounting.privacy_accountant import NeighboringRelation
 from dp_accounting.rdp import RdpAccountant
 
-from mia_audit.privacy import spending
+from mia_audit.privacy import accounting
+from mia_audit.privacy.accounting import Gaussian, PoissonGaussian, Stated, Unprotected, ZeroConcentrated
 from mia_audit.privacy.gaussian import epsilon_of_gdp
-from mia_audit.privacy.spending import Gaussian, PoissonGaussian, Stated, Unprotected, ZeroConcentrated
 
 DELTA = 1e-5
 TRAINING = PoissonGaussian(1.1, 0.05, 200)
@@ -27,23 +27,36 @@ def test_terms_fixed_before_are_composed_as_dp_accounting_composes_them():
     accountant = PLDAccountant()
     for charge in CHARGES:
         accountant.compose(event_of(charge))
-    assert spending.epsilon_by_losses(CHARGES, DELTA) == pytest.approx(accountant.get_epsilon(DELTA), rel=1e-3)
-    assert spending.epsilon_by_losses([Stated(1.0, 1e-6)], DELTA) <= 1.0
-    assert spending.epsilon_by_losses([], DELTA) == 0
-    assert spending.epsilon_by_losses([TRAINING, Unprotected()], DELTA) == math.inf
+    assert accounting.epsilon_by_losses(CHARGES, DELTA) == pytest.approx(accountant.get_epsilon(DELTA), rel=1e-3)
+    assert 0.99 < accounting.epsilon_by_losses([Stated(1.0, 1e-6)], DELTA) <= 1.0
+    assert accounting.epsilon_by_losses([], DELTA) == 0
+    assert accounting.epsilon_by_losses([TRAINING, Unprotected()], DELTA) == math.inf
+
+
+@pytest.mark.parametrize("own", [0.0, 1e-6])
+def test_stated_guarantees_are_composed_with_others_as_dp_accounting_composes_them(own):
+    parameters = [common.DifferentialPrivacyParameters(epsilon, own) for epsilon in (0.5, 0.25, 0.25)]
+    theirs = privacy_loss_distribution.from_gaussian_mechanism(2.0, value_discretization_interval=1e-3)
+    for one in parameters:
+        known = privacy_loss_distribution.from_privacy_parameters(one, value_discretization_interval=1e-3)
+        theirs = theirs.compose(known)
+    charges = [Gaussian(2.0), *(Stated(one.epsilon, one.delta) for one in parameters)]
+    assert accounting.epsilon_by_losses(charges, DELTA) == pytest.approx(theirs.get_epsilon_for_delta(DELTA), rel=1e-3)
+    assert accounting.epsilon_by_losses([Stated(0.7, DELTA)], DELTA) == 0.7  # all of δ is its own
+    assert accounting.epsilon_by_losses([Stated(0.7, 1.1 * DELTA)], DELTA) == math.inf
 
 
 def test_a_filter_lets_as_much_through_as_dp_accounting_at_its_order():
-    order = spending.order_for(8.0, DELTA)
+    order = accounting.order_for(8.0, DELTA)
     accountant = RdpAccountant([order])
     for charge in CHARGES:
         accountant.compose(event_of(charge))
     accountant.compose(events.ZCDpEvent(0.02, 0.0))
     charges = [*CHARGES, ZeroConcentrated(0.02)]
-    filtered = spending.epsilon_of_filter([(one.rdp(order), 0.0) for one in charges], order, DELTA)
+    filtered = accounting.epsilon_of_filter([(one.rdp(order), 0.0) for one in charges], order, DELTA)
     assert filtered == pytest.approx(accountant.get_epsilon(DELTA), rel=1e-3)
     gaussians = [Gaussian(3.0, 2), Gaussian(1.5)]
-    filtered = spending.epsilon_of_filter([(one.mu_squared(), 0.0) for one in gaussians], None, DELTA)
+    filtered = accounting.epsilon_of_filter([(one.mu_squared(), 0.0) for one in gaussians], None, DELTA)
     assert filtered == epsilon_of_gdp(math.sqrt(2 / 9 + 1 / 2.25), DELTA)
 
 
@@ -52,15 +65,15 @@ def test_a_stated_guarantee_is_no_worse_than_randomised_response():
     accountant = RdpAccountant([4.0], NeighboringRelation.REPLACE_ONE)
     accountant.compose(events.RandomizedResponseDpEvent(2 / (1 + math.exp(epsilon)), 2))
     expected = accountant.get_epsilon(DELTA)
-    assert spending.epsilon_of_rdp(4.0, Stated(epsilon).rdp(4.0), DELTA) == pytest.approx(expected, rel=1e-9)
+    assert accounting.epsilon_of_rdp(4.0, Stated(epsilon).rdp(4.0), DELTA) == pytest.approx(expected, rel=1e-9)
     mu = math.sqrt(Stated(epsilon).mu_squared())
     assert epsilon_of_gdp(mu, 1e-12) > epsilon
-    assert spending.epsilon_of_filter([(0.1, DELTA)], 4.0, DELTA) == math.inf  # its own δ is all there is
+    assert accounting.epsilon_of_filter([(0.1, DELTA)], 4.0, DELTA) == math.inf  # its own δ is all there is
 
 
 def test_terms_survive_json_and_odd_ones_are_refused():
     for charge in (*CHARGES, Stated(2.0, 1e-6), ZeroConcentrated(0.1), Unprotected()):
-        assert spending.charge_of(spending.terms_of(charge)) == charge
+        assert accounting.charge_of(accounting.terms_of(charge)) == charge
     for terms in (
         {},
         {"kind": "laplace"},
@@ -72,4 +85,4 @@ def test_terms_survive_json_and_odd_ones_are_refused():
         {"kind": "epsilon-delta", "epsilon": 1.0, "delta": 1.0},
     ):
         with pytest.raises(ValueError, match="entr"):
-            spending.charge_of(terms)
+            accounting.charge_of(terms)

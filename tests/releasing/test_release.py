@@ -13,7 +13,7 @@ from safetensors import safe_open
 from mia_audit.errors import UserError
 from mia_audit.learners import Compute
 from mia_audit.learners.kinds import command
-from mia_audit.privacy import spending
+from mia_audit.privacy import accounting
 from mia_audit.privacy.accounting import epsilon_spent
 from mia_audit.privacy.dataset_ledger import RESTART, read_ledger
 from mia_audit.releasing import release as releasing
@@ -241,11 +241,11 @@ def test_a_command_that_is_killed_is_charged_whole_again(recipe, tmp_path, monke
 @pytest.mark.parametrize(
     ("charges", "delta"),
     [
-        ([spending.Stated(4, 1e-5)], 1e-5),
-        ([spending.Stated(4, 0)] * 2, 1e-5),
-        ([spending.Stated(4, 1e-5)] * 2, 2e-5),
-        ([spending.Gaussian(3.73), spending.Stated(4, 1e-5)], 2e-5),
-        ([spending.Gaussian(3.73)] * 2, 1e-5),
+        ([accounting.Stated(4, 1e-5)], 1e-5),
+        ([accounting.Stated(4, 0)] * 2, 1e-5),
+        ([accounting.Stated(4, 1e-5)] * 2, 2e-5),
+        ([accounting.Gaussian(3.73), accounting.Stated(4, 1e-5)], 2e-5),
+        ([accounting.Gaussian(3.73)] * 2, 1e-5),
     ],
 )
 def test_several_charges_have_a_finite_epsilon_at_a_delta_that_they_fit_in(charges, delta):

@@ -12,9 +12,9 @@ from mia_audit.errors import UserError
 from mia_audit.sanitise import console, visible
 
 if TYPE_CHECKING:
+    from mia_audit.privacy.accounting import Charge
     from mia_audit.privacy.dataset_ledger import Total
     from mia_audit.privacy.ledger import Entry, Header
-    from mia_audit.privacy.spending import Charge
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _charge(options: argparse.Namespace) -> "Charge":
-    from mia_audit.privacy import spending
+    from mia_audit.privacy import accounting
     from mia_audit.privacy.accounting import LEAST_NOISE, UNREACHABLE
 
     given = [name for name in ("epsilon", "mu", "rho", "noise_multiplier") if getattr(options, name) is not None]
@@ -97,15 +97,15 @@ def _charge(options: argparse.Namespace) -> "Charge":
     if not least <= value <= most:
         raise ValueError(f"--{given[0].replace('_', '-')} {value:g}: expected a number between {least:g} and {most:g}")
     if given == ["epsilon"]:
-        return spending.Stated(value, options.delta or 0.0)
+        return accounting.Stated(value, options.delta or 0.0)
     if given == ["mu"]:
-        return spending.Gaussian(1 / value)
+        return accounting.Gaussian(1 / value)
     if given == ["rho"]:
-        return spending.ZeroConcentrated(value)
+        return accounting.ZeroConcentrated(value)
     steps = 1 if options.steps is None else options.steps
     if options.sampling_rate in (None, 1.0):
-        return spending.Gaussian(value, steps)
-    return spending.PoissonGaussian(value, options.sampling_rate, steps)
+        return accounting.Gaussian(value, steps)
+    return accounting.PoissonGaussian(value, options.sampling_rate, steps)
 
 
 def ledger_metadata(header: "Header", entries: "list[Entry]", head: str, total: "Total") -> dict[str, Any]:

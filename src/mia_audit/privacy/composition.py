@@ -1,4 +1,4 @@
-"""ε of many equal steps from the privacy loss distribution of one, precise in the tail that determines ε.
+"""ε of many steps from the privacy loss distributions of single ones, precise in the tail that determines ε.
 
 The distribution of the summed losses is the n-th power of a Fourier transform, whose rounding error is about n · 10⁻¹⁶
 of its largest probability. At 10⁵ steps this is as much as a δ of 10⁻¹⁰. So probabilities are first tilted by e^(tl),
@@ -8,12 +8,15 @@ with t such that the sum's mean is near ε, and tilted back afterwards (Esscher 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
     from jaxtyping import Float
+
+    from mia_audit.privacy.loss_distribution import LossDistribution
 
 WIDTH = 8.0
 """Range kept on both sides of the tilted sum's mean, in standard deviations."""
@@ -28,6 +31,14 @@ LARGEST_EXPONENT = 600.0
 """Limit on exponents. It prevents overflow in factors for losses far below ε, which are not used."""
 
 
+class Summand(NamedTuple):
+    """Losses [m] of one step, ascending, the logs of their probabilities [m], and the number of such steps."""
+
+    losses: Float[np.ndarray, " m"]
+    logs: Float[np.ndarray, " m"]
+    steps: int
+
+
 def epsilon_of_sum(
     losses: Float[np.ndarray, " m"], probabilities: Float[np.ndarray, " m"], infinite: float, steps: int, delta: float
 ) -> float:
@@ -35,17 +46,38 @@ def epsilon_of_sum(
 
     `losses` are equally spaced, and `infinite` is the probability of an infinite loss.
     """
-    left = delta + math.expm1(steps * math.log1p(-infinite))  # subtract the δ of sums that contain an infinite loss
-    if left <= 0:
+    from mia_audit.privacy.loss_distribution import LossDistribution
+
+    return epsilon_of_sums([(LossDistribution(losses, probabilities, infinite), steps)], delta)
+
+
+def epsilon_of_sums(parts: Sequence[tuple[LossDistribution, int]], delta: float, spacing: float | None = None) -> float:
+    """Return the ε at δ of a sum of losses of several distributions, each with its number of independent steps.
+
+    All differences between losses of one distribution are multiples of `spacing`; without it the least difference is
+    the spacing.
+    """
+    count = sum(steps for _, steps in parts)
+    finite = sum(steps * math.log1p(-one.infinite) if one.infinite < 1 else -math.inf for one, steps in parts)
+    # subtract the δ of sums that contain an infinite loss; a single step needs no rounding
+    left = delta + (math.expm1(finite) if count > 1 else -parts[0][0].infinite)
+    if left < 0:
         return math.inf
-    kept = probabilities > 0
-    losses, logs = losses[kept], np.log(probabilities[kept])
-    if losses[-1] <= 0:
+    summands = []
+    for one, steps in parts:
+        kept = one.probabilities > 0
+        losses, logs = one.losses[kept], np.log(one.probabilities[kept])
+        # rounding may change the mass by 10⁻¹⁰, which becomes 10⁻⁵ after 10⁵ steps
+        logs += math.log1p(-one.infinite) - _moments(losses, logs, 0.0)[0]
+        summands.append(Summand(losses, logs, steps))
+    largest = sum(one.steps * float(one.losses[-1]) for one in summands)
+    if largest <= 0:
         return 0.0
-    # rounding may change the mass by 10⁻¹⁰, which becomes 10⁻⁵ after 10⁵ steps
-    logs += math.log1p(-infinite) - _moments(losses, logs, 0.0)[0]
-    tilt = _tilt_for(losses, logs, steps, left)
-    return max(0.0, _epsilon(losses, logs, tilt, steps, left))
+    if left == 0:
+        return largest
+    if spacing is None:
+        spacing = min(float(np.diff(one.losses).min()) for one in summands)
+    return max(0.0, _epsilon(summands, _tilt_for(summands, left), spacing, left))
 
 
 def _moments(losses: Float[np.ndarray, " m"], logs: Float[np.ndarray, " m"], tilt: float) -> tuple[float, float, float]:
@@ -59,7 +91,7 @@ def _moments(losses: Float[np.ndarray, " m"], logs: Float[np.ndarray, " m"], til
     return total, mean, float(weights @ np.square(losses - mean))
 
 
-def _tilt_for(losses: Float[np.ndarray, " m"], logs: Float[np.ndarray, " m"], steps: int, delta: float) -> float:
+def _tilt_for(summands: Sequence[Summand], delta: float) -> float:
     """Return the tilt t at whose mean the sum has about this δ: e^(nK(t) − tnK′(t)) / (1 + t(1 + t)√(2πn K″(t))).
 
     If the denominator is large, it is that of the saddle-point approximation. Without a denominator the tilt would
@@ -68,41 +100,49 @@ def _tilt_for(losses: Float[np.ndarray, " m"], logs: Float[np.ndarray, " m"], st
     """
     from scipy.optimize import brentq
 
-    log_delta = max(math.log(delta), steps * FARTHEST * float(logs[-1]))
+    log_delta = max(math.log(delta), sum(one.steps * FARTHEST * float(one.logs[-1]) for one in summands))
 
     def excess(tilt: float) -> float:
-        total, mean, variance = _moments(losses, logs, tilt)
-        beyond = math.log1p(tilt * (1 + tilt) * math.sqrt(2 * math.pi * steps * variance))
-        return steps * (total - tilt * mean) - beyond - log_delta
+        exponent = spread = 0.0
+        for losses, logs, steps in summands:
+            total, mean, variance = _moments(losses, logs, tilt)
+            exponent += steps * (total - tilt * mean)
+            spread += steps * variance
+        return exponent - math.log1p(tilt * (1 + tilt) * math.sqrt(2 * math.pi * spread)) - log_delta
 
-    high = 1 / float(losses[-1])
+    high = 1 / max(float(one.losses[-1]) for one in summands)
     while excess(high) > 0:
         high *= 2
     return float(brentq(excess, 0.0, high, xtol=1e-4 * high, rtol=1e-4)) if excess(0.0) > 0 else 0.0
 
 
-def _epsilon(
-    losses: Float[np.ndarray, " m"], logs: Float[np.ndarray, " m"], tilt: float, steps: int, delta: float
-) -> float:
+def _epsilon(summands: Sequence[Summand], tilt: float, spacing: float, delta: float) -> float:
     """Return ε at δ from the sums of losses around the tilted mean; −inf if all these sums together have a smaller δ."""
     from scipy.fft import irfft, next_fast_len, rfft
     from scipy.signal import lfilter
 
-    total, mean, variance = _moments(losses, logs, tilt)
-    spacing = float(np.diff(losses).min())
-    places = np.rint((losses - losses[0]) / spacing).astype(np.int64)
-    reach = WIDTH * math.sqrt(steps * variance) + places[-1] * spacing
+    known = [_moments(one.losses, one.logs, tilt) for one in summands]
+    places = [np.rint((one.losses - one.losses[0]) / spacing).astype(np.int64) for one in summands]
+    spread = sum(one.steps * variance for one, (_, _, variance) in zip(summands, known, strict=True))
+    reach = WIDTH * math.sqrt(spread) + sum(int(place[-1]) * spacing for place in places)
     size = next_fast_len(int(2 * reach / spacing) + 2, real=True)
-    row = np.zeros(size)
-    np.add.at(row, places % size, np.exp(logs + tilt * losses - total))
-    sums = np.maximum(irfft(_power(rfft(row), steps), size), 0.0)
+    transform: np.ndarray | None = None
+    for one, place, (total, _, _) in zip(summands, places, known, strict=True):
+        row = np.zeros(size)
+        np.add.at(row, place % size, np.exp(one.logs + tilt * one.losses - total))
+        power = _power(rfft(row), one.steps)
+        transform = power if transform is None else transform * power
+    sums = np.maximum(irfft(transform, size), 0.0)
     # the sums are known modulo the size of the transform, and start farthest below the mean
-    lowest = math.ceil((steps * (mean - losses[0]) - reach) / spacing)
+    above = sum(one.steps * (mean - one.losses[0]) for one, (_, mean, _) in zip(summands, known, strict=True))
+    lowest = math.ceil((above - reach) / spacing)
     sums = np.roll(sums, -(lowest % size))
-    loss = steps * losses[0] + (lowest + np.arange(size)) * spacing
+    loss = sum(one.steps * one.losses[0] for one in summands) + (lowest + np.arange(size)) * spacing
     # undo the tilt around the mean; the rest of the factor is a single number
-    weight = sums * np.exp(np.minimum(-tilt * (loss - steps * mean), LARGEST_EXPONENT))
-    target = delta * math.exp(-steps * (total - tilt * mean))
+    middle = sum(one.steps * mean for one, (_, mean, _) in zip(summands, known, strict=True))
+    weight = sums * np.exp(np.minimum(-tilt * (loss - middle), LARGEST_EXPONENT))
+    exponent = sum(one.steps * (total - tilt * mean) for one, (total, mean, _) in zip(summands, known, strict=True))
+    target = delta * math.exp(-exponent)
     # δ at a loss: the mass of larger losses, minus that mass discounted by e^(difference of the losses)
     mass = np.cumsum(weight[::-1])[::-1]
     discounted = lfilter([1.0], [1.0, -math.exp(-spacing)], weight[::-1])[::-1]

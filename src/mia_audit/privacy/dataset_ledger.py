@@ -1,7 +1,7 @@
 """The ledger of a data set: every release from its records, charged before it is computed.
 
 It is a ledger file (`mia_audit.privacy.ledger`). Its first line fixes one unit, one adjacency, one budget and one kind
-of composition. An entry's terms are those of a charge (`mia_audit.privacy.spending`). An entry that used only one of
+of composition. An entry's terms are those of a charge (`mia_audit.privacy.accounting`). An entry that used only one of
 several disjoint parts of the records names this part as `part`, PARTITION/PART. Among the parts of one partition only
 the largest cost counts.
 """
@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from mia_audit.errors import UserError
-from mia_audit.privacy import spending
+from mia_audit.privacy import accounting
+from mia_audit.privacy.accounting import Charge, charge_of
 from mia_audit.privacy.ledger import Entry, Header, Ledger, read
-from mia_audit.privacy.spending import Charge, charge_of
 
 ADD_REMOVE = "add-remove"
 """The adjacency of training: data sets differ by one added or removed record (person); the number of records is public."""
@@ -38,7 +38,7 @@ RESTART = "restart"
 """Name of an entry that charges again for the interrupted part of a killed training run."""
 
 COMPOSITIONS = {
-    "pld": "the privacy loss distribution of all entries, whose terms were fixed before the first (dp-accounting)",
+    "pld": "the privacy loss distribution of all entries, whose terms were fixed before the first",
     "rdp": "a filter of Rényi DP at order {order:g} (Feldman and Zrnic 2021)",
     "gdp": "a filter of Gaussian DP (Smith and Thakurta 2022)",
 }
@@ -80,7 +80,7 @@ class Terms:
         }
         if composition == "rdp" and limited:
             first = [_charge_of(one) for one in entries]
-            values["order"] = order or spending.order_for(self.epsilon, self.delta, first)
+            values["order"] = order or accounting.order_for(self.epsilon, self.delta, first)
         return Header(self.unit, ADD_REMOVE, values)
 
 
@@ -137,7 +137,7 @@ def entry(
     what: str, unit: str, charged: Charge, released: Mapping[str, Any], part: str = "", adjacency: str = ADD_REMOVE
 ) -> Entry:
     """Return the entry of a charge: its terms, its purpose, and the release (random id, setting, recipient)."""
-    terms = spending.terms_of(charged) | ({"part": part} if part else {})
+    terms = accounting.terms_of(charged) | ({"part": part} if part else {})
     return Entry(what, unit, SAME.get(adjacency, adjacency), json.loads(json.dumps(terms)), dict(released))
 
 
@@ -172,12 +172,12 @@ def total_of(header: Header, entries: Sequence[Entry]) -> Total:
 def _epsilon(composition: str, order: float | None, delta: float, entries: Sequence[Entry]) -> float:
     charges = [_charge_of(one) for one in entries]
     if composition == "pld":
-        return spending.epsilon_by_losses(charges, delta)
+        return accounting.epsilon_by_losses(charges, delta)
     if composition == "gdp":
-        return spending.epsilon_of_filter([(one.mu_squared(), one.delta) for one in charges], None, delta)
+        return accounting.epsilon_of_filter([(one.mu_squared(), one.delta) for one in charges], None, delta)
     if order is not None:
-        return spending.epsilon_of_filter([(one.rdp(order), one.delta) for one in charges], order, delta)
-    return spending.epsilon_by_orders(charges, delta)
+        return accounting.epsilon_of_filter([(one.rdp(order), one.delta) for one in charges], order, delta)
+    return accounting.epsilon_by_orders(charges, delta)
 
 
 def _charge(path: Path, header: Header, entries: Sequence[Entry], patience: float) -> Receipt:

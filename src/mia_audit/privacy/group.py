@@ -2,7 +2,7 @@
 
 A person's k records are Poisson-sampled independently, so a step includes a Binomial(k, q) number of them, and each
 changes the sum by at most the sensitivity. This is a mixture of Gaussians, whose privacy loss is composed over the
-steps (dp-accounting).
+steps.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from __future__ import annotations
 import math
 from functools import cache
 
-from mia_audit.privacy.accounting import epsilon_spent
+from mia_audit.privacy.accounting import NEGLIGIBLE, epsilon_spent
+from mia_audit.privacy.composition import epsilon_of_sum
+from mia_audit.privacy.gaussian import epsilon_of_gdp
+from mia_audit.privacy.loss_distribution import losses_of_mixture
 
 NOTHING_LEFT = 200.0
 """With this ε or more there is no protection: odds may change by e^200."""
@@ -23,21 +26,22 @@ PRECISION = 1e-3
 def epsilon_of_person(noise_multiplier: float, sampling_rate: float, steps: int, delta: float, records: int) -> float:
     """Return ε at δ for a person with `records` records under DP-SGD with a guarantee per record; inf if no guarantee is left."""
     import numpy as np
-    from dp_accounting.pld import privacy_loss_distribution
     from scipy.stats import binom
 
     if steps == 0:
         return 0.0
     if noise_multiplier == 0:
         return math.inf
-    counts = np.arange(records + 1)
-    weights = binom.pmf(counts, records, sampling_rate)
+    if sampling_rate == 1:
+        epsilon = epsilon_of_gdp(math.sqrt(steps) * records / noise_multiplier, delta)
+        return epsilon if epsilon < NOTHING_LEFT else math.inf
+    weights = binom.pmf(np.arange(records + 1), records, sampling_rate)
     least = epsilon_spent(noise_multiplier, sampling_rate, steps, delta, "pld")
+    if least >= NOTHING_LEFT:
+        return math.inf
     interval = math.sqrt(8 * PRECISION * max(least, PRECISION) / steps)
-    one = privacy_loss_distribution.from_mixture_gaussian_mechanism(
-        noise_multiplier, counts.tolist(), weights.tolist(), value_discretization_interval=interval
-    )
-    epsilon = float(one.self_compose(steps).get_epsilon_for_delta(delta))
+    sides = losses_of_mixture(noise_multiplier, weights, interval, NEGLIGIBLE * delta / steps)
+    epsilon = max(epsilon_of_sum(*one, steps, delta) for one in sides)
     return epsilon if epsilon < NOTHING_LEFT else math.inf
 
 

@@ -12,10 +12,10 @@ from importlib.metadata import version
 from platform import python_version
 from typing import Any
 
-from mia_audit.privacy import spending
+from mia_audit.privacy import accounting
+from mia_audit.privacy.accounting import Charge, PoissonGaussian
 from mia_audit.privacy.catalogue import Terms
 from mia_audit.privacy.dataset_ledger import Receipt
-from mia_audit.privacy.spending import Charge, PoissonGaussian
 from mia_audit.releasing.recipe import CLAIMED, PROTECTED, UNPROTECTED, Recipe
 
 KIND, FORMAT = "mia-audit model card", 1
@@ -29,7 +29,7 @@ NOISE = (
     "Gaussian on the clipped sum: each normal number is the sum of four others, divided by 2 (Holohan and Braghin 2021), in double precision,"
     " rounded to single precision once; AES-256 in counter mode, keyed by 256 bits of the operating system's entropy"
 )
-PACKAGES = ("mia-audit", "torch", "numpy", "cryptography", "dp-accounting", "opacus")
+PACKAGES = ("mia-audit", "torch", "numpy", "cryptography", "opacus")
 
 
 def spent(charges: Sequence[Charge], delta: float, accountant: str) -> tuple[float, str]:
@@ -41,7 +41,7 @@ def spent(charges: Sequence[Charge], delta: float, accountant: str) -> tuple[flo
     if len(steps) == len(charges) and len(alike) == 1:
         multiplier, rate = alike.pop()
         return epsilon_spent(multiplier, rate, sum(one.steps for one in steps), delta, accountant), accountant
-    return spending.epsilon_by_losses(charges, delta), "pld"
+    return accounting.epsilon_by_losses(charges, delta), "pld"
 
 
 def delta_of(charges: Sequence[Charge], delta: float) -> float:
@@ -49,7 +49,7 @@ def delta_of(charges: Sequence[Charge], delta: float) -> float:
 
     A guarantee that is known only as (ε, δ) uses up its whole δ, so nothing is left for a second charge.
     """
-    stated = [one.delta for one in charges if isinstance(one, spending.Stated)]
+    stated = [one.delta for one in charges if isinstance(one, accounting.Stated)]
     if not stated or len(charges) == 1:
         return delta
     return max(delta, sum(stated) + (delta if len(stated) < len(charges) else 0.0))
@@ -119,7 +119,7 @@ def _privacy(recipe: Recipe, charged: Sequence[Mapping[str, Any]]) -> dict[str, 
             "unit": recipe.unit,
             "adjacency": ADJACENCY[recipe.unit],
         } | dict.fromkeys(("accountant", "noise_multiplier", "sampling", "sampling_rate", "steps", "clipping", "noise"))
-    charges = [spending.charge_of({k: v for k, v in terms.items() if k != "part"}) for terms in charged]
+    charges = [accounting.charge_of({k: v for k, v in terms.items() if k != "part"}) for terms in charged]
     delta = delta_of(charges, recipe.spec.mechanism.delta)
     terms, steps = recipe.terms
     epsilon, accountant = spent(charges, delta, terms.accountant if terms else "pld")

@@ -17,8 +17,8 @@ from mia_audit.config.specs import ArchitectureSpec, PoolSpec, TrainingSpec
 from mia_audit.errors import UserError, suggest
 from mia_audit.learners.naming import BUILT_IN
 from mia_audit.pools.store import persons_of, read_records
+from mia_audit.privacy.accounting import Charge, PoissonGaussian, Stated, Unprotected
 from mia_audit.privacy.catalogue import Foreseeable, Terms
-from mia_audit.privacy.spending import Charge, PoissonGaussian, Stated, Unprotected
 from mia_audit.sections import STATED
 from mia_audit.training.task import Records
 

@@ -14,7 +14,7 @@ import numpy as np
 from mia_audit.errors import UserError
 from mia_audit.learners import Compute, Records, TrainingTask, open_learner
 from mia_audit.pools.store import read_records
-from mia_audit.privacy import dataset_ledger, spending
+from mia_audit.privacy import accounting, dataset_ledger
 from mia_audit.privacy.dataset_ledger import RESTART, Receipt
 from mia_audit.releasing.card import CARD, PAGE, card, page
 from mia_audit.releasing.recipe import PROTECTED, UNPROTECTED, Recipe
@@ -105,7 +105,7 @@ def _checkpoint(recipe: Recipe, work: Unfinished) -> Checkpoint:
     return KeptEpochs(work.folder, work.key)
 
 
-def _next_charges(recipe: Recipe, work: Unfinished, checkpoint: Checkpoint) -> list[tuple[str, spending.Charge]]:
+def _next_charges(recipe: Recipe, work: Unfinished, checkpoint: Checkpoint) -> list[tuple[str, accounting.Charge]]:
     """Return the charges before work begins: all of them for a new release, or the repeated part for one that was killed.
 
     The repeated part is the interrupted epoch if the state after the last epoch was kept, and otherwise the whole
@@ -116,7 +116,7 @@ def _next_charges(recipe: Recipe, work: Unfinished, checkpoint: Checkpoint) -> l
         return [(MODEL, model)]
     if recipe.promise == UNPROTECTED:
         return []
-    if not isinstance(model, spending.PoissonGaussian) or (done := _epochs(checkpoint)) is None:
+    if not isinstance(model, accounting.PoissonGaussian) or (done := _epochs(checkpoint)) is None:
         return [(RESTART, model)]
     epochs = recipe.spec.training.epochs
     return [(RESTART, replace(model, steps=model.steps // epochs))] if done < epochs else []
@@ -128,7 +128,7 @@ def _epochs(checkpoint: Checkpoint) -> int | None:
 
 
 def charge_for(
-    recipe: Recipe, work: Unfinished, charges: Sequence[tuple[str, spending.Charge]], to: str
+    recipe: Recipe, work: Unfinished, charges: Sequence[tuple[str, accounting.Charge]], to: str
 ) -> Receipt | None:
     """Record charges in the ledger first, if there is one, and then in the release's own state."""
     dataset, privacy = recipe.setting.dataset, recipe.audit.privacy
@@ -144,7 +144,7 @@ def charge_for(
     if charges:
         work.begin([what for what, _ in charges if what != RESTART], [entry.terms for entry in entries])
         for what, charge in charges:
-            print(f"charged: {what}, {spending.terms_of(charge)}", file=sys.stderr)
+            print(f"charged: {what}, {accounting.terms_of(charge)}", file=sys.stderr)
     _warn_of_delta(recipe)
     return receipt
 
@@ -165,7 +165,7 @@ def _check_same_ledger(path: Path, charged_to: Path) -> None:
         )
 
 
-def _entry(recipe: Recipe, work: Unfinished, what: str, charge: spending.Charge, to: str) -> Entry:
+def _entry(recipe: Recipe, work: Unfinished, what: str, charge: accounting.Charge, to: str) -> Entry:
     released = {"id": work.id, "setting": recipe.setting.path, "to": to, "audit": recipe.audit.audit}
     return dataset_ledger.entry(what, recipe.unit, charge, released, recipe.audit.privacy.part)
 

@@ -12,8 +12,8 @@ from mia_audit.explain.private_local import PROTOCOLS, ExplanationSet, PrivateEx
 from mia_audit.explain.private_local.history import Entry
 from mia_audit.explain.private_local.solver import minimum
 from mia_audit.privacy import dataset_ledger
+from mia_audit.privacy.accounting import charge_of
 from mia_audit.privacy.gaussian import epsilon_of_gdp
-from mia_audit.privacy.spending import charge_of
 
 
 def explainer(table, terms, protocol="non-adaptive", **options):

@@ -119,7 +119,7 @@ class PrivateExplainer:
     def _charge_data(self, path: Path) -> None:
         """Charge the budget in the ledger of a data set, unless it was charged there before for this explainer's ledger."""
         from mia_audit.privacy import dataset_ledger
-        from mia_audit.privacy.spending import Gaussian
+        from mia_audit.privacy.accounting import Gaussian
 
         try:
             if not self.terms.guaranteed or self._secret is not None:
