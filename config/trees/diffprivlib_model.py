@@ -1,26 +1,49 @@
-"""Models of diffprivlib as two commands, `train` and `predict`, in an environment of its own (scikit-learn below 1.8).
+"""Models of diffprivlib, trained and queried by a Python of an environment of its own (scikit-learn below 1.8).
 
-The environment variable MIA_AUDIT_DIFFPRIVLIB names that environment's Python. Without an ε, the models are scikit-learn's.
+The environment variable MIA_AUDIT_DIFFPRIVLIB names that Python, which runs this file as a program. Without an ε, the
+models are scikit-learn's.
 """
 
-import importlib.util
 import os
 import pickle
+import subprocess
 import sys
 import warnings
-
-if importlib.util.find_spec("diffprivlib") is None:
-    other = os.environ.get("MIA_AUDIT_DIFFPRIVLIB")
-    if not other or os.environ.get("MIA_AUDIT_DIFFPRIVLIB_STARTED"):
-        sys.exit("MIA_AUDIT_DIFFPRIVLIB names no Python that has diffprivlib")
-    os.environ["MIA_AUDIT_DIFFPRIVLIB_STARTED"] = "1"
-    os.execv(other, [other, *sys.argv])
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
-warnings.simplefilter("ignore")
 BOUND = 4.0  # columns are standardised by public records: values beyond the bound are clipped
 FOREST = {"n_estimators": 30, "max_depth": 6}
+
+
+def train(task):
+    """Return the bytes of a model that the other Python fitted to the members."""
+    with TemporaryDirectory() as folder:
+        np.save(Path(folder, "records.npy"), task.records[task.members])
+        np.save(Path(folder, "labels.npy"), task.labels[task.members])
+        elsewhere("fit", folder, task.parameters["kind"], str(task.epsilon), str(task.seed % 2**31))
+        return Path(folder, "model").read_bytes()
+
+
+def predict(model, records):
+    """Return the probabilities; a forest's are the mean of its trees'."""
+    with TemporaryDirectory() as folder:
+        Path(folder, "model").write_bytes(model)
+        np.save(Path(folder, "records.npy"), records)
+        elsewhere("ask", folder)
+        return np.load(Path(folder, "outputs.npy"))
+
+
+def save(model, folder):
+    """Store the model."""
+    (folder / "model").write_bytes(model)
+
+
+def load(folder):
+    """Return a stored model."""
+    return (folder / "model").read_bytes()
 
 
 def forest(epsilon: float, seed: int, columns: int):
@@ -46,23 +69,28 @@ def logistic(epsilon: float, seed: int, columns: int):
     return LogisticRegression(epsilon=epsilon, data_norm=BOUND * columns**0.5, random_state=seed)
 
 
-MODELS = {"forest": forest, "logistic": logistic}
+def elsewhere(*arguments: str) -> None:
+    """Run this file by the other Python."""
+    python = os.environ.get("MIA_AUDIT_DIFFPRIVLIB")
+    if not python:
+        raise RuntimeError("MIA_AUDIT_DIFFPRIVLIB names no Python that has diffprivlib")
+    subprocess.run([python, __file__, *arguments], check=True)
 
 
-def train(kind: str, records: str, labels: str, members: str, epsilon: str, seed: str, model: str) -> None:
-    """Fit a model to the members."""
-    inside = np.load(members)
-    rows, classes = np.clip(np.load(records)[inside], -BOUND, BOUND), np.load(labels)[inside]
-    fitted = MODELS[kind](float(epsilon), int(seed), rows.shape[1]).fit(rows, classes)
-    with open(model, "wb") as file:  # noqa: PTH123
-        pickle.dump(fitted, file)
+def fit(folder: str, kind: str, epsilon: str, seed: str) -> None:
+    """Fit a model to the records of a folder, and write it there."""
+    rows = np.clip(np.load(Path(folder, "records.npy")), -BOUND, BOUND)
+    model = {"forest": forest, "logistic": logistic}[kind](float(epsilon), int(seed), rows.shape[1])
+    Path(folder, "model").write_bytes(pickle.dumps(model.fit(rows, np.load(Path(folder, "labels.npy")))))
 
 
-def predict(records: str, model: str, out: str) -> None:
-    """Write the probabilities; a forest's are the mean of its trees'."""
-    with open(model, "rb") as file:  # noqa: PTH123
-        fitted = pickle.load(file)
-    np.save(out, fitted.predict_proba(np.clip(np.load(records), -BOUND, BOUND)).astype(np.float32))
+def ask(folder: str) -> None:
+    """Write the probabilities of the records of a folder by the model in it."""
+    model = pickle.loads(Path(folder, "model").read_bytes())
+    rows = np.clip(np.load(Path(folder, "records.npy")), -BOUND, BOUND)
+    np.save(Path(folder, "outputs.npy"), model.predict_proba(rows).astype(np.float32))
 
 
-{"train": train, "predict": predict}[sys.argv[1]](*sys.argv[2:])
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    {"fit": fit, "ask": ask}[sys.argv[1]](*sys.argv[2:])

@@ -26,9 +26,6 @@ IN_FILE = re.compile(r"(?P<path>[^:]+\.py):(?P<function>\w+)")
 FILE = re.compile(r"(?P<path>[^:\s]+\.py)")
 """Pattern of the user's own file."""
 
-SCRIPT = re.compile(r"(?<!\S)[^\s:{}'\"]+\.(?:py|R|jl|sh|js|rb|pl|m)(?!\S)")
-"""A word in a command line that may name a script."""
-
 MODULE = "mia_audit_file_"
 """Prefix of the module names under which users' files are loaded."""
 
@@ -150,13 +147,12 @@ class Registry(Generic[Member]):
 def code_files(value: Any) -> list[str]:
     """Return the sorted code files that a section, a mapping, a sequence or a string names.
 
-    They are named as `file.py:function`, `file.py`, or existing scripts in a command line (`python train.py --out …`).
-    The local modules that these files import are included, because results that depend on the section depend on all of
-    them.
+    They are named as `file.py:function` or `file.py`. The local modules that these files import are included, because
+    results that depend on the section depend on all of them.
     """
     if isinstance(value, str):
         match = re.match(rf"{IN_FILE.pattern}(?=:|$)", value) or FILE.fullmatch(value)
-        named = [match["path"]] if match else [word for word in SCRIPT.findall(value) if Path(word).is_file()]
+        named = [match["path"]] if match else []
         return sorted({path for one in named for path in (one, *imported_beside(one))})
     parts: Iterable[Any]
     if isinstance(value, Mapping):

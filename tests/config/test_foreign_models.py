@@ -14,16 +14,10 @@ from mia_audit.errors import UserError
 from mia_audit.registry import code_files
 
 FOREST = {"model": "sklearn.ensemble:RandomForestClassifier"}
-COMMAND = {
-    "train": "python fit.py {records} {members} {model} {epsilon}",
-    "predict": "Rscript ask.R {records} {model} {out}",
-    "outputs": "logits",
-}
 SCRIPT = {"model": "train.py", "outputs": "logits"}
 FILES = {
     "train.py": "raise SystemExit('not run')\ndef train(task): ...\ndef predict(model, records): ...\n",
     "fit.py": "",
-    "ask.R": "",
 }
 
 
@@ -41,27 +35,24 @@ def audit(architectures: dict[str, Any], **changes: Any) -> Audit:
 
 
 def test_each_is_trained_by_its_own_learner() -> None:
-    known = audit({"forest": FOREST, "mine": SCRIPT, "tool": COMMAND, "mlp": {}})
+    known = audit({"forest": FOREST, "mine": SCRIPT, "mlp": {}})
     assert [section.learner for section in known.architectures.values()] == [
         "estimator",
         "script",
-        "command",
         "torch-module",
     ]
     families = expand.families_of(known)
     assert {name: list(one) for name, one in families.items()} == {
         "forest": ["gradient"],
         "mine": ["gradient"],
-        "tool": ["gradient"],
         "mlp": ["gradient", "ig", "gradient_shap"],
     }
     assert families["forest"]["gradient"]["explainers"] == [] and families["mine"]["gradient"]["explainers"]
     assert list(expand.compared_settings(known)) == ["digits/mlp"]
-    assert [one.measured for one in report_specs.reported_settings(known)] == [False, False, False, True]
+    assert [one.measured for one in report_specs.reported_settings(known)] == [False, False, True]
     assert [expand.reads_public_records(known, name, "none") for name in known.architectures] == [
         False,
         True,
-        False,
         False,
     ]
 
@@ -72,12 +63,11 @@ def test_a_script_is_explained_by_what_the_config_names() -> None:
     assert list(expand.compared_settings(known)) == ["digits/mine"]
 
 
-@pytest.mark.parametrize("one", [FOREST, SCRIPT, COMMAND])
+@pytest.mark.parametrize("one", [FOREST, SCRIPT])
 def test_files_of_code_are_part_of_the_specification(one: dict[str, Any], folder: Path) -> None:
     known = audit({"mine": one})
     spec = specs.ArchitectureSpec.of(known, "mine")
-    files = {"model": [], "train.py": ["train.py"]}.get(str(one.get("model")), ["ask.R", "fit.py"])
-    files = [] if one is FOREST else files
+    files = ["train.py"] if one is SCRIPT else []
     assert list(spec.contents().get("code", {})) == files == code_files(known)
     before = spec.path(folder)
     for name in files:
@@ -86,15 +76,15 @@ def test_files_of_code_are_part_of_the_specification(one: dict[str, Any], folder
     json.dumps(spec.contents())
 
 
-def test_estimators_and_commands_do_not_depend_on_the_training_section() -> None:
-    architectures = {"forest": FOREST, "mine": SCRIPT, "tool": COMMAND}
+def test_estimators_do_not_depend_on_the_training_section() -> None:
+    architectures = {"forest": FOREST, "mine": SCRIPT}
     first, second = audit(architectures), audit(architectures, training={"epochs": 7})
     changed = [
         specs.TrainingSpec.of(first, "digits", name, "none", "inf")
         != specs.TrainingSpec.of(second, "digits", name, "none", "inf")
         for name in architectures
     ]
-    assert changed == [False, True, False]
+    assert changed == [False, True]
     assert specs.TrainingSpec.of(first, "digits", "forest", "none", "inf").training.epochs == 1
 
 
@@ -118,7 +108,7 @@ def test_estimators_and_commands_do_not_depend_on_the_training_section() -> None
             "an estimator such as architectures.forest receives no ε",
         ),
         (
-            {"forest": FOREST, "tool": COMMAND},
+            {"forest": FOREST},
             {"explainers": {"methods": ["ixg"]}},
             "explainers.methods: ixg explains only torch modules, and the audit has no such architecture; leave the explainer out (methods: []",
         ),
@@ -133,9 +123,6 @@ def test_estimators_and_commands_do_not_depend_on_the_training_section() -> None
         ({"mine": {"model": "train.py"}}, {}, "outputs: missing; state what predict of train.py returns"),
         ({"mine": {"model": "missing.py"}}, {}, "no such file: missing.py in"),
         ({"mine": {"model": "fit.py"}}, {}, "fit.py has no function 'train(task)': it has none"),
-        ({"tool": COMMAND | {"predict": ""}}, {}, "predict: missing; train and predict must be given together"),
-        ({"tool": COMMAND | {"train": "t {record} {members} {model}"}}, {}, "unknown placeholder {record}"),
-        ({"tool": COMMAND | {"parameters": {"a": 1}}}, {}, "parameters: these are not passed to commands"),
         ({"forest": FOREST | {"outputs": "votes"}}, {}, "forest.outputs: input should be 'logits', 'probabilities'"),
     ],
 )
@@ -199,7 +186,7 @@ def test_a_finished_model_was_not_trained_on_wrong_labels() -> None:
         audit({"forest": FOREST}, targets={"release": release}, datasets={"digits": {"label_noise": 0.1}})
 
 
-@pytest.mark.parametrize(("one", "by"), [(FOREST, "its own fit"), (SCRIPT, "your script"), (COMMAND, "your command")])
+@pytest.mark.parametrize(("one", "by"), [(FOREST, "its own fit"), (SCRIPT, "your script")])
 def test_models_that_are_stored_by_others_are_not_rounded(one: dict[str, Any], by: str) -> None:
     with pytest.raises(UserError) as caught:
         audit({"mlp": {}, "mine": one}, compute={"weights": "bf16"})

@@ -47,8 +47,7 @@ def file(tmp_path: Path) -> Path:
     ],
 )
 def test_the_name_says_which_learner(model: str, learner: str, file: Path) -> None:
-    assert learner_of(model.format(file), "") == learner
-    assert learner_of(model.format(file), "a command {out}") == "command"
+    assert learner_of(model.format(file)) == learner
 
 
 def test_what_a_file_holds(file: Path) -> None:
@@ -60,4 +59,4 @@ def test_what_a_file_holds(file: Path) -> None:
 
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no such file: missing\.py in .*; paths are relative to the folder"):
-        learner_of("missing.py", "")
+        learner_of("missing.py")

@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> None:
     spec = ArchitectureSpec.read(options.spec)
     name, section = spec.name, spec.architecture
     pool = table_metadata(options.pool / "records.parquet", "records")
-    values = section.model_dump(include={"parameters", "pretrained", "train", "predict", "votes"})
+    values = section.model_dump(include={"parameters", "pretrained", "votes"})
     code = {file: file_digest(file) for file in code_files(section)}
     asked = ModelSection(name=name, model=section.model or name, code=code, outputs=section.outputs or "", **values)
     metadata = learners[section.learner].describe(asked, pool)

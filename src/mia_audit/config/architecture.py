@@ -7,7 +7,6 @@ from pydantic import Field, PrivateAttr, ValidationError, field_validator, model
 
 from mia_audit.config.sweep import TRAINING, Parameter, Sweep, Swept, combinations
 from mia_audit.errors import UserError, suggest
-from mia_audit.learners.command_line import check_commands
 from mia_audit.learners.naming import BUILT_IN, Outputs, check_script, described_as, learner_of, script_and_function
 from mia_audit.sections import Epsilons, FilePath, Section
 from mia_audit.training.section import Training, TrainingOverrides
@@ -31,12 +30,8 @@ class Architecture(Section):
     """
     parameters: dict[str, Parameter] = Field({})
     """Arguments of the model's constructor."""
-    train: str = ""
-    """A command that trains a model, with placeholders such as `{records}`, `{members}` and `{model}`; replaces the key `model`."""
-    predict: str = ""
-    """A command that writes the model's outputs for `{records}` to the .npy file `{out}`."""
     outputs: Outputs | None = None
-    """The kind of output of `predict` in a command or a script; for an estimator, the method that is called (`probabilities`)."""
+    """The kind of output of a script's `predict`; for an estimator, the method that is called (`probabilities`)."""
     votes: int = Field(0, ge=0)
     """Number of votes (such as trees) whose average is a probability; decides how probabilities of 0 and 1 are clipped.
 
@@ -61,8 +56,8 @@ class Architecture(Section):
 
     @property
     def learner(self) -> str:
-        """The learner that trains the model: `torch-module`, `estimator`, `script` or `command`; UserError if the model's file cannot be read."""
-        return learner_of(self.model, self.train)
+        """The learner that trains the model: `torch-module`, `estimator` or `script`; UserError if the model's file cannot be read."""
+        return learner_of(self.model)
 
     @property
     def swept(self) -> Swept | None:
@@ -82,8 +77,6 @@ class Architecture(Section):
     def _foreign(self) -> Self:
         try:
             learner = self.learner
-            if self.train or self.predict:
-                check_commands(self.train, self.predict, self.outputs or "")
             if learner == "script":
                 check_script(*script_and_function(self.model), self.outputs or "")
         except UserError as error:
@@ -95,8 +88,6 @@ class Architecture(Section):
             raise ValueError(
                 f"pretrained: only built-in models have initial weights, but this model is trained by {described_as(learner)}"
             )
-        if learner == "command" and self.parameters:
-            raise ValueError("parameters: these are not passed to commands; write them into train and predict")
         return self
 
     @model_validator(mode="after")

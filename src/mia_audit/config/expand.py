@@ -211,8 +211,7 @@ def compared_explainers(audit: Audit, architecture: str) -> list[str]:
 def reads_public_records(audit: Audit, architecture: str, mechanism: str) -> bool:
     """Return whether training an architecture under a mechanism reads the pool's public records."""
     section, protection = audit.architectures[architecture], resolved_mechanism(audit, mechanism)
-    passed_on = section.learner == "script" or "{public" in section.train
-    return passed_on or protection.kind.reads_public_records(protection)
+    return section.learner == "script" or protection.kind.reads_public_records(protection)
 
 
 def needs_training_records(names: Iterable[str]) -> bool:

@@ -155,15 +155,12 @@ def _texts(value: Any, key: str) -> Iterator[tuple[str, str]]:
 
 
 def code_named(values: Any) -> list[str]:
-    """List the code that a config names, sorted: Python files, classes of packages other than scikit-learn and captum, and commands."""
+    """List the code that a config names, sorted: Python files and classes of packages other than scikit-learn and captum."""
     from mia_audit.learners.naming import CLASS
     from mia_audit.registry import code_files
 
     named = set(code_files(values))
-    for key, text in _texts(values, ""):
-        last = key.rpartition(".")[2]
-        if last in ("train", "predict") and " " in text.strip():
-            named.add(f"command: {text}")
-        elif CLASS.fullmatch(text) and not text.startswith(("sklearn.", "captum:")):
+    for _, text in _texts(values, ""):
+        if CLASS.fullmatch(text) and not text.startswith(("sklearn.", "captum:")):
             named.add(text)
     return sorted(named)

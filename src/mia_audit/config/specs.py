@@ -210,8 +210,8 @@ class TrainingSpec(Spec):
 
     @classmethod
     def of(cls, audit: Audit, dataset: str, architecture: str, mechanism: str, epsilon: str) -> Self:
-        """Specify the training of a setting's shadow models; estimators and commands do not use `training`."""
-        reads = audit.architectures[architecture].learner not in ("estimator", "command")
+        """Specify the training of a setting's shadow models; estimators do not use `training`."""
+        reads = audit.architectures[architecture].learner != "estimator"
         section = audit.training_of(architecture, mechanism) if reads else Training(epochs=1)
         rounded: Any = {"weights": "bf16"} if audit.compute.weights == "bf16" else {}
         return cls(

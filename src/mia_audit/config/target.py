@@ -14,7 +14,7 @@ class Target(Section):
     architecture: str
     """The model's architecture, one of `architectures`."""
     model: str
-    """The model's file or folder: weights as .safetensors or .pth, an estimator as .skops, or what the script's `load` or the command reads."""
+    """The model's file or folder: weights as .safetensors or .pth, an estimator as .skops, or what the script's `load` reads."""
     members: str
     """The records on which it was trained: a file with one row number (from 0) or id per line, a .npy file of row
     numbers or truth values, or `column:NAME` of a table.

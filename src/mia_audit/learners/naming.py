@@ -20,7 +20,6 @@ TRAINED_BY = {
     BUILT_IN: "the built-in loop",
     "estimator": "its own fit",
     "script": "your script",
-    "command": "your command",
 }
 """Descriptions of how each learner's models are trained."""
 
@@ -31,15 +30,13 @@ ESTIMATOR = "estimator"
 """Name of the decorator of functions that return an estimator."""
 
 
-def learner_of(model: str, train: str) -> str:
-    """Return the learner of an architecture, given its model and the command that trains it, if any.
+def learner_of(model: str) -> str:
+    """Return the learner of an architecture, given its model.
 
     `file.py` is a script, and so is `file.py:function` if the function has no decorator. A function decorated by
     `@estimator` returns an estimator. A function with another decorator, or a name that is not a function, is an
     architecture. Raises UserError if the file cannot be read.
     """
-    if train:
-        return "command"
     if FILE.fullmatch(model):
         functions_of(Path(model))
         return "script"

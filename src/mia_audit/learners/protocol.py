@@ -42,8 +42,6 @@ class ModelSection:
     model: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     pretrained: str = "none"
-    train: str = ""
-    predict: str = ""
     outputs: str = ""
     votes: int = 0
     code: Mapping[str, str] = field(default_factory=dict)

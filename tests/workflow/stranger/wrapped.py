@@ -1,4 +1,4 @@
-"""The built-in vision transformer in a stranger's hands: trained by a script and by a command, and killed once in each."""
+"""The built-in vision transformer in a stranger's hands: trained by a script, and killed once."""
 
 import os
 import signal
@@ -29,11 +29,6 @@ KEY = (0, "train", "digits", "vit", "none", "inf")
 def learner() -> TorchLearner:
     """Return the built-in learner, as an audit with a micro-batch of 32 has it."""
     return TorchLearner(ARCHITECTURE, Compute("cpu", 1, 32))
-
-
-def asked(values: np.ndarray) -> Records:
-    """Return records whose classes are not known."""
-    return Records(values, np.zeros(len(values), dtype=np.int64), METADATA, np.arange(len(values)))
 
 
 def fit(

@@ -83,7 +83,7 @@ def _register(
     explainers.register(name, explain)(member)
 
 
-WITHOUT_GRADIENTS = ("estimator", "script", "command")
+WITHOUT_GRADIENTS = ("estimator", "script")
 
 _register("tree_shap", _trees, "TreeSHAP", ("estimator", "script"), needs_training_records=False)
 _register("linear_shap", _linear, "LinearSHAP", ("estimator", "script"))
