@@ -168,6 +168,8 @@ def _results(folder: Path) -> None:
     write_table(folder / "b" / "000-000" / "training.parquet", pa.table({"shadow": np.array([0])}), "training", 1)
     save_weights(nn.Linear(3, 2), folder / "b" / "000-000" / "shadow-0" / "weights.safetensors")
     (folder / "report.html").write_text("<!DOCTYPE html><h1>x</h1><section id=answer><p>said</p></section>")
+    answer = {"title": "x", "confidence": 0.95, "cautions": [], "groups": [{"name": "", "conclusion": "said"}]}
+    (folder / "answer.json").write_text(json.dumps(answer))
     page = {"report.html": hashlib.sha256((folder / "report.html").read_bytes()).hexdigest()}
     (folder / "provenance.json").write_text(json.dumps({"inputs_sha256": {}, "page_sha256": page}))
     write_manifest(folder)
@@ -258,7 +260,7 @@ HEAVY = [
     Reader("architecture.json", _architecture, _architecture_read),
     Reader("w.safetensors", _weights, _weights_read),
     Reader("w.pth", _weights, _weights_read),
-    _results_of("report.html", "answer", "RESULTS"),
+    _results_of("answer.json", "answer", "RESULTS"),
     *(
         _results_of(path, "verify", "--results", "RESULTS")
         for path in (

@@ -19,6 +19,7 @@ from mia_audit.report.data.provenance import provenance
 from mia_audit.report.data.results import Results
 from mia_audit.report.data.spec import parse_spec
 from mia_audit.report.figures.catalogue import draw
+from mia_audit.report.terminal import answer_content
 from mia_audit.storage import write_json, write_table
 
 RECORDS, MODELS = 300, 12
@@ -323,4 +324,5 @@ def ended(small: Small) -> Path:
     results = small.results()
     write_json(small.root / "provenance.json", provenance(results, find(results).settings))
     (small.root / "report.html").write_text("<h1>A toy</h1>")
+    write_json(small.root / "answer.json", answer_content(results, find(results)))
     return small.root

@@ -1,60 +1,72 @@
-"""The report's answer in the terminal."""
+"""answer.json, and the report's answer in the terminal."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from mia_audit.errors import UserError
-from mia_audit.report.terminal import answer_text
+from mia_audit.report.terminal import answer_content, answer_text
 
-PAGE = """<h1>Digits</h1><p class="scope">Not of the answer.</p><p class="caution">The models are worse than guessing.</p>
-<section id="answer"><h2>The answer</h2>
-<p class="conclusion">The outputs leak 16.6 points. With dp-sgd at ε = 8, they leak
-nothing measurable.</p>
-<table class="forest"><caption>AUC of the strongest attack (95 % interval). The dashed line is guessing.</caption>
-<thead><tr><th scope="col">Setting</th><th scope="col">Outputs</th><th scope="col">Explanations</th></tr></thead>
-<tbody>
-<tr><th scope="row">No protection</th>
-<td><svg><line/></svg><span class="value">0.666</span> <span class="quiet">0.659 to 0.674</span></td>
-<td><span class="quiet">not attacked</span></td></tr>
-<tr><th scope="row">dp-sgd, ε = 8</th>
-<td><span class="value">0.503</span> <span class="quiet">0.498 to 0.509<br>not distinguishable from guessing</span></td>
-<td><span class="quiet">not attacked</span></td></tr>
-</tbody></table>
-<dl><div><dt>Outputs</dt><dd>More words.</dd></div></dl>
-</section>
-<section id="words"><p>Not of the answer.</p><table><tr><td>nor this</td></tr></table></section>
-"""
+ROWS = [
+    {
+        "setting": "No protection",
+        "attacks": {"outputs": {"beats_guessing": True, "auc": {"mean": 0.666, "low": 0.659, "high": 0.674}}},
+        "test_accuracy": None,
+    },
+    {
+        "setting": "dp-sgd, ε = 8",
+        "attacks": {"explanations": {"beats_guessing": False, "auc": {"mean": 0.503, "low": 0.498, "high": 0.509}}},
+        "test_accuracy": None,
+    },
+]
+GROUP = {"name": "digits", "conclusion": "The outputs leak.", "members": "training records", "rows": ROWS}
 
 
-def test_sentences_table_and_path_are_those_of_the_page(tmp_path: Path) -> None:
-    (tmp_path / "report.html").write_text(PAGE, encoding="utf-8")
+def _write(folder: Path, *groups: dict[str, object], cautions: tuple[str, ...] = ()) -> None:
+    content = {"title": "Digits", "confidence": 0.95, "cautions": cautions, "groups": groups}
+    (folder / "answer.json").write_text(json.dumps(content))
+
+
+def test_sentences_table_and_path_are_printed(tmp_path: Path) -> None:
+    _write(tmp_path, GROUP, cautions=("Worse than guessing.",))
     (tmp_path / "tables").mkdir()
-    assert answer_text(tmp_path).replace("\u00a0", " ").splitlines() == [
+    lines = answer_text(tmp_path).replace("\u00a0", " ").splitlines()
+    assert lines[:11] == [
         "Digits",
         "",
-        "Caution: The models are worse than guessing.",
+        "Caution: Worse than guessing.",
         "",
-        "The outputs leak 16.6 points. With dp-sgd at ε = 8, they leak nothing measurable.",
+        "The outputs leak.",
         "",
-        "Setting        Outputs                   Explanations",
-        "-------------  ------------------------  ------------",
-        "No protection  0.666 (0.659 to 0.674)    not attacked",
-        "dp-sgd, ε = 8  0.503 (0.498 to 0.509) *  not attacked",
+        "Setting        Outputs                 Explanations",
+        "-------------  ----------------------  ------------------------",
+        "No protection  0.666 (0.659 to 0.674)  not attacked",
+        "dp-sgd, ε = 8  not attacked            0.503 (0.498 to 0.509) *",
         "",
-        "* not distinguishable from guessing",
-        "AUC of the strongest attack (95 % interval). Guessing has an AUC of 0.5.",
-        "",
-        f"Report: {tmp_path / 'report.html'} (beside it: tables/)",
     ]
+    assert lines[-1] == f"Report: {tmp_path / 'report.html'} (beside it: tables/)"
 
 
 def test_several_parts_are_named_and_studies_have_no_table(tmp_path: Path) -> None:
-    parts = "".join(f"<h3>{name}</h3><p class='conclusion'>{name} leaks.</p>" for name in ("forest", "labels"))
-    (tmp_path / "report.html").write_text(f'<h1>Two</h1><section id="answer">{parts}</section>', encoding="utf-8")
+    _write(tmp_path, *({"name": name, "conclusion": f"{name} leaks."} for name in ("forest", "labels")))
     assert answer_text(tmp_path).splitlines()[2:-1] == ["forest", "forest leaks.", "", "labels", "labels leaks.", ""]
 
 
-def test_without_a_report_it_says_what_was_expected(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"report.html: no such file; expected the results of a finished audit"):
+@pytest.mark.parametrize("text", ["{}", "[]", '{"title": 1, "cautions": 2}', "{"])
+def test_without_an_answer_it_says_what_was_expected(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UserError, match=r"answer.json: no such file; expected the results of a finished audit"):
         answer_text(tmp_path)
+    (tmp_path / "answer.json").write_text(text)
+    with pytest.raises(UserError, match=r"answer.json: damaged"):
+        answer_text(tmp_path)
+
+
+def test_the_answer_has_the_numbers_of_the_findings(small, findings) -> None:  # type: ignore[no-untyped-def]
+    content = answer_content(small.results(), findings)
+    (group,) = content["groups"]
+    for row, finding in zip(group["rows"], findings.settings, strict=True):
+        assert row["test_accuracy"]["mean"] == finding.test_accuracy.mean
+        for channel, leak in finding.strongest.items():
+            assert row["attacks"][channel]["auc"]["low"] == leak.auc_estimate.low
+    json.dumps(content, allow_nan=False)

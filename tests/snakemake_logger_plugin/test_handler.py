@@ -1,5 +1,6 @@
 """The logger plugin: Snakemake's events in, lines out."""
 
+import json
 import logging
 from pathlib import Path
 from types import SimpleNamespace
@@ -150,8 +151,8 @@ def test_a_dry_run_counts_the_jobs(capsys: pytest.CaptureFixture[str]) -> None:
 def test_nothing_to_do_prints_the_answer_of_a_report_that_was_asked_for(
     rules: list[str], answered: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = '<h1>Mine</h1><section id="answer"><p class="conclusion">It leaks.</p></section>'
-    (tmp_path / "report.html").write_text(page)
+    answer = {"title": "Mine", "confidence": 0.95, "cautions": [], "groups": [{"name": "", "conclusion": "It leaks."}]}
+    (tmp_path / "answer.json").write_text(json.dumps(answer))
     jobs = [SimpleNamespace(rule=SimpleNamespace(name=rule)) for rule in rules]
     run = Run()
     workflow = SimpleNamespace(dag=SimpleNamespace(jobs=jobs))

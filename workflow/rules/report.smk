@@ -152,6 +152,7 @@ rule report:
         page=report(
             "<results>/report.html", caption="../report/page.rst", category="Report"
         ),
+        answer="<results>/answer.json",
         provenance="<results>/provenance.json",
     log:
         "<results>/logs/report.log",
@@ -190,6 +191,7 @@ rule paper:
 
 FINISHED = [
     "<results>/report.html",
+    "<results>/answer.json",
     "<results>/provenance.json",
     *PRIVATE,
     *CANARIES,

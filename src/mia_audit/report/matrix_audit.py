@@ -32,14 +32,14 @@ from mia_audit.privacy.catalogue import Terms
 from mia_audit.regular_files import private_folder
 from mia_audit.report.data.handed_on import by_base_name
 from mia_audit.report.given import GivenSetting
-from mia_audit.report.terminal import answer_text
+from mia_audit.report.terminal import ANSWER, answer_content, answer_text
 from mia_audit.sanitise import csv
 from mia_audit.sections import NAME
 from mia_audit.storage import check_out, read_frame, sha256, write_table, write_text
 from mia_audit.storage.manifest import write_manifest
 from mia_audit.training.report import Epoch, TrainingReport, training_table
 
-REPORTED = ("tables", "figures", "report.html", "provenance.json")
+REPORTED = ("tables", "figures", "report.html", ANSWER, "provenance.json")
 """The outputs of an audit's report."""
 
 WRITTEN = (
@@ -357,4 +357,5 @@ def _report(request: Request, exposures: Iterable[Exposures]) -> None:
     write(results, findings, request.out / "tables")
     draw(results, findings, request.out / "figures")
     sources = provenance(results, findings.settings)
-    write_page(request.out / "report.html", render(results, findings, sources), sources, request.config)
+    page, answer = render(results, findings, sources), answer_content(results, findings)
+    write_page(request.out / "report.html", page, answer, sources, request.config)

@@ -1,31 +1,74 @@
-"""The report's answer for a terminal, read from the HTML page itself, so that both always agree."""
+"""answer.json, the report's answer for machines, and the same answer for a terminal."""
 
-import re
+from __future__ import annotations
+
+import math
 import textwrap
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from html.parser import HTMLParser
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from mia_audit.errors import UserError, first_line
+from mia_audit.foreign_json import read_object
 from mia_audit.sanitise import visible_lines
 
+if TYPE_CHECKING:
+    from mia_audit.report.data.findings import Estimate, Finding, Findings
+    from mia_audit.report.data.results import Results
+
 WIDTH = 100
-CELLS = ("h3", "p", "caption", "th", "td")
-"""The HTML elements of the answer whose text is collected."""
-INTERVAL, NOTE = "\x1e", "\x1f"
-"""Separators in the text of a cell, before its interval and before its note."""
+ANSWER = "answer.json"
+SILENT = "not distinguishable from guessing"
 
 
-@dataclass
-class Part:
-    """The answer for one data set and architecture, or for one study of private explanations."""
+def answer_content(results: Results, findings: Findings) -> dict[str, Any]:
+    """Return the content of answer.json: cautions, then for every group its sentences and a row per setting."""
+    from mia_audit.report.text.cautions import cautions
 
-    name: str = ""
-    conclusion: str = ""
-    caption: str = ""
-    note: str = ""
-    rows: list[list[str]] = field(default_factory=list)
+    spec, studies = results.spec, []
+    if spec.studies and not findings.settings:
+        from mia_audit.report.page.private_section import conclusions  # and the privacy accounting with it
+
+        studies = [{"name": name, "conclusion": text} for name, text in conclusions(results)]
+    return {
+        "title": spec.title or spec.audit,
+        "confidence": findings.confidence,
+        "fpr": findings.fpr,
+        "cautions": list(cautions(results, findings)),
+        "groups": [_group(group, findings) for group in findings.groups().values()] or studies,
+    }
+
+
+def _group(group: list[Finding], findings: Findings) -> dict[str, Any]:
+    from mia_audit.report.text.answer import WHOSE, answer
+    from mia_audit.report.text.formatting import titled
+
+    said, first = answer(group, findings), group[0]
+    return {
+        "name": first.setting.place,
+        "conclusion": said.conclusion,
+        "sentences": [{"term": item.term, "text": item.text} for item in said.items],
+        "members": WHOSE[first.setting.explained is not None, first.by_person],
+        "rows": [
+            {
+                "setting": titled(finding.setting),
+                "epsilon": finding.setting.epsilon,
+                "attacks": {
+                    channel: {"attack": leak.attack, "signal": leak.signal, "beats_guessing": leak.beats_guessing}
+                    | {"auc": _numbers(leak.auc_estimate)}
+                    for channel, leak in finding.strongest.items()
+                },
+                "test_accuracy": _numbers(finding.test_accuracy) if finding.test_accuracy else None,
+            }
+            for finding in group
+        ],
+    }
+
+
+def _numbers(value: Estimate) -> dict[str, float | None]:
+    """Return a mean and the ends of its interval, null where unknown."""
+    ends = {name: getattr(value, name) for name in ("mean", "low", "high")}
+    return {name: None if math.isnan(end) else float(end) for name, end in ends.items()}
 
 
 def answer_text(results: Path, width: int = WIDTH) -> str:
@@ -33,100 +76,85 @@ def answer_text(results: Path, width: int = WIDTH) -> str:
 
     Raises UserError if `results` has no report.
     """
-    page = results / "report.html"
-    if not page.is_file():
-        raise UserError(f"{page}: no such file; expected the results of a finished audit, results/NAME")
-    answer = _Answer()
+    path = results / ANSWER
+    content = read_object(path, "the results of a finished audit, results/NAME")
     try:
-        answer.feed(page.read_text(encoding="utf-8"))
-        lines = [answer.title, ""]
-        for caution in answer.cautions:
+        lines = [str(content["title"]), ""]
+        for caution in content["cautions"]:
             lines += [textwrap.fill(f"Caution: {caution}", width), ""]
-        for part in answer.parts:
-            lines += _lines(part, width, named=len(answer.parts) > 1)
-    except (OSError, ValueError, LookupError, AssertionError) as error:  # the parser asserts too
-        raise UserError(f"{page}: damaged, or not the report of an audit ({first_line(error)})") from None
+        for group in content["groups"]:
+            lines += _lines(group, content["confidence"], width, named=len(content["groups"]) > 1)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"{path}: damaged, or not the answer of an audit ({first_line(error)})") from None
     others = [name for name in ("tables", "figures") if (results / name).is_dir()]
     beside = f" (beside it: {' and '.join(f'{name}/' for name in others)})" if others else ""
-    return visible_lines("\n".join([*lines, f"Report: {page}{beside}"]))
+    return visible_lines("\n".join([*lines, f"Report: {results / 'report.html'}{beside}"]))
 
 
-def _lines(part: Part, width: int, named: bool) -> Iterator[str]:
-    if named and part.name:
-        yield part.name
-    yield textwrap.fill(part.conclusion.replace(" = ", "\u00a0=\u00a0"), width)
+def _lines(group: Mapping[str, Any], confidence: float, width: int, named: bool) -> Iterator[str]:
+    if named and group["name"]:
+        yield group["name"]
+    yield textwrap.fill(group["conclusion"].replace(" = ", "\u00a0=\u00a0"), width)
     yield ""
-    if part.rows:
-        widths = [max(map(len, column)) for column in zip(*part.rows, strict=True)]
-        for number, row in enumerate(part.rows):
-            yield "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip()
-            if number == 0:
-                yield "  ".join("-" * size for size in widths)
-        yield ""
-        if part.note:
-            yield f"* {part.note}"
-        yield textwrap.fill(part.caption, width)
-        yield ""
+    rows = list(_table(group.get("rows", [])))
+    if not rows:
+        return
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for number, row in enumerate(rows):
+        yield "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip()
+        if number == 0:
+            yield "  ".join("-" * size for size in widths)
+    yield ""
+    if any(cell.endswith(" *") for row in rows for cell in row):
+        yield f"* {SILENT}"
+    accuracy = ", and the model's test accuracy" if rows[0][-1] == ACCURACY else ""
+    yield textwrap.fill(
+        f"How well the strongest attack distinguishes {group['members']} from others (AUC, {confidence * 100:g}\u00a0% interval)"
+        f"{accuracy}. Guessing has an AUC of 0.5.",
+        width,
+    )
+    yield ""
 
 
-class _Answer(HTMLParser):
-    """Collects the title and the section `answer` of a report."""
+ACCURACY = "Test accuracy"
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.title = ""
-        self.parts: list[Part] = []
-        self.cautions: list[str] = []
-        self.caution = False
-        self.name = ""
-        self.inside = False
-        self.text: list[str] | None = None
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        attributes = dict(attrs)
-        if tag == "section":
-            self.inside = attributes.get("id") == "answer"
-        elif tag == "br" and self.text is not None:
-            self.text.append(NOTE)
-        elif self.text and ("class", "quiet") in attrs:
-            self.text.append(INTERVAL)
-        elif tag == "h1" or (self.inside and tag in CELLS):
-            self.text = []
-        elif tag == "p" and ("class", "caution") in attrs:
-            self.text, self.caution = [], True
-        if self.inside and tag == "p":
-            self.parts.append(Part(self.name))
-        elif self.inside and tag == "tr":
-            self.parts[-1].rows.append([])
+def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
+    """Yield the head of the table of settings, and a line per setting."""
+    from mia_audit.report.text.answer import TITLES
 
-    def handle_data(self, data: str) -> None:
-        if self.text is not None:
-            self.text.append(data)
+    if not rows:
+        return
+    channels = [channel for channel in TITLES if any(channel in row["attacks"] for row in rows)]
+    trained = any(row["test_accuracy"] for row in rows)
+    yield ["Setting", *(TITLES[channel] for channel in channels), *([ACCURACY] if trained else [])]
+    for row in rows:
+        attacks = [_attack(row["attacks"].get(channel)) for channel in channels]
+        yield [row["setting"], *attacks, *([_accuracy(row["test_accuracy"])] if trained else [])]
 
-    def handle_endtag(self, tag: str) -> None:
-        if tag == "section":
-            self.inside = False
-        if self.text is None or tag not in ("h1", *CELLS):
-            return
-        text, self.text = re.sub(r"[ \n]+", " ", "".join(self.text)).strip(" "), None
-        if tag == "h1":
-            self.title = text
-        elif self.caution:
-            self.cautions.append(text)
-            self.caution = False
-        elif tag == "h3":
-            self.name = text
-        elif tag == "p":
-            self.parts[-1].conclusion = text
-        elif tag == "caption":
-            self.parts[-1].caption = f"{text.split('. ')[0].rstrip('.')}. Guessing has an AUC of 0.5."
-        else:
-            self._cell(text)
 
-    def _cell(self, text: str) -> None:
-        part = self.parts[-1]
-        text, _, note = text.partition(NOTE)
-        value, _, interval = (words.strip(" ") for words in text.partition(INTERVAL))
-        part.note = note or part.note
-        cell = f"{value} ({interval})" if value and interval else value or interval
-        part.rows[-1].append(f"{cell} *" if note else cell)
+def _attack(attack: Mapping[str, Any] | None) -> str:
+    from mia_audit.report.text.formatting import fixed, interval
+
+    if attack is None:
+        return "not attacked"
+    value = _estimate(attack["auc"])
+    return _with(fixed(value.mean), interval(value)) + ("" if attack["beats_guessing"] else " *")
+
+
+def _accuracy(numbers: Mapping[str, Any] | None) -> str:
+    from mia_audit.report.text.formatting import percent, percent_interval
+
+    value = _estimate(numbers) if numbers else None
+    return _with(percent(value.mean), percent_interval(value)) if value else "unknown"
+
+
+def _with(value: str, within: str) -> str:
+    return f"{value} ({within})" if within else value
+
+
+def _estimate(numbers: Mapping[str, Any]) -> Estimate:
+    from mia_audit.report.data.findings import Estimate
+
+    mean, low, high = (math.nan if numbers[name] is None else float(numbers[name]) for name in ("mean", "low", "high"))
+    return Estimate(mean, math.nan, low, high, 0)

@@ -45,7 +45,7 @@ def told(small):
 
 def test_report_and_provenance_name_no_folder_and_a_local_log_does(told, tmp_path):
     page, sources = told
-    write_page(tmp_path / "report.html", page, sources, CONFIG)
+    write_page(tmp_path / "report.html", page, {}, sources, CONFIG)
     for name in ("report.html", "provenance.json"):
         text = (tmp_path / name).read_text(encoding="utf-8")
         assert "anna" not in text and "/home" not in text

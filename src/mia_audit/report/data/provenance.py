@@ -61,13 +61,16 @@ def provenance(results: Results, findings: Sequence[Finding]) -> dict[str, Any]:
     }
 
 
-def write_page(path: Path, page: str, sources: Mapping[str, Any], config: Mapping[str, Any]) -> None:
-    """Write the page, provenance.json with its digest, and logs/paths.json with the local paths of the config's files."""
+def write_page(
+    path: Path, page: str, answer: Mapping[str, Any], sources: Mapping[str, Any], config: Mapping[str, Any]
+) -> None:
+    """Write the page, answer.json, provenance.json with its digest, and logs/paths.json with the local paths of the config's files."""
     from mia_audit.storage import write_json, write_text
 
     digests = {"page_sha256": {path.name: hashlib.sha256(page.encode()).hexdigest()}}
     write_json(path.parent / "provenance.json", {**sources, **digests})
     write_json(path.parent / "logs" / "paths.json", dict(paths_in(config)))
+    write_json(path.parent / "answer.json", dict(answer))
     write_text(path, page)
 
 

@@ -77,6 +77,13 @@ def private_section(results: Results, findings: Findings, sheet: Sheet) -> list[
     return parts
 
 
+def conclusions(results: Results) -> Iterator[tuple[str, str]]:
+    """Yield the name of every study's data set, and its conclusion."""
+    for dataset in results.spec.studies:
+        boxes = [one for one in results.studied if one.dataset == dataset]
+        yield boxes[0].dataset_name, " ".join(_conclusion(boxes))
+
+
 def _conclusion(boxes: Sequence[Studied]) -> Iterator[str]:
     """State the loss of explanations of the first black box, and what the adaptive protocol saves at the same loss."""
     one = boxes[0]

@@ -23,7 +23,7 @@ from mia_audit.report.tables.groups import groups_layout
 from mia_audit.report.tables.layout import Cell, Column, Layout, text
 from mia_audit.report.tables.persons import persons_layout
 from mia_audit.report.tables.settings import present_channels, settings_layout
-from mia_audit.report.text.answer import TITLES, answer
+from mia_audit.report.text.answer import TITLES, WHOSE, answer
 from mia_audit.report.text.cautions import cautions, floors, readings
 from mia_audit.report.text.formatting import capital, count, joined, rate, unbroken, upper_first
 from mia_audit.report.text.groups import risk_sentences, small_sentence
@@ -178,15 +178,6 @@ def _group(
         "figures": list(group_figures(results, findings, group, interpretation, sheet)),
         "attacks": attacks_layout(group),
     }
-
-
-WHOSE = {
-    (False, False): "training records",
-    (False, True): "persons in the training set",
-    (True, False): "records of the explanation set",
-    (True, True): "persons in the explanation set",
-}
-"""The units that an attack recognises, by whether explanation sets are attacked, and whether the unit is the person."""
 
 
 def _grouped(results: Results, findings: Findings) -> Iterator[dict[str, Any]]:

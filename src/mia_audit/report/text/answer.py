@@ -39,6 +39,13 @@ SUBJECTS = {
 }
 TITLES = {"outputs": "Outputs", "explanations": "Explanations", "both": "Both together", "other": "Signals"}
 """Headings of the channels."""
+WHOSE = {
+    (False, False): "training records",
+    (False, True): "persons in the training set",
+    (True, False): "records of the explanation set",
+    (True, True): "persons in the explanation set",
+}
+"""The units that an attack recognises, by whether explanation sets are attacked, and whether the unit is the person."""
 
 
 class Members(NamedTuple):
