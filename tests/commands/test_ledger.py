@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mia_audit.cli import main
-from mia_audit.privacy import dataset_ledger
+from mia_audit.privacy import ledger
 
 
 @pytest.mark.parametrize(
@@ -21,9 +21,9 @@ def test_noise_beyond_the_range_is_one_line(
     option: str, value: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "rows.ledger"
-    dataset_ledger.charge(path, dataset_ledger.Terms("rows", "record", 10.0, 1e-5), [])
+    ledger.charge(path, ledger.Terms("rows", "record", 10.0, 1e-5), [])
     words = ["ledger", "add", str(path), "--unit", "record", "--adjacency", "add-remove", option, value]
     assert main(words) == 2
     told = capsys.readouterr().err
     assert f"{option} " in told and message in told and told.count("\n") == 1
-    assert not dataset_ledger.read_ledger(path)[1]
+    assert not ledger.read_ledger(path)[1]

@@ -7,10 +7,10 @@ import random
 import pytest
 
 from mia_audit.errors import UserError
-from mia_audit.privacy import accounting, dataset_ledger, ledger
+from mia_audit.privacy import accounting, ledger
 from mia_audit.privacy.accounting import Gaussian, PoissonGaussian, Stated, Unprotected, ZeroConcentrated
-from mia_audit.privacy.dataset_ledger import RESTART, Terms, add, charge, entry, read_ledger, total_of
 from mia_audit.privacy.gaussian import mu_for
+from mia_audit.privacy.ledger import RESTART, Terms, add, charge, entry, read_ledger, total_of
 
 from ..killing import Killed
 
@@ -252,4 +252,4 @@ def test_a_ledger_that_is_held_for_long_is_waited_for_and_then_named(tmp_path):
     charge(path, terms(), [made()])
     with ledger.Ledger(path, read_ledger(path)[0]), pytest.raises(UserError, match="another process"):
         charge(path, terms(), [made(release="2")], patience=0.1)
-    assert dataset_ledger.add(path, [made(release="2")]).entries == 2
+    assert ledger.add(path, [made(release="2")]).entries == 2

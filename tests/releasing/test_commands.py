@@ -8,8 +8,7 @@ import pytest
 import yaml
 
 from mia_audit.cli import main
-from mia_audit.privacy.dataset_ledger import read_ledger
-from mia_audit.privacy.ledger import Ledger
+from mia_audit.privacy.ledger import Ledger, read_ledger
 
 from .conftest import config
 

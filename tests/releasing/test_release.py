@@ -15,7 +15,7 @@ from mia_audit.learners import Compute
 from mia_audit.learners.kinds import command
 from mia_audit.privacy import accounting
 from mia_audit.privacy.accounting import epsilon_spent
-from mia_audit.privacy.dataset_ledger import RESTART, read_ledger
+from mia_audit.privacy.ledger import RESTART, read_ledger
 from mia_audit.releasing import release as releasing
 from mia_audit.releasing.card import delta_of, spent
 from mia_audit.releasing.release import MODEL, release

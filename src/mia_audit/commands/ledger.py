@@ -13,8 +13,7 @@ from mia_audit.sanitise import console, visible
 
 if TYPE_CHECKING:
     from mia_audit.privacy.accounting import Charge
-    from mia_audit.privacy.dataset_ledger import Total
-    from mia_audit.privacy.ledger import Entry, Header
+    from mia_audit.privacy.ledger import Entry, Header, Total
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Print the entries and the total per unit, or add an entry and print the new total."""
-    from mia_audit.privacy import dataset_ledger
+    from mia_audit.privacy import ledger
 
     if options.action == "add":
         if options.unit is None or options.adjacency is None:
@@ -61,16 +60,16 @@ def run(options: argparse.Namespace) -> None:
             )
         released = {"id": secrets.token_hex(16), "to": options.to}
         try:
-            entry = dataset_ledger.entry(
+            entry = ledger.entry(
                 options.what, options.unit, _charge(options), released, options.part, options.adjacency
             )
         except ValueError as error:
             raise UserError(f"ledger add: {error}") from None
-        receipt = dataset_ledger.add(options.file, [entry])
+        receipt = ledger.add(options.file, [entry])
         print(f"{options.file}: entry {receipt.entries - 1}; {_sentence(receipt.total)}")
         return
-    header, entries, head = dataset_ledger.read_ledger(options.file)
-    total = dataset_ledger.total_of(header, entries)
+    header, entries, head = ledger.read_ledger(options.file)
+    total = ledger.total_of(header, entries)
     if options.json:
         print(json.dumps(ledger_metadata(header, entries, head, total), indent=2, ensure_ascii=False))
     else:

@@ -54,7 +54,7 @@ class Privacy(Section):
     @field_validator("part")
     @classmethod
     def _part(cls, value: str) -> str:
-        from mia_audit.privacy.dataset_ledger import PART
+        from mia_audit.privacy.ledger import PART
 
         if value and not PART.fullmatch(value):
             raise ValueError(f"'{value}': expected PARTITION/PART, such as hospitals/north")

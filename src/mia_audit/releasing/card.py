@@ -15,7 +15,7 @@ from typing import Any
 from mia_audit.privacy import accounting
 from mia_audit.privacy.accounting import Charge, PoissonGaussian
 from mia_audit.privacy.catalogue import Terms
-from mia_audit.privacy.dataset_ledger import Receipt
+from mia_audit.privacy.ledger import Receipt
 from mia_audit.releasing.recipe import CLAIMED, PROTECTED, UNPROTECTED, Recipe
 
 KIND, FORMAT = "mia-audit model card", 1

@@ -14,8 +14,8 @@ import numpy as np
 from mia_audit.errors import UserError
 from mia_audit.learners import Compute, Records, TrainingTask, open_learner
 from mia_audit.pools.store import read_records
-from mia_audit.privacy import accounting, dataset_ledger
-from mia_audit.privacy.dataset_ledger import RESTART, Receipt
+from mia_audit.privacy import accounting, ledger
+from mia_audit.privacy.ledger import RESTART, Receipt
 from mia_audit.releasing.card import CARD, PAGE, card, page
 from mia_audit.releasing.recipe import PROTECTED, UNPROTECTED, Recipe
 from mia_audit.releasing.unfinished import Unfinished, unfinished
@@ -28,7 +28,6 @@ from mia_audit.training.checkpoints import Checkpoint
 if TYPE_CHECKING:
     from mia_audit.learners import TrainedModel
     from mia_audit.privacy.ledger import Entry
-    from mia_audit.training.released import KeptEpochs
 
 MODEL, AGAIN = "release", "re-training"
 """Names of ledger entries."""
@@ -116,15 +115,10 @@ def _next_charges(recipe: Recipe, work: Unfinished, checkpoint: Checkpoint) -> l
         return [(MODEL, model)]
     if recipe.promise == UNPROTECTED:
         return []
-    if not isinstance(model, accounting.PoissonGaussian) or (done := _epochs(checkpoint)) is None:
+    if not isinstance(model, accounting.PoissonGaussian) or (done := getattr(checkpoint, "epochs", None)) is None:
         return [(RESTART, model)]
     epochs = recipe.spec.training.epochs
     return [(RESTART, replace(model, steps=model.steps // epochs))] if done < epochs else []
-
-
-def _epochs(checkpoint: Checkpoint) -> int | None:
-    kept: KeptEpochs = checkpoint  # type: ignore[assignment]
-    return kept.epochs
 
 
 def charge_for(
@@ -138,7 +132,7 @@ def charge_for(
     if path:
         charged_to = recipe.results / f".ledger-{dataset}"
         _check_same_ledger(Path(path), charged_to)
-        receipt = dataset_ledger.charge(Path(path), ledger_terms(recipe), _named(Path(path), entries))
+        receipt = ledger.charge(Path(path), ledger_terms(recipe), _named(Path(path), entries))
         with create_once(charged_to) as partial:
             partial.write_text(f"{receipt.ledger}\n", encoding="ascii")
     if charges:
@@ -159,7 +153,7 @@ def _check_same_ledger(path: Path, charged_to: Path) -> None:
                 " forget them; run this in the folder where that ledger is, or give its whole path"
             )
         print(f"{path}: a new ledger, without any earlier release", file=sys.stderr)
-    elif known and (header := dataset_ledger.read_ledger(path)[0]).id != known:
+    elif known and (header := ledger.read_ledger(path)[0]).id != known:
         raise UserError(
             f"privacy.ledger: {path}: the ledger {header.id}, but earlier releases of this audit were charged to {known}; expected that one"
         )
@@ -167,12 +161,12 @@ def _check_same_ledger(path: Path, charged_to: Path) -> None:
 
 def _entry(recipe: Recipe, work: Unfinished, what: str, charge: accounting.Charge, to: str) -> Entry:
     released = {"id": work.id, "setting": recipe.setting.path, "to": to, "audit": recipe.audit.audit}
-    return dataset_ledger.entry(what, recipe.unit, charge, released, recipe.audit.privacy.part)
+    return ledger.entry(what, recipe.unit, charge, released, recipe.audit.privacy.part)
 
 
 def _named(path: Path, entries: Sequence[Entry]) -> list[Entry]:
     """Return entries whose purpose states repetitions: a restart of this release, or a re-training of a setting that was released before."""
-    before = dataset_ledger.read_ledger(path)[1] if path.exists() else []
+    before = ledger.read_ledger(path)[1] if path.exists() else []
     settings = {one.released.get("setting") for one in before if one.what in (MODEL, AGAIN)}
     charged = [(one.released.get("id"), one.terms) for one in before]
 
@@ -184,16 +178,16 @@ def _named(path: Path, entries: Sequence[Entry]) -> list[Entry]:
     return [replace(one, what=name(one)) for one in entries]
 
 
-def ledger_terms(recipe: Recipe) -> dataset_ledger.Terms:
+def ledger_terms(recipe: Recipe) -> ledger.Terms:
     """Return the terms for a new ledger of a recipe's data set: the config's budget, and the terms of all planned releases."""
     audit, dataset = recipe.audit, recipe.setting.dataset
     planned: list[Mapping[str, Any]] = []
     for name in audit.privacy.planned:
         if name.startswith(f"{dataset}/"):
             other = Recipe.of(audit, name, recipe.results)
-            planned.append(dataset_ledger.entry(MODEL, other.unit, other.charge, {}, audit.privacy.part).terms)
+            planned.append(ledger.entry(MODEL, other.unit, other.charge, {}, audit.privacy.part).terms)
     privacy = audit.privacy
-    return dataset_ledger.Terms(
+    return ledger.Terms(
         dataset, recipe.unit_of_dataset, float(privacy.epsilon), privacy.delta, tuple(planned), privacy.filter
     )
 

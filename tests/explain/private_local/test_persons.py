@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from mia_audit.errors import UserError
 from mia_audit.explain.private_local import ExplanationSet, PrivateExplainer, Terms
-from mia_audit.privacy import dataset_ledger
+from mia_audit.privacy import ledger
 
 TERMS = Terms(epsilon=1.0, delta=1e-6, budget=50.0, steps=5)
 
@@ -33,11 +33,11 @@ def test_with_one_record_each_they_are_those_of_records():
 
 
 def test_a_data_ledger_of_persons_takes_persons_with_one_record_each(tmp_path):
-    budget = dataset_ledger.Terms("table", "person", 100.0, TERMS.delta, filter="gdp")
-    dataset_ledger.charge(tmp_path / "table.ledger", budget, [])
+    budget = ledger.Terms("table", "person", 100.0, TERMS.delta, filter="gdp")
+    ledger.charge(tmp_path / "table.ledger", budget, [])
     ledgers = {"ledger": tmp_path / "ledger", "data_ledger": tmp_path / "table.ledger"}
     PrivateExplainer(explained(np.arange(12)), TERMS, **ledgers).ledger.close()
-    assert len(dataset_ledger.read_ledger(tmp_path / "table.ledger")[1]) == 1
+    assert len(ledger.read_ledger(tmp_path / "table.ledger")[1]) == 1
 
 
 def test_noise_and_ledger_are_of_persons(tmp_path):

@@ -11,7 +11,7 @@ from mia_audit.errors import UserError
 from mia_audit.explain.private_local import PROTOCOLS, ExplanationSet, PrivateExplainer, Terms
 from mia_audit.explain.private_local.history import Entry
 from mia_audit.explain.private_local.solver import minimum
-from mia_audit.privacy import dataset_ledger
+from mia_audit.privacy import ledger
 from mia_audit.privacy.accounting import charge_of
 from mia_audit.privacy.gaussian import epsilon_of_gdp
 
@@ -319,12 +319,12 @@ def test_under_one_seed_other_terms_or_records_have_other_noise(clustered):
 
 def test_the_ledger_of_the_data_set_is_charged_once_with_the_whole_budget(table, terms, tmp_path):
     own, path = tmp_path / "own", tmp_path / "data"
-    budget = dataset_ledger.Terms("table", "record", 10.0, terms.delta, filter="gdp")
-    dataset_ledger.charge(path, budget, [])
+    budget = ledger.Terms("table", "record", 10.0, terms.delta, filter="gdp")
+    ledger.charge(path, budget, [])
     for _ in range(2):  # the second one goes on with the first one's ledger
         service = explainer(table, terms, ledger=own, data_ledger=path, seed=None)
         service.ledger.close()
-    (entry,) = dataset_ledger.read_ledger(path)[1]
+    (entry,) = ledger.read_ledger(path)[1]
     assert entry.what == "explanations"
     assert charge_of(entry.terms).mu_squared() == pytest.approx(terms.mu_squared)
     with pytest.raises(UserError, match="no guarantee to charge"):

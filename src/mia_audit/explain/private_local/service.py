@@ -77,7 +77,7 @@ class PrivateExplainer:
     (algorithm 4) and costs nothing. Threads may share an explainer; processes may not: the explainer refuses to work in
     a forked process, or with a ledger that is in use. If a model was trained on the explanation set, or on records that
     include it, `data_ledger` is the ledger of that data set: the whole budget is charged there once, before the first
-    answer (`mia_audit.privacy.dataset_ledger`). `about`, such as the name of the black box, is kept in the ledger, and
+    answer (`mia_audit.privacy.ledger`). `about`, such as the name of the black box, is kept in the ledger, and
     a ledger with another `about` is refused.
 
     Without a `seed`, the noise of every answer is drawn with 128 fresh bits from the operating system, as a service
@@ -118,7 +118,7 @@ class PrivateExplainer:
 
     def _charge_data(self, path: Path) -> None:
         """Charge the budget in the ledger of a data set, unless it was charged there before for this explainer's ledger."""
-        from mia_audit.privacy import dataset_ledger
+        from mia_audit.privacy import ledger
         from mia_audit.privacy.accounting import Gaussian
 
         try:
@@ -127,12 +127,12 @@ class PrivateExplainer:
                     f"{path}: explanations with a seed, or with the published β without noise, have no guarantee to charge; leave"
                     " out the data set's ledger, or the seed and β"
                 )
-            known = [one.released.get("id") for one in dataset_ledger.read_ledger(path)[1]]
+            known = [one.released.get("id") for one in ledger.read_ledger(path)[1]]
             if self.ledger.id not in known:
                 charge = Gaussian(1 / math.sqrt(self.terms.mu_squared))
                 released = {"id": self.ledger.id, "to": "whoever asks"}
-                entry = dataset_ledger.entry(CHARGED, self.explained.unit, charge, released, "", self.terms.adjacency)
-                dataset_ledger.add(path, [entry])
+                entry = ledger.entry(CHARGED, self.explained.unit, charge, released, "", self.terms.adjacency)
+                ledger.add(path, [entry])
         except BaseException:
             self.ledger.close()
             raise
