@@ -25,11 +25,12 @@ def test_a_known_source_needs_no_pool(tmp_path: Path) -> None:
     assert size_of(audit(public=97, records=200), "digits", tmp_path, {}).bytes == 297 * 64
 
 
-def test_where_the_unit_is_the_person_records_are_counted(tmp_path: Path) -> None:
-    size = size_of(audit(source="randhie", person="zper", records=1478, public=100), "digits", tmp_path, {})
+def test_where_the_unit_is_the_person_records_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SOURCES, "table", Size(20_190, 0, (24,), 3, persons=5_912))
+    size = size_of(audit(source="table", person="zper", records=1478, public=100), "digits", tmp_path, {})
     assert (size.records, size.public) == (round(1478 * 20_190 / 5_912), round(100 * 20_190 / 5_912))
     assert size.persons == 1478
-    by_row = audit(source="randhie", person="zper", unit="record", public=100)
+    by_row = audit(source="table", person="zper", unit="record", public=100)
     assert size_of(by_row, "digits", tmp_path, {}).persons == 0
 
 

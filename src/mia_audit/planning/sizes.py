@@ -33,7 +33,6 @@ class Size:
 
 SOURCES = {
     "breast_cancer": Size(569, 0, (30,), 2),
-    "clusters": Size(20_000, 0, (20,), 2),
     "digits": Size(1797, 0, (1, 8, 8), 10),
     "cifar10": Size(60_000, 0, (3, 32, 32), 10),
     "cifar100": Size(60_000, 0, (3, 32, 32), 100),
@@ -42,8 +41,6 @@ SOURCES = {
     "food101": Size(101_000, 0, (3, 224, 224), 101),
     "mnist": Size(70_000, 0, (1, 28, 28), 10),
     "fashion_mnist": Size(70_000, 0, (1, 28, 28), 10),
-    "randhie": Size(20_190, 0, (24,), 3, persons=5_912),
-    "wordnet": Size(78_377, 0, (500,), 18),
 }
 """Sizes of published sources, training and test records together. Images of varying size are assumed to be stored at 224 pixels."""
 
