@@ -99,8 +99,8 @@ class Curve:
     sd: np.ndarray
 
 
-def roc_curves(results: Results, finding: Finding, drawn: list[Series], every: int = 1) -> list[Curve]:
-    """Compute the ROC curves of a setting from its scores, at every `every`-th of `POINTS` FPRs up to 1."""
+def roc_curves(results: Results, finding: Finding, drawn: list[Series]) -> list[Curve]:
+    """Compute the ROC curves of a setting from its scores, at `POINTS` FPRs up to 1."""
     chosen = strongest(finding)
     curves = []
     for one in drawn:
@@ -110,7 +110,7 @@ def roc_curves(results: Results, finding: Finding, drawn: list[Series], every: i
         key = (finding.setting, leak.key)
         if key not in results.curves:
             results.curves[key] = _roc(results.scored(finding.setting, *leak.key, finding.aggregate))
-        curves.append(Curve(one, leak, *(values[::every] for values in results.curves[key])))
+        curves.append(Curve(one, leak, *results.curves[key]))
     return curves
 
 
