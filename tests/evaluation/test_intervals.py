@@ -42,9 +42,10 @@ def scored(method, likelihood, signal, member, fprs=(0.1,), further=True):
     (run, *_) = plan([method], [read_signal("confidence"), read_signal("loss")], [likelihood])
     values = {"confidence": signal, "loss": np.logaddexp(0, -signal)}
     (found,) = scores_of([run], lambda one: [values[one.name]], member, member)
-    without = without_each(run, found.readings, member, fprs) if further else None
+    scores = found.scores.astype(np.float32)
+    without = without_each(run, found.readings, member, scores, fprs) if further else None
     key = (run.attack, run.signal, run.likelihood, False)
-    rows = Scored(key, np.arange(member.shape[1]), np.arange(len(member)), member, found.scores.astype(np.float32))
+    rows = Scored(key, np.arange(member.shape[1]), np.arange(len(member)), member, scores)
     return metrics_table(metric_rows(rows, fprs, 0.95, without))
 
 
@@ -156,6 +157,25 @@ def test_an_attack_that_scores_no_pairs_is_run_again(design, monkeypatch):
     assert scored("loss-lira", "pooled", signal, member).equals(once)
 
 
+@pytest.mark.parametrize("design", ["half", "pairs"])
+@pytest.mark.parametrize("method", ["loss-lira", "joint-lrt:confidence+loss"])
+@pytest.mark.parametrize("likelihood", ["blend", "types"])
+def test_likelihoods_that_take_long_change_as_the_hierarchical_one_does(design, method, likelihood):
+    signal, member = draw(0, 10, 0.5, design=design)
+    slow, quick = (scored(method, name, signal, member) for name in (likelihood, "hierarchical"))
+    for name in ("auc", "tpr_at_fpr_0.1"):
+        for ours, theirs, without, changed in zip(
+            *(table[column] for column in (name, f"{name}_without") for table in (slow, quick)), strict=True
+        ):
+            assert (without is None) == (changed is None)
+            if without is not None:
+                known = [place for place, value in enumerate(without) if value is not None]
+                assert len(known) == 7
+                assert [without[place] - ours for place in known] == pytest.approx(
+                    [changed[place] - theirs for place in known], abs=1e-12
+                )
+
+
 def test_shared_bins_hardly_change_an_interval():
     """The hierarchical fit keeps every record's bin where a model is left out, instead of sorting records anew."""
     widths = []
@@ -172,7 +192,7 @@ def test_attacks_that_take_too_long_and_null_controls_have_none():
     signal, member = draw(0, 8, 0.5, design="pairs")  # no pair of models can be scored, and fits are too many
     assert scored("shadow-classifier", "none", signal, member)["auc_without"].null_count() == 8
     run = next(one for one in plan(["loss-lira"], [read_signal("confidence")], ["pooled"]) if one.null_control)
-    assert without_each(run, [Reading(read_signal("confidence"), [signal])], member, (0.1,)) == {}
+    assert without_each(run, [Reading(read_signal("confidence"), [signal])], member, signal, (0.1,)) == {}
 
 
 def test_an_attack_that_reads_no_other_model_shares_nothing():
@@ -193,6 +213,7 @@ def test_likelihoods_that_cannot_score_fewer_models_fall_back():
 CASES = [
     ("hierarchical", 9, 0.0, "half"),
     pytest.param("pooled", 9, 0.6, "half", marks=pytest.mark.slow),
+    pytest.param("blend", 9, 0.15, "half", marks=pytest.mark.slow),
     pytest.param("hierarchical", 17, 0.6, "half", marks=pytest.mark.slow),
     ("pooled", 8, 0.0, "pairs"),
 ]

@@ -60,4 +60,4 @@ def _without(further: FurtherScorings, scored: Scored, fprs: tuple[float, ...]) 
     rescored = further.of(scored)
     if rescored is None:
         return {}
-    return metrics_without(rescored, further.file.member, fprs, further.persons(scored), scored.aggregate)
+    return metrics_without(rescored, scored.score, further.file.member, fprs, further.persons(scored), scored.aggregate)

@@ -61,7 +61,7 @@ def score_and_evaluate(
             stored = scores.astype(np.float32, copy=False)
             key = (run.attack, run.signal, run.likelihood, run.null_control)
             scored = Scored(key, np.arange(source.models), source.record, member, stored)
-            without = without_each(run, readings, member, fprs, options)
+            without = without_each(run, readings, member, stored, fprs, options)
             judged.append(Evaluated(run, member, stored, metric_rows(scored, fprs, confidence, without)))
         return judged
 

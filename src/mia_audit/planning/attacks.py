@@ -124,7 +124,7 @@ def _score(made: RandomSignals) -> None:
 
 
 def _rescore(made: RandomSignals) -> None:
-    without_each(made.run, made.readings, made.member, made.fprs)
+    without_each(made.run, made.readings, made.member, made.readings[0].queries[0], made.fprs)
 
 
 def _seconds(stage: Stage, run: Run, records: int, models: int, fprs: Sequence[float]) -> float:

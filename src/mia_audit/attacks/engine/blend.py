@@ -13,19 +13,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.attacks.engine.type_ratio import Evidence, targets_of
+from mia_audit.attacks.engine.type_ratio import Evidence
 from mia_audit.signals.columns import Columns, columns_of
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Int
+    from jaxtyping import Bool, Float
 
-    from mia_audit.attacks.design import Pairs
-    from mia_audit.attacks.engine.hierarchical import Kept
     from mia_audit.attacks.engine.type_ratio import Fold
     from mia_audit.attacks.engine.types import Types
     from mia_audit.signals.name import Cells, Member
 
-    Other = Callable[[Sequence[Columns], Member, Pairs | None, Kept], Cells]
+    Other = Callable[..., Cells]
     Features = Float[np.ndarray, "n F"]
 
 ENOUGH_CELLS, MOST_CELLS = 4_000, 100_000
@@ -41,31 +39,20 @@ RIDGE = 1.0
 """The regression's penalty on squared coefficients; the log likelihood is a sum over scores, not a mean."""
 
 
-def blended_ratio(
-    signals: Sequence[Cells | Columns], member: Member, pairs: Pairs | None = None, *, other: Other
-) -> Cells:
+def blended_ratio(signals: Sequence[Cells | Columns], member: Member, *, other: Other) -> Cells:
     """Score records by a weighted sum of two log ratios, by types and by `other`, [N records, K models], in float32.
 
-    `other` scores targets from signals and membership, without reading a target's own membership: all of them, those of
-    pairs, or some. With `pairs` the scores are [N, P], one column per pair, and the weights are learned without the
-    pair's second model.
+    `other` scores targets from signals and membership, without reading a target's own membership: all of them or, with
+    `kept`, some.
     """
     columns = [columns_of(signal) for signal in signals]
-    scores = other(columns, member, pairs, None)
+    scores = other(columns, member)
     evidence = Evidence(columns, member)
-    targets, left = targets_of(member, pairs)
     pair_types: dict[tuple[int, ...], Types] = {}
     for place, fold in enumerate(evidence.folds):
-        of_fold = np.flatnonzero(np.isin(targets, fold))
-        if not len(of_fold):
-            continue
-        second = None if left is None else left[of_fold]
-        pseudo = PseudoScores.of(evidence, columns, member, place, pair_types, other)
-        weights = pseudo.weights()[:, None] if second is None else pseudo.weights_without(second)
-        by_types = evidence.scores(fold, targets[of_fold], second)
-        for column, one, (of_types, of_other) in zip(
-            of_fold, by_types.T, np.broadcast_to(weights, (2, len(of_fold))).T, strict=True
-        ):
+        of_types, of_other = PseudoScores.of(evidence, columns, member, place, pair_types, other).weights()
+        by_types = evidence.scores(fold)
+        for column, one in zip(fold, by_types.T, strict=True):
             scores[:, column] = of_types * one + of_other * scores[:, column]
         del by_types, one  # free the memory before the next fold
     return scores.astype(np.float32, copy=False)
@@ -75,7 +62,6 @@ def blended_ratio(
 class PseudoScores:
     """Scores of models that serve as pseudo-targets for one fold of targets: one row per model and record."""
 
-    model: Int[np.ndarray, " n"]
     features: Features
     """The log ratios by types and by `other`."""
     labels: Bool[np.ndarray, " n"]
@@ -96,31 +82,21 @@ class PseudoScores:
         rest = np.setdiff1d(np.arange(member.shape[1]), unseen)
         pseudo_targets = list(_pseudo_targets(folds, place, len(member)))
         kept = np.searchsorted(rest, np.concatenate([pseudo for _, pseudo in pseudo_targets]))
-        others = other([signal.of(rest) for signal in signals], member[:, rest], None, kept)
-        models, features, labels, start = [], [], [], 0
+        others = other([signal.of(rest) for signal in signals], member[:, rest], kept=kept)
+        features, labels, start = [], [], 0
         for second, pseudo in pseudo_targets:
             both = tuple(sorted((place, second)))
             if both not in learned:
                 learned[both] = evidence.without(np.union1d(unseen, folds[second]), strictly=False)
             by_types = evidence.pseudo_scores(learned[both], pseudo, unseen)
-            models.append(np.broadcast_to(pseudo, by_types.shape).ravel())
             features.append(_features(by_types, others[:, start : start + len(pseudo)]))
             labels.append(member[:, pseudo].ravel())
             start += len(pseudo)
-        return cls(np.concatenate(models), np.concatenate(features), np.concatenate(labels))
+        return cls(np.concatenate(features), np.concatenate(labels))
 
     def weights(self) -> Float[np.ndarray, " F"]:
         """Return the weights learned from all pseudo-targets."""
         return blend_weights(self.features, self.labels)
-
-    def weights_without(self, left: Int[np.ndarray, " P"]) -> Float[np.ndarray, "F P"]:
-        """Return the weights without each of these models. An only pseudo-target is not left out."""
-        weights = np.repeat(self.weights()[:, None], len(left), axis=1)
-        for model in np.intersect1d(left, self.model):
-            rest = self.model != model
-            if rest.any():
-                weights[:, left == model] = blend_weights(self.features[rest], self.labels[rest])[:, None]
-        return weights
 
 
 def _features(by_types: Cells, by_other: Cells) -> Features:

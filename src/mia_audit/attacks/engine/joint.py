@@ -136,13 +136,16 @@ def _whitening(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.moveaxis(matrix, 0, -1), np.log(values).sum(axis=1) + 2 * np.log(deviation).sum(axis=1)
 
 
-JOINT_RATIOS: dict[str, Callable[[Sequence[Cells], Member, Pairs | None], Cells]] = {
+JOINT_RATIOS: dict[str, Callable[..., Cells]] = {
     "blend": partial(blended_ratio, other=hierarchical_joint_ratio),
     "hierarchical": hierarchical_joint_ratio,
     "types": types_ratio,
     "pooled": joint_ratio,
 }
 """The joint ratios by the name of their likelihood; the best first."""
+
+PAIRWISE = ("hierarchical", "pooled")
+"""The joint ratios that score pairs of models."""
 
 AT_MOST = {"blend": MOST_SIGNALS, "types": MOST_SIGNALS}
 """The largest number of signals that a likelihood can read together; likelihoods that are not listed have no limit."""

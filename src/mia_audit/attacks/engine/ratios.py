@@ -37,28 +37,31 @@ class Ratio(NamedTuple):
         return self.score(prepared, member) if pairs is None else self.score(prepared, member, pairs=pairs)
 
 
-def types(signal: Columns, member: Member, pairs: Pairs | None = None) -> Cells:
+def types(signal: Columns, member: Member) -> Cells:
     """Score one signal by `types_ratio`."""
-    return types_ratio([signal], member, pairs)
+    return types_ratio([signal], member)
 
 
-def blend(signal: Columns, member: Member, pairs: Pairs | None = None) -> Cells:
+def blend(signal: Columns, member: Member) -> Cells:
     """Score one signal by `blended_ratio` of types and the hierarchical ratio."""
-    return blended_ratio([signal], member, pairs, other=_hierarchical)
+    return blended_ratio([signal], member, other=_hierarchical)
 
 
-def _hierarchical(signals: Sequence[Columns], member: Member, pairs: Pairs | None, kept: Kept) -> Cells:
+def _hierarchical(signals: Sequence[Columns], member: Member, kept: Kept = None) -> Cells:
     (signal,) = signals
-    return hierarchical(Ordered(signal), member, pairs, kept)
+    return hierarchical(Ordered(signal), member, kept=kept)
 
 
 RATIOS = {
-    "blend": Ratio(columns_of, blend, pairwise=True),
+    "blend": Ratio(columns_of, blend),
     "hierarchical": Ratio(Ordered, hierarchical, pairwise=True),
-    "types": Ratio(columns_of, types, pairwise=True),
+    "types": Ratio(columns_of, types),
     **{name: Ratio(columns_of, partial(likelihood_ratio, likelihood=name), pairwise=True) for name in LIKELIHOODS},
 }
 """The ratios by name, the best first."""
 
 PAIRWISE = tuple(name for name, one in RATIOS.items() if one.pairwise)
 """The likelihoods that score pairs of models."""
+
+STAND_INS = {"blend": "hierarchical", "types": "hierarchical"}
+"""Likelihoods that take long, and for each a quick one, whose metrics change in the same way with fewer models."""

@@ -14,14 +14,13 @@ import numpy as np
 from mia_audit.attacks.design import NONE, completed, left_out, recognise
 from mia_audit.attacks.engine.histograms import Grid
 from mia_audit.attacks.engine.type_starts import first_types
-from mia_audit.attacks.engine.types import Types, learn, renew, score
+from mia_audit.attacks.engine.types import Types, learn, score
 from mia_audit.seeds import generator
 from mia_audit.signals.columns import Columns, columns_of, slices
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
-    from mia_audit.attacks.design import Pairs
     from mia_audit.attacks.engine.types import Counts
     from mia_audit.signals.name import Cells, Member
 
@@ -71,26 +70,10 @@ class Evidence:
             return learn(self._grid, counts, first_types(self._leading, self._member, rest, counted))
         return learn(self._grid, self._counted_without(models), first_types(self._leading, self._member, rest))
 
-    def scores(self, fold: Fold, targets: Fold, left: Int[np.ndarray, " F"] | None = None) -> Float[np.ndarray, "N F"]:
-        """Score targets of one fold by the types learned from the other folds.
-
-        Their shadow models are all other models. With `left`, each score leaves out one more model: its value does not
-        enter γ, and the types take one EM step without it, which is most of what learning them again would change.
-        """
-        types = self.without(fold)
-        if left is None:
-            without = None if self._partners is None else self._partners[:, targets]
-            ratios = score(types, self._grid, self._side, self._counts, targets, without)
-        else:
-            ratios = np.empty((len(self._member), len(targets)), dtype=np.float32, order="F")
-            others = self._counted_without(fold)
-            with_all = renew(types, self._grid, others)
-            for model in np.unique(left):
-                counts = self._grid.counts(self._side, [model])
-                renewed = with_all if model in fold else renew(types, self._grid, others - counts)
-                np.subtract(self._counts, counts, out=counts)
-                columns = np.flatnonzero(left == model)
-                ratios[:, columns] = score(renewed, self._grid, self._side, counts, targets[columns])
+    def scores(self, fold: Fold) -> Float[np.ndarray, "N F"]:
+        """Score the targets of one fold by the types learned from the other folds. Their shadow models are all other models."""
+        without = None if self._partners is None else self._partners[:, fold]
+        ratios = score(self.without(fold), self._grid, self._side, self._counts, fold, without)
         ratios[self._agreed] = 0
         return ratios
 
@@ -123,25 +106,16 @@ def _agreed(signals: Sequence[Columns]) -> Bool[np.ndarray, " N"]:
     return mask
 
 
-def types_ratio(signals: Sequence[Cells | Columns], member: Member, pairs: Pairs | None = None) -> Cells:
+def types_ratio(signals: Sequence[Cells | Columns], member: Member) -> Cells:
     """Score records by the posterior predictive log p(x | in) − log p(x | out) of their types, [N records, K models].
 
-    Every record has a score, whatever the number of its models on a side. `signals` are one or two. With `pairs` the
-    scores are [N, P], one column per pair.
+    Every record has a score, whatever the number of its models on a side. `signals` are one or two.
     """
     evidence = Evidence(signals, member)
-    targets, left = targets_of(member, pairs)
-    scores = np.empty((len(member), len(targets)), dtype=np.float32, order="F")
+    scores = np.empty(member.shape, dtype=np.float32, order="F")
     for fold in evidence.folds:
-        places = np.flatnonzero(np.isin(targets, fold))
-        if len(places):
-            scores[:, places] = evidence.scores(fold, targets[places], None if left is None else left[places])
+        scores[:, fold] = evidence.scores(fold)
     return scores
-
-
-def targets_of(member: Member, pairs: Pairs | None) -> tuple[Fold, Fold | None]:
-    """Return the target of every column of scores and, with `pairs`, the model that is left out of its score."""
-    return (np.arange(member.shape[1]), None) if pairs is None else (pairs.target, pairs.left)
 
 
 def equalised(member: Member, fold: Fold) -> Member:

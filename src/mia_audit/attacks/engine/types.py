@@ -78,11 +78,6 @@ def learn(grid: Grid, counts: Counts, first: Int[np.ndarray, " N"]) -> Types:
     return types
 
 
-def renew(types: Types, grid: Grid, counts: Counts) -> Types:
-    """Return the types after one more EM step, with the counts of other shadow models."""
-    return _step(types, grid, counts, _pool(grid, counts))
-
-
 def _step(types: Types, grid: Grid, counts: Counts, pool: np.ndarray) -> Types:
     weights = types.posterior(counts)
     weights /= weights.sum(axis=1, keepdims=True)

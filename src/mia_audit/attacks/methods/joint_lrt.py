@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mia_audit.attacks.catalogue import attack
-from mia_audit.attacks.engine.joint import JOINT_RATIOS
+from mia_audit.attacks.engine.joint import JOINT_RATIOS, PAIRWISE
 from mia_audit.signals.columns import columns_of
 
 if TYPE_CHECKING:
@@ -23,9 +23,10 @@ def confidence_and_l1(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:
     return [(*confidence, signal) for signal in signals if confidence and signal.summary == "l1"]
 
 
-@attack("joint-lrt", reads=confidence_and_l1, likelihoods=JOINT_RATIOS, several=True, pairwise=JOINT_RATIOS)
+@attack("joint-lrt", reads=confidence_and_l1, likelihoods=JOINT_RATIOS, several=True, pairwise=PAIRWISE)
 def joint_lrt(
     readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], likelihood: str, pairs: Pairs | None = None
 ) -> Float[np.ndarray, "N K"]:
     """Score by log p(x | in) − log p(x | out) of vectors of signals with covariances pooled over records."""
-    return JOINT_RATIOS[likelihood]([reading.prepared(columns_of) for reading in readings], member, pairs)
+    ratio, signals = JOINT_RATIOS[likelihood], [reading.prepared(columns_of) for reading in readings]
+    return ratio(signals, member) if pairs is None else ratio(signals, member, pairs)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mia_audit.attacks.engine.ratios import STAND_INS
 from mia_audit.report.data.findings import Findings
 from mia_audit.report.data.series import DASHES, PALETTE
 from mia_audit.report.figures.catalogue import figure, once
@@ -72,14 +73,15 @@ def models(results: Results, findings: Findings, subject: None = None) -> Figure
     "targets as steps, never interpolated. Dashed: guessing.",
 )
 def roc_by_models(results: Results, findings: Findings, subject: None = None) -> Figure | str:
-    """Draw a panel per setting, and in it a curve per number of other models, by the headline likelihood."""
+    """Draw a panel per setting, and in it a curve per number of other models, by the headline likelihood or its stand-in."""
     from mia_audit.evaluation.roc import log_grid
 
     drawn = []
     for setting, counted in zip(results.spec.settings, results.model_counts, strict=True):
         kept = [row for row in counted if "roc" in row]
         likelihoods = {row["likelihood"] for row in kept}
-        chosen = results.spec.likelihood if results.spec.likelihood in likelihoods else min(likelihoods, default="")
+        headline = STAND_INS.get(results.spec.likelihood, results.spec.likelihood)
+        chosen = headline if headline in likelihoods else min(likelihoods, default="")
         if kept:
             drawn.append((setting, [row for row in kept if row["likelihood"] == chosen]))
     if not drawn:
