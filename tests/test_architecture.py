@@ -16,7 +16,6 @@ LAYERS = (
     ("commands",),
     ("papers",),
     ("releasing",),  # it puts a config's setting, a learner and a ledger together, and nothing below knows of releases
-    ("proving",),
     ("planning",),
     ("config",),
     ("report",),

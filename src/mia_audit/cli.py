@@ -33,7 +33,6 @@ FOR_PEOPLE = {
     "epsilon": "compute the ε of a noise multiplier, or the noise multiplier of an ε",
     "epsilon-bound": "compute lower bounds on ε from membership scores",
     "canaries": "audit one real training run with canaries, each in its training set with probability ½",
-    "prove": "try to refute the differential privacy claim of a built-in mechanism or of your own",
     "reproduce": "compare the paper's Table 3 with its published score matrices",
     "paper": "write a paper's tables and figures with its printed numbers beside those of your audits",
 }

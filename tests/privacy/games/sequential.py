@@ -61,12 +61,6 @@ class Evidence:
         gains = (1 - ratio - delta, 1 - delta, -ratio - delta, -delta)
         return self._mixed(gains, 1 / (ratio + delta))
 
-    def log_wealth_for(self, epsilon: float, delta: float) -> float:
-        """Return the log wealth of betting that this event does not refute (ε, δ)-DP."""
-        ratio = math.exp(epsilon)
-        gains = (ratio + delta - 1, delta - 1, ratio + delta, delta)
-        return self._mixed(gains, 1 / max(1 - delta, 1e-12))
-
     def lower_bound(self, alpha: float, delta: float) -> float:
         """Return the largest ε at which (ε, δ)-DP is rejected at level α: a lower bound on the mechanism's ε, valid at any stopping time."""
         threshold = -math.log(alpha)
@@ -76,17 +70,6 @@ class Evidence:
         while high - low > 1e-6:
             middle = (low + high) / 2
             low, high = (middle, high) if self.log_wealth(middle, delta) >= threshold else (low, middle)
-        return low
-
-    def total_variation(self, alpha: float) -> float:
-        """Return the largest d at which P(S | D) − P(S | D′) ≤ d is rejected at level α, at any stopping time; 0 if no d is rejected."""
-        threshold = -math.log(alpha)
-        if self.log_wealth(0.0, 0.0) < threshold:
-            return 0.0
-        low, high = 0.0, 1.0
-        while high - low > 1e-9:
-            middle = (low + high) / 2
-            low, high = (middle, high) if self.log_wealth(0.0, middle) >= threshold else (low, middle)
         return low
 
     def _mixed(self, gains: tuple[float, float, float, float], largest: float) -> float:

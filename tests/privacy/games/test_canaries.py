@@ -12,10 +12,8 @@ from mia_audit.privacy import per_record
 from mia_audit.privacy.catalogue import Job, Mechanism, Protection, mechanisms
 from mia_audit.privacy.clipping import Clipping, automatic
 from mia_audit.privacy.per_record import ClippedSum, Gradients
-from mia_audit.proving.canaries import CANARIES, Game, audit, channel_scene, person
-from mia_audit.proving.catalogue import Options, targets
-from mia_audit.proving.mechanism import Verdict
-from mia_audit.proving.prover import Limits, prove
+
+from .canaries import CANARIES, Game, audit, channel_scene, person
 
 CLAIMED = 4.0
 
@@ -150,37 +148,6 @@ def test_a_parameter_left_out_of_the_norm_is_caught(left_out: str, monkeypatch: 
     monkeypatch.setattr(per_record, "add_clipped", without(left_out))
     proofs = [audit(honest, Game(CLAIMED, trials=500, pilot=100), canary).gaussian for canary in CANARIES.values()]
     assert max(proofs) > CLAIMED
-
-
-def judged(pair: str) -> Verdict:
-    """Put one step of `dp-sgd` to `mia-audit prove`, on one pair of training sets."""
-    mechanism = next(one for one in targets["dp-sgd"](Options(CLAIMED, 1e-5)) if one.name == "one step")
-    pairs = [one for one in mechanism.pairs if one.name == pair]
-    alone = replace(mechanism, pairs=pairs, terms=(), other=None, probes=(), secret_seed=False)
-    return prove("dp-sgd", [alone], Limits(trials=1000, pilot=40, seconds=200))
-
-
-@pytest.mark.parametrize(
-    ("sabotage", "pair"),
-    [
-        pytest.param(no_noise, "an orthogonal record", marks=pytest.mark.slow),
-        pytest.param(noise_on_the_mean, "an orthogonal record", marks=pytest.mark.slow),
-        pytest.param(per_batch_clipping, "an opposite record", marks=pytest.mark.slow),
-        (clip_norm_doubled, "an orthogonal record"),
-    ],
-    ids=lambda value: getattr(value, "__name__", None),
-)
-def test_the_tester_finds_the_sabotage_too(
-    sabotage: Callable[[Job], Protection], pair: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Mechanism, "kind", property(lambda self: lambda section, job: sabotage(job)))
-    assert judged(pair).refuted
-
-
-@pytest.mark.slow
-def test_the_tester_finds_a_parameter_left_out_of_the_norm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(per_record, "add_clipped", without("weight"))
-    assert judged("an orthogonal record").refuted
 
 
 def by_importance(mechanism: str, **section: Any) -> Callable[[Job], Protection]:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from mia_audit.proving.sequential import Evidence
+from .sequential import Evidence
 
 
 def counted(pairs):
@@ -43,10 +43,8 @@ def test_the_bound_comes_near_the_truth():
     assert 0.85 < evidence.lower_bound(0.01, 0.0) <= 1.0
 
 
-def test_an_event_that_is_equally_likely_refutes_nothing_and_says_so():
-    evidence = counted([(True, True), (False, False)] * 30)
-    assert evidence.lower_bound(0.01, 0.0) == 0
-    assert evidence.log_wealth_for(1.0, 0.0) > math.log(1000)
+def test_an_event_that_is_equally_likely_refutes_nothing():
+    assert counted([(True, True), (False, False)] * 30).lower_bound(0.01, 0.0) == 0
 
 
 def test_the_largest_epsilon_is_the_one_that_is_rejected_at_its_level():
@@ -54,10 +52,3 @@ def test_the_largest_epsilon_is_the_one_that_is_rejected_at_its_level():
     bound = evidence.lower_bound(0.05, 1e-3)
     assert evidence.log_wealth(bound, 1e-3) == pytest.approx(math.log(20), abs=1e-3)
     assert (evidence.trials, evidence.on_first, evidence.on_second) == (400, 303, 13)
-
-
-def test_how_far_apart_inputs_are_is_bounded_from_below():
-    random = np.random.default_rng(2)
-    evidence = counted(zip(random.random(4000) < 0.6, random.random(4000) < 0.4, strict=True))
-    assert 0.15 < evidence.total_variation(0.01) < 0.2
-    assert counted([(True, True), (False, False)] * 50).total_variation(0.01) == 0

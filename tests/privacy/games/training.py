@@ -1,4 +1,4 @@
-"""Tiny private training runs for the tester: the real loop and the real mechanism, on a few records."""
+"""Tiny private training runs: the real loop and the real mechanism, on a few records."""
 
 from __future__ import annotations
 
@@ -6,24 +6,23 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from mia_audit.privacy import noise
-from mia_audit.privacy.catalogue import Job, Mechanism, Protection
-from mia_audit.proving.mechanism import Finding, Pair, Probe
-from mia_audit.proving.mechanism import Mechanism as Tested
-from mia_audit.proving.neighbours import HUGE
+from mia_audit.privacy.catalogue import Job, Mechanism, PerRecord, Protection
 from mia_audit.runtime.precision import computing
 from mia_audit.sections import Precision
 from mia_audit.training.checkpoints import Checkpoint
 from mia_audit.training.loop import fit
 from mia_audit.training.section import Training
 
-FEATURES, LONG = 2, 1000.0
+from .play import Pair
+
+FEATURES, LONG, HUGE = 2, 1000.0, 1e160
 
 
 @dataclass
@@ -88,6 +87,8 @@ class Scene:
     precision: Precision = "float32"
     killed: bool = False
     public: tuple[Tensor, Tensor] | None = None
+    way: PerRecord | None = None
+    persons: Tensor | None = None
 
     def train(self, data: Any, randomness: int, **terms: Any) -> Any:
         """Train on records (rows whose last column is the label, or inputs and labels), and return the noisy gradients and the weights.
@@ -97,7 +98,11 @@ class Scene:
         epsilon = terms.pop("epsilon", self.epsilon)
         section = Mechanism(**{**self.section, **terms})
         training = Training(
-            epochs=self.epochs, batch=self.batch or self.records, optimizer="sgd", precision=self.precision
+            epochs=self.epochs,
+            batch=self.batch or self.records,
+            optimizer="sgd",
+            precision=self.precision,
+            per_record=self.way,
         )
         if isinstance(data, Mapping):
             features, labels = data["inputs"], data["labels"]
@@ -109,12 +114,14 @@ class Scene:
             "epsilon": epsilon,
         }
         content = noise.content_digest(features, labels, torch.arange(len(labels)))
-        key = noise.training_key((randomness, "prove"), stated, content)
+        key = noise.training_key((randomness, "game"), stated, content)
+
+        rows_of = self.records if self.persons is None else len(self.persons)
 
         def protected() -> tuple[Job, Seen]:
             torch.manual_seed(0)  # initial weights are public
             model = self.model()
-            job = Job(model, self.records, epsilon, training, self.records, key, self.public)
+            job = Job(model, rows_of, epsilon, training, rows_of, key, self.public, self.persons)
             return job, Seen(section.kind(section, job), model, len(labels))
 
         seen: list[Tensor] = []
@@ -176,35 +183,3 @@ def canary_pairs(records: int) -> list[Pair]:
         "an equal record": [0.0, 1.0, 0.0],
     }
     return [Pair(name, np.vstack([others, canary]), others) for name, canary in known.items()]
-
-
-MANY = 400
-"""Number of records in a sum that is so large that its rounding error could exceed one record's contribution."""
-TOLERANCE = 1e-3
-"""Relative rounding error of a record's contribution that the calibration of the noise allows."""
-
-
-def sensitivity(scene: Scene) -> Probe:
-    """Return the check that no record moves the clipped sum by more than the sensitivity, rounding errors included."""
-
-    def probe(mechanism: Tested) -> Finding:
-        torch.manual_seed(0)
-        model = scene.model()
-        inputs, labels = torch.randn(MANY, FEATURES), torch.zeros(MANY, dtype=torch.long)
-        inputs[: MANY // 2] = torch.tensor([1.0, LONG])  # the gradients are aligned, so that the sum is large
-        section = Mechanism(**scene.section)
-        training = Training(epochs=1, batch=MANY, precision=scene.precision)
-        job = Job(model, MANY, scene.epsilon, training, MANY, bytes(32), scene.public)
-        protection: Any = section.kind(section, job)
-        moved = 0.0
-        with computing(model, scene.precision):
-            total = protection.clipped_sum(inputs, labels)[0]
-            for gone in range(0, MANY, MANY // 20):
-                kept = torch.arange(MANY) != gone
-                moved = max(moved, float((total - protection.clipped_sum(inputs[kept], labels[kept])[0]).norm()))
-        share = moved / protection.clipped_sum.clipping.sensitivity
-        verdict: Literal["refuted", "held"] = "held" if share <= 1 + TOLERANCE else "refuted"
-        detail = f"one of {MANY} records moves the clipped sum by {share:.6g} of its sensitivity in {scene.precision}"
-        return Finding(mechanism.name, "sensitivity", verdict, detail, mechanism.claim)
-
-    return probe

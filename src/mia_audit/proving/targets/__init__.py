@@ -1,1 +1,0 @@
-"""This package's own mechanisms, as targets of the tester."""
