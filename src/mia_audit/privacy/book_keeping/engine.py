@@ -149,6 +149,8 @@ class BookKeeping:
     def add(self, done: Pass, factors: Float[Tensor, " b"], total: Float[Tensor, " p"]) -> None:
         """Add Σ factor · gradient to a float64 vector over all parameters; a factor of 0 leaves its record out."""
         chosen = factors > 0
+        if not bool(chosen.any()):
+            return
         kept = None if bool(chosen.all()) else chosen.nonzero()[:, 0]
         weights = factors if kept is None else factors[kept]
         pieces = torch.split(total, [value.numel() for value in self.parameters])

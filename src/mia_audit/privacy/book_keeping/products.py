@@ -95,7 +95,8 @@ class Factored:
             if self.product.groups != ONE_HOT:
                 sides = sides * self._columns(None).square().sum(dim=(1, 2))
         else:
-            sides = (gradients @ gradients.transpose(1, 2) * self._alike()).sum(dim=(1, 2)).clamp(min=0)
+            own, alike = gradients @ gradients.transpose(1, 2), self._alike()
+            sides = (own * alike).sum(dim=(1, 2)).clamp(min=0) + _rounding(own, alike, width)
         return sides if scale is None else sides * scale.double().square()
 
     def _columns(self, kept: Tensor | None) -> Tensor:
@@ -121,6 +122,17 @@ class Factored:
             table.index_add_(0, columns.flatten(), weighted)
         else:
             table.addmm_(weighted.t(), columns.flatten(0, 1))
+
+
+def _rounding(own: Float[Tensor, "b t t"], alike: Float[Tensor, "b t t"], width: int) -> Float[Tensor, " b"]:
+    """Bound the rounding error of a squared norm from Gram matrices, (Σ over positions of ‖a‖‖g‖)² at most.
+
+    Terms of opposite signs cancel where features are large: without the bound a norm may come out too small.
+    """
+    lengths = own.diagonal(dim1=1, dim2=2).clamp(min=0).sqrt() * alike.diagonal(dim1=1, dim2=2).clamp(min=0).sqrt()
+    terms = own.shape[1] ** 2 + 2 * width
+    bound: Tensor = terms * torch.finfo(torch.float64).eps * lengths.sum(dim=1).square()
+    return bound
 
 
 @dataclass(frozen=True)
