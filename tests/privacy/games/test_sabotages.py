@@ -143,7 +143,7 @@ def moved(model: torch.nn.Module, precision: Any, way: PerRecord) -> float:
     return largest
 
 
-@pytest.mark.parametrize("way", ["vmap", "book-keeping"])
+@pytest.mark.parametrize("way", ["vmap", "auto"])
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_no_record_moves_a_large_sum_beyond_its_sensitivity(precision: str, way: PerRecord) -> None:
     for model in (perceptron(), locally_linear_maps()):
