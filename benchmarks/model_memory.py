@@ -18,9 +18,10 @@ import torch
 
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Audit
+from mia_audit.learners import ExplanationRequest
+from mia_audit.learners.torch_signals import module_summaries
 from mia_audit.models import construct, describe
 from mia_audit.planning import requests
-from mia_audit.planning.counting import explaining
 from mia_audit.privacy.catalogue import Job
 from mia_audit.training.loop import OPTIMIZERS
 
@@ -51,7 +52,9 @@ def work(stage: str, described: Path, batch: int) -> None:
     labels = torch.zeros(batch, dtype=torch.long)
     if stage == "signals":
         options = audit.explainers.model_dump() | {"explainers": ["ig"]}
-        explaining(architecture, "ig", options, 0, batch)(model.eval().requires_grad_(False), inputs, labels.numpy())
+        request = ExplanationRequest(options["explainers"], options, 0, model=0)
+        still = model.eval().requires_grad_(False)
+        module_summaries(still, inputs, labels.numpy(), np.arange(batch), request, False, batch, None)
     else:
         training, mechanism = audit.training_of("net", stage), audit.mechanisms[stage]
         public = torch.zeros(1, *architecture["input_shape"]), torch.zeros(1, dtype=torch.long)

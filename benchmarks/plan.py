@@ -23,16 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
-STAGES = {
-    "attack": "attacks",
-    "evaluate": "attacks",
-    "figures": "report",
-    "tables": "report",
-    "report": "report",
-    **dict.fromkeys(
-        ("black_box", "explain_privately", "explanation_signals", "private_report"), "private explanations"
-    ),
-}
+STAGES = {"figures": "report", "tables": "report"}
 """The plan's stage by rule, where their names differ."""
 
 

@@ -1,17 +1,16 @@
 """The arithmetic of a plan, from fixed costs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Audit
-from mia_audit.explain.private_section import PrivateExplanations
-from mia_audit.planning.attacks import Attacked
+from mia_audit.planning import estimate as estimating
+from mia_audit.planning.costs import Costs
 from mia_audit.planning.estimate import PER_SETTING, SHOWN_BYTES, Plan, estimate, models_of
 from mia_audit.planning.jobs import advice
-from mia_audit.planning.linear import Linear
 from mia_audit.planning.requests import PROCESS_BYTES
 from mia_audit.planning.sizes import Size
 from mia_audit.privacy.catalogue import Mechanism
@@ -39,14 +38,22 @@ METADATA = {
 }
 
 
-class FixedCosts:
+@pytest.fixture(autouse=True)
+def constants(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine of half the speed, and a quarter of a second per attack."""
+    monkeypatch.setattr(estimating, "pace", lambda: 2.0)
+    attacks = lambda every, fprs: {"attack": sum(0.25 * len(one.runs) for one in every), "evaluate": 1.0}  # noqa: E731
+    monkeypatch.setattr(estimating, "attack_seconds", attacks)
+
+
+class FixedCosts(Costs):
     """Costs that are easy to add up."""
 
-    def pace(self) -> float:
-        return 2.0
+    def __init__(self) -> None:
+        super().__init__(128)
 
-    def step(self, architecture: Mapping[str, Any], mechanism: Mechanism, training: Training) -> Linear:
-        return Linear(0.1, 0.001 if mechanism.mechanism == "none" else 0.002)
+    def step(self, architecture: Mapping[str, Any], mechanism: Mechanism, training: Training, records: int) -> float:
+        return 0.1 + records * (0.001 if mechanism.mechanism == "none" else 0.002)
 
     def calibration(self, mechanism: Mechanism, training: Training, records: int, epsilon: float) -> float:
         assert records == 500 and epsilon in (8, 2)
@@ -63,22 +70,6 @@ class FixedCosts:
         assert (spec["explainers"], records) == (("ixg", "ig"), 32)
         return 0.4
 
-    def attacks(self, attacked: Sequence[Attacked], fprs: Sequence[float]) -> float:
-        return sum(0.25 * len(one.runs) for one in attacked)
-
-    def study(self, study: PrivateExplanations, size: Size) -> Any:
-        return self
-
-    def black_box(self, name: str) -> float:
-        return {"forest": 20.0, "labels": 1.0}[name]
-
-    def answers(self, reference: bool) -> float:
-        return 300.0 if reference else 100.0
-
-    def attacked(self, epsilon: str, sets: int) -> float:
-        assert epsilon in ("inf", "1") and sets == 10
-        return 1000.0
-
 
 @pytest.fixture
 def plan() -> Plan:
@@ -90,10 +81,10 @@ def plan() -> Plan:
 def test_every_model_step_and_record_is_counted(plan: Plan) -> None:
     assert plan.models == 3 * 10
     seconds = plan.seconds
-    # 100 public records in 4 batches, 4 times
-    assert seconds["pretrain"] == pytest.approx(16 * 0.1 + 400 * 0.001)
-    # 500 records in 8 batches, 3 times; then all 1000 are classified
-    assert seconds["train none"] == pytest.approx(10 * (24 * 0.1 + 1500 * 0.001 + 1000 * 0.0005))
+    # 100 public records in 4 batches of 30, 4 times
+    assert seconds["pretrain"] == pytest.approx(16 * (0.1 + 30 * 0.001))
+    # 500 records in 8 batches of about 62, 3 times; then all 1000 are classified
+    assert seconds["train none"] == pytest.approx(10 * (24 * (0.1 + 62 * 0.001) + 1000 * 0.0005))
     # two budgets; 5 expected batches, twice; the noise is calibrated once in each of three jobs
     assert seconds["train dp-sgd"] == pytest.approx(2 * (10 * (10 * 0.1 + 1000 * 0.002 + 1000 * 0.0005) + 3 * 7))
     assert seconds["signals gradient"] == pytest.approx(3 * 10 * 1000 * 0.003)
@@ -115,19 +106,34 @@ def test_explanations_fitted_to_training_records_count_their_labels() -> None:
     assert plan.seconds["signals local_linear"] == pytest.approx(30 * (1000 * 0.02 + 500 * 0.0005))
 
 
-def test_studies_of_private_explanations_are_counted_by_black_box_and_by_setting(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked: list[bool] = []
-    answers = FixedCosts.answers
-    monkeypatch.setattr(FixedCosts, "answers", lambda self, beside: asked.append(beside) or answers(self, beside))
-    study = {"black_boxes": ["forest", "labels"], "architectures": ["mlp"], "attacked": ["inf", 1]}
+def test_what_is_not_counted_is_named() -> None:
+    study = {"black_boxes": ["forest", "labels"], "attacked": ["inf", 1]}
     audit = parse(Audit, CONFIG | {"private_explanations": {"digits": study}}, "tiny.yaml")
-    plan = estimate(audit, {"digits": Size(1000, 100, (1, 8, 8), 10)}, {("digits", "mlp"): METADATA}, FixedCosts(), {})
-    # two made of the pool, each attacked twice; three settings, beside the one without privacy
-    pool, models = 20 + 1 + 2 * 100 + 4 * 1000, 3 * (1000 * 0.0005 + 300)
-    assert plan.seconds["private explanations"] == pytest.approx(pool + models)
-    assert asked == [False, True], "each kind is timed once"
+    costs = type("Broken", (FixedCosts,), {"step": lambda *_: 1.0, "signals": lambda *_: 1 / 0})()
+    sizes = {"digits": Size(1000, 100, (1, 8, 8), 10)}
+    plan = estimate(audit, sizes, {("digits", "mlp"): METADATA}, costs, {})
+    assert [what.partition(" (")[0] for what in plan.untimed] == [
+        "the rest of mlp under none",
+        "the rest of mlp under dp-sgd",
+        "the study of private explanations of digits",
+    ]
+    assert "ZeroDivisionError" in plan.untimed[0]
+
+
+def test_seconds_on_a_gpu_are_those_of_models(plan: Plan) -> None:
+    rest = sum(plan.seconds[stage] for stage in ("attack", "evaluate", "report", "start-up"))
+    assert plan.on_gpu == pytest.approx(plan.total - rest)
+
+
+def test_nothing_is_timed_without_costs() -> None:
+    plan = estimate(
+        parse(Audit, CONFIG, "tiny.yaml"),
+        {"digits": Size(1000, 100, (1, 8, 8), 10)},
+        {("digits", "mlp"): METADATA},
+        None,
+        {},
+    )
+    assert not plan.seconds and plan.models == 30 and plan.memory["train"] > 0
 
 
 def test_disk_and_memory(plan: Plan) -> None:
@@ -138,7 +144,7 @@ def test_disk_and_memory(plan: Plan) -> None:
     signals = 2 + 3 * 4  # what the threshold attack reads, and has a null control of none
     runs = plan.disk["scores"] / (5 * 3 * 10 * 1000)
     assert runs == int(runs) and runs >= signals
-    assert plan.seconds["attacks"] == 3 * 0.25 * runs
+    assert plan.seconds["attack"] == 3 * 0.25 * runs
     assert plan.seconds["report"] == pytest.approx(2 * 3 * sum(PER_SETTING.values()))
     gradients = 128 * 20_000
     assert plan.memory["train"] == PROCESS_BYTES + 4 * 20_000 + 3 * gradients + 100 * 4000
@@ -148,15 +154,11 @@ def test_disk_and_memory(plan: Plan) -> None:
 def test_a_mechanism_with_fewer_models_costs_less() -> None:
     fewer = CONFIG["mechanisms"] | {"dp-sgd": CONFIG["mechanisms"]["dp-sgd"] | {"models": 4}}
     audit = parse(Audit, CONFIG | {"mechanisms": fewer}, "tiny.yaml")
-    costs = type(
-        "Four", (FixedCosts,), {"attacks": lambda _, attacked, fprs: 1.0 * sum(one.models for one in attacked)}
-    )()
     sizes = {"digits": Size(1000, 100, (1, 8, 8), 10)}
-    plan = estimate(audit, sizes, {("digits", "mlp"): METADATA}, costs, {})
+    plan = estimate(audit, sizes, {("digits", "mlp"): METADATA}, FixedCosts(), {})
     assert plan.models == 10 + 4 + 4
     # the noise is calibrated in one job for each budget
     assert plan.seconds["train dp-sgd"] == pytest.approx(2 * (4 * (10 * 0.1 + 1000 * 0.002 + 1000 * 0.0005) + 7))
-    assert plan.seconds["attacks"] == 10 + 4 + 4
 
 
 def test_imported_signals_cost_no_training() -> None:
@@ -187,8 +189,8 @@ def test_models_that_somebody_else_trains_are_counted_and_not_timed() -> None:
     sizes = {"digits": Size(1000, 100, (64,), 10)}
     assert models_of(audit, sizes) == {}
     plan = estimate(audit, sizes, {}, FixedCosts(), {"train": 3})
-    assert (plan.models, plan.untimed) == (10, ["forest"])
-    assert set(plan.seconds) == {"attacks", "report", "start-up"}
+    assert (plan.models, plan.untimed) == (10, ["forest, which your own code trains"])
+    assert set(plan.seconds) == {"attack", "evaluate", "report", "start-up"}
 
 
 def test_buffers_that_are_stored_with_every_model_are_planned(plan: Plan) -> None:

@@ -13,9 +13,7 @@ from mia_audit.config.load import parse
 from mia_audit.config.schema import Audit
 from mia_audit.config.specs import TrainingSpec
 from mia_audit.errors import UserError
-from mia_audit.planning import packing
-from mia_audit.planning.costs import Free
-from mia_audit.planning.linear import Linear
+from mia_audit.planning import costs, packing
 from mia_audit.planning.sizes import Size
 from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.training.section import Training
@@ -33,14 +31,17 @@ SIZES = {"digits": Size(1000, 100, (1, 8, 8), 10)}
 MODELS: dict[tuple[str, str], dict[str, Any]] = {("digits", "mlp"): {}}
 
 
-class Costs(Free):
+class Costs(costs.Costs):
     """A private step takes three times as long as a plain one, and its calibration 60 s."""
 
     def __init__(self, step: float) -> None:
         self.seconds = step
 
-    def step(self, architecture: Mapping[str, Any], mechanism: Mechanism, training: Training) -> Linear:
-        return Linear(self.seconds * (1 if mechanism.mechanism == "none" else 3), 0.0)
+    def step(self, architecture: Mapping[str, Any], mechanism: Mechanism, training: Training, records: int) -> float:
+        return self.seconds * (1 if mechanism.mechanism == "none" else 3)
+
+    def forward(self, architecture: Mapping[str, Any]) -> float:
+        return 0.0
 
     def calibration(self, mechanism: Mechanism, training: Training, records: int, epsilon: float) -> float:
         return 60.0

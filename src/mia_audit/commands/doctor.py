@@ -55,9 +55,8 @@ def _findings(audit: "Audit | None", checkout: Path) -> "Iterator[Finding]":
 
 def _plan(audit: "Audit", results: Path) -> "Plan":
     """Estimate disk and memory, without timing anything."""
-    from mia_audit.planning.costs import Free
     from mia_audit.planning.estimate import estimate, models_of
     from mia_audit.planning.sizes import size_of
 
     sizes = {name: size_of(audit, name, results, {}) for name in audit.datasets}
-    return estimate(audit, sizes, models_of(audit, sizes), Free(), {})
+    return estimate(audit, sizes, models_of(audit, sizes), None, {})

@@ -133,10 +133,10 @@ def _estimate(audit: "Audit", looked: "Looked") -> str:
     models = models_of(audit, sizes)
     if not models:
         return f"The audit trains your model {audit.membership.models} times, and then queries each trained model on all records."
-    from mia_audit.planning.timing import Measured
+    from mia_audit.planning.costs import Costs
     from mia_audit.runtime.device import device_for
 
     device = device_for(audit.compute.threads, audit.compute.device)
-    plan = estimate(audit, sizes, models, Measured(audit.compute.micro_batch, device), {})
+    plan = estimate(audit, sizes, models, Costs(audit.compute.micro_batch, device), {})
     minutes = max(1, round(plan.total / 60))
     return f"About {minutes} minutes of one process on this machine, excluding start-up, and {human(sum(plan.disk.values()))} on disk."

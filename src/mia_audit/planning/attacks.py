@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,16 +15,13 @@ from mia_audit.attacks.subsets import counts
 from mia_audit.config.expand import families_of, settings
 from mia_audit.evaluation.files import Scored, metric_rows
 from mia_audit.evaluation.leave_outs import without_each
-from mia_audit.planning.linear import fitted
-from mia_audit.planning.pace import processor_seconds
+from mia_audit.planning.clock import extrapolated
 from mia_audit.seeds import generator
 from mia_audit.signals.explanation_sets import STEM
 from mia_audit.signals.families import columns
 from mia_audit.signals.name import FIT_ERROR, SUMMARIES, Reading, is_signal, read_signal
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool
-
     from mia_audit.attacks.run import Run
     from mia_audit.config.schema import Audit
     from mia_audit.planning.sizes import Size
@@ -41,10 +38,6 @@ class Attacked:
     runs: Sequence[Run]
     records: int
     models: int
-
-
-AttackTimer = Callable[[Sequence[Attacked], Sequence[float]], float]
-"""Returns the seconds to attack signals and to evaluate the scores, at these false-positive rates."""
 
 
 def attacked(audit: Audit, sizes: Mapping[str, Size]) -> Iterator[Attacked]:
@@ -66,71 +59,54 @@ def attacked(audit: Audit, sizes: Mapping[str, Size]) -> Iterator[Attacked]:
             yield of(every, dataset, audit.membership.models)
 
 
-def attack_seconds(attacked: Sequence[Attacked], fprs: Sequence[float]) -> float:
-    """Return the processor seconds to attack these signals, and to evaluate the scores as `mia-audit evaluate` does.
+def attack_seconds(every: Sequence[Attacked], fprs: Sequence[float]) -> dict[str, float]:
+    """Return the processor seconds to attack signals and to evaluate the scores, by rule; equal work is timed once.
 
-    Attacks with the same code are timed once. The strongest attack, which is repeated for several numbers of models, is
-    assumed to take as long as the first one that has a likelihood.
+    The strongest attack, which is repeated for several numbers of models, is assumed to take as long as the first one that
+    has a likelihood.
     """
-    known: dict[tuple[Any, ...], float] = {}
-
-    def timed(stage: Stage, run: Run, one: Attacked) -> float:
-        key = (stage, attacks[run.attack].score, run.likelihood, len(run.signals), one.records, one.models)
-        if key not in known:
-            known[key] = _seconds(stage, run, one.records, one.models, fprs)
-        return known[key]
-
-    seconds = 0.0
-    for one in attacked:
-        own = [run for run in one.runs if not run.null_control]
-        ratios = [run for run in own if run.likelihood != "none"]
+    known: dict[tuple[object, ...], dict[str, float]] = {}
+    total = {"attack": 0.0, "evaluate": 0.0}
+    for one in every:
+        ratios = [run for run in one.runs if run.likelihood != "none" and not run.null_control]
         fewer = [run for run in ratios if (run.attack, run.signals) == (ratios[0].attack, ratios[0].signals)]
-        seconds += sum(timed(_score, run, one) for run in one.runs) + sum(timed(_rescore, run, one) for run in own)
-        seconds += len(counts(one.models)) * sum(timed(_score, run, one) for run in fewer)
-    return seconds
+        for run in one.runs:
+            key = (attacks[run.attack].score, run.likelihood, len(run.signals), one.records, one.models)
+            if key not in known:
+                known[key] = _seconds(run, one.records, one.models, fprs)
+            cost = known[key]
+            total["attack"] += cost["score"]
+            total["evaluate"] += cost["evaluate"]
+            if not run.null_control:
+                total["evaluate"] += cost["rescore"]
+            if run in fewer:  # `evaluate` repeats it with fewer models
+                total["evaluate"] += len(counts(one.models)) * (cost["score"] + cost["evaluate"])
+    return total
 
 
-@dataclass(frozen=True)
-class RandomSignals:
-    """Random signals of an attack, and a membership with half of the records in every model."""
+def _seconds(run: Run, records: int, models: int, fprs: Sequence[float]) -> dict[str, float]:
+    """Return the seconds of a run of an attack, of its evaluation, and of its repetitions without some of the models."""
 
-    run: Run
-    readings: list[Reading]
-    member: Bool[np.ndarray, "N K"]
-    fprs: Sequence[float]
+    def of(stage: Callable[[list[Reading], np.ndarray], object]) -> float:
+        def work(count: int) -> Callable[[], object]:
+            random = generator(0, "plan", count, models)
+            member = count // 2 > random.random((models, count)).argsort(axis=1).T
+            drawn = (np.exp(random.standard_normal((models, count)).T).astype(np.float32) for _ in run.signals)
+            readings = [Reading(signal, [values]) for signal, values in zip(run.signals, drawn, strict=True)]
+            return lambda: stage(readings, member)
 
-    @classmethod
-    def of(cls, run: Run, records: int, models: int, fprs: Sequence[float]) -> RandomSignals:
-        """Draw lognormal signals, independent of the membership."""
-        random = generator(0, "plan", records, models)
-        member = records // 2 > random.random((models, records)).argsort(axis=1).T
-        readings = [
-            Reading(signal, [np.exp(random.standard_normal((models, records)).T).astype(np.float32)])
-            for signal in run.signals
-        ]
-        return cls(run, readings, member, fprs)
+        return extrapolated(work, max(records, 2), LEAST, long=1.0)
 
+    def score(readings: list[Reading], member: np.ndarray) -> object:
+        return list(scores_of([run], {one.signal: one.queries for one in readings}.__getitem__, member, member))
 
-Stage = Callable[[RandomSignals], object]
+    def evaluate(readings: list[Reading], member: np.ndarray) -> object:
+        key = (run.attack, run.signal, run.likelihood, run.null_control)
+        scored = Scored(key, np.arange(models), np.arange(len(member)), member, readings[0].queries[0])
+        return metric_rows(scored, fprs, confidence=0.95)
 
-
-def _score(made: RandomSignals) -> None:
-    by_signal = {reading.signal: reading.queries for reading in made.readings}
-    (scores,) = scores_of([made.run], by_signal.__getitem__, made.member, made.member)
-    records, models = made.member.shape
-    key = (made.run.attack, made.run.signal, made.run.likelihood, made.run.null_control)
-    stored = scores.scores.astype(np.float32)
-    metric_rows(Scored(key, np.arange(models), np.arange(records), made.member, stored), made.fprs, confidence=0.95)
-
-
-def _rescore(made: RandomSignals) -> None:
-    without_each(made.run, made.readings, made.member, made.readings[0].queries[0], made.fprs)
-
-
-def _seconds(stage: Stage, run: Run, records: int, models: int, fprs: Sequence[float]) -> float:
-    def seconds(count: int) -> float:
-        made = RandomSignals.of(run, count, models, fprs)
-        return processor_seconds(lambda: stage(made))
-
-    seconds(LEAST)  # the first run may import a library
-    return fitted(seconds, max(records, 2), few=LEAST, least=LEAST)(records)
+    return {
+        "score": of(score),
+        "evaluate": of(evaluate),
+        "rescore": of(lambda readings, member: without_each(run, readings, member, readings[0].queries[0], fprs)),
+    }

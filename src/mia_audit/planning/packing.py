@@ -104,14 +104,14 @@ def _key(audit: Audit) -> str:
 
 def _main(results: Path) -> None:
     """Print the number for the config on standard input."""
+    from mia_audit.planning.costs import Costs
     from mia_audit.planning.estimate import models_of
     from mia_audit.planning.sizes import size_of
-    from mia_audit.planning.timing import Measured
     from mia_audit.runtime.device import device_for
 
     audit = check_audit(json.load(sys.stdin), "config")
     sizes = {name: size_of(audit, name, results, {}) for name in audit.datasets}
-    costs = Measured(audit.compute.micro_batch, device_for(audit.compute.threads, audit.compute.device))
+    costs = Costs(audit.compute.micro_batch, device_for(audit.compute.threads, audit.compute.device))
     print(models_per_job(audit, sizes, models_of(audit, sizes), costs))
 
 
