@@ -119,11 +119,13 @@ def _run(arguments: Sequence[str]) -> int:
 
 def _call(options: argparse.Namespace, started: float) -> int:
     try:
-        code: int | None = _module(options.command).run(options)
-        if getattr(options, "usage", None):
-            from mia_audit.runtime.usage import write_usage
+        try:
+            code: int | None = _module(options.command).run(options)
+        finally:
+            if getattr(options, "usage", None):
+                from mia_audit.runtime.usage import write_usage
 
-            write_usage(options.usage, time.monotonic() - started)
+                write_usage(options.usage, time.monotonic() - started, getattr(options, "parts", {}))
     except UserError as error:
         message = visible(str(error))
         print(f"mia-audit: {message[:LONGEST]}{'…' * (len(message) > LONGEST)}", file=sys.stderr)

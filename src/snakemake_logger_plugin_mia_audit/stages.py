@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 STAGES = {
     "Data": ("pool", "membership", "imported", "groups"),
     "Start models": ("pretrain", "weights", "architecture"),
-    "Training": ("train", "preflight", "training", "discard"),
+    "Training": ("train", "preflight", "discard"),
     "Signals": ("signals", "merge", "target", "target_signals", "target_merge"),
     "Explanation metrics": ("explanation_metrics",),
     "Attacks": ("attack", "evaluate", "evaluate_groups"),

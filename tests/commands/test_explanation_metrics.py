@@ -21,7 +21,7 @@ from mia_audit.storage import table_metadata, write_json
 from mia_audit.training.stored import write_diverged
 
 from ..explain.attribution import attribute
-from .conftest import spec_file
+from .conftest import run_file, spec_file
 
 SETTINGS = (("none", "inf"), ("dp-sgd", "8"))
 PARAMETERS = {"img_size": 8, "patch_size": 4, "embed_dim": 8, "depth": 1, "num_heads": 2}
@@ -70,7 +70,7 @@ def run(audit: Path, out: str = "measures.parquet", batch: int = 16, **changes: 
             *("--pool", str(audit / "pool")),
             *("--architecture", str(audit / "net" / "architecture.json")),
             *("--spec", spec_file(audit, SPEC | changes)),
-            *("--batch", str(batch)),
+            *("--run", run_file(audit, micro_batch=batch)),
             *("--maps", str(audit / f"maps-{out}")),
             *("--curves", str(audit / f"curves-{out}")),
             *("--out", str(audit / out)),

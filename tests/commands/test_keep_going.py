@@ -17,6 +17,8 @@ from mia_audit.pools.store import read_membership, write_membership
 from mia_audit.storage import read_table, write_table
 from mia_audit.storage.diverged import diverged_models
 
+from .conftest import run_file
+
 RECORDS, MODELS, LOST = 30, 6, 1
 CONFIG: dict[str, Any] = {
     "audit": "hot",
@@ -71,11 +73,12 @@ def training_spec(setting: expand.Setting) -> specs.TrainingSpec:
     return spec.model_copy(update={"draw": None})
 
 
-def train(root: Path, mechanism: str, block: str, keep_going: int) -> int:
+def train(root: Path, mechanism: str, block: str, keep_going: bool) -> int:
     setting = SETTINGS[mechanism]
     places = ("--pool", root / "pools" / "toy", "--architecture", root / "toy" / "net" / "architecture.json")
-    spec = ("--spec", training_spec(setting).write(root), "--shadows", block, "--keep-going", keep_going)
-    return run("train", *places, *spec, "--out", root / setting.path / "models")
+    spec = ("--spec", training_spec(setting).write(root), "--shadows", block)
+    asked = ("--run", run_file(root, keep_going=keep_going))
+    return run("train", *places, *spec, *asked, "--out", root / setting.path / "models")
 
 
 @pytest.fixture(scope="module")
@@ -85,21 +88,19 @@ def audited(root: Path) -> Path:
     set_first_record(root, 1e30)
     for mechanism in SETTINGS:
         for block in blocks:
-            assert train(root, mechanism, block, keep_going=1) == 0
+            assert train(root, mechanism, block, keep_going=True) == 0
     set_first_record(root, 1)  # so that the outputs of the other models are finite
     for setting in SETTINGS.values():
         folder = root / setting.path
-        spec = ("--spec", specs.MergeSpec.of_training(AUDIT, setting.mechanism).write(root))
-        assert run("merge", *spec, "--training", folder / "models", "--out", folder / "training.parquet") == 0
-        (family,) = expand.families_of(AUDIT)["net"]
         places = ("--pool", pool, "--architecture", root / "toy" / "net" / "architecture.json")
         for block in blocks:
-            spec = ("--spec", specs.SignalsSpec.of(AUDIT, "toy", "net", family).write(root))
+            spec = ("--spec", specs.SignalsSpec.of(AUDIT, "toy", "net").write(root))
             models = ("--models", folder / "models", "--shadows", block)
-            assert run("signals", *places, *spec, *models, "--out", folder / "signals" / family) == 0
+            assert run("signals", *places, *spec, *models, "--out", folder / "signals") == 0
         joined = ("--membership", pool / "membership.parquet", "--out", folder / "signals.parquet")
-        spec = ("--spec", specs.MergeSpec.of_signals(AUDIT, "net", setting.mechanism).write(root))
-        assert run("merge", *spec, "--signals", folder / "signals", *joined) == 0
+        spec = ("--spec", specs.MergeSpec.of(AUDIT, "net", setting.mechanism).write(root))
+        trained = ("--models", folder / "models", "--training", folder / "training.parquet")
+        assert run("merge", *spec, "--signals", folder / "signals", *trained, *joined) == 0
         spec = ("--spec", specs.AttackSpec.of(AUDIT, "toy").write(root))
         assert run("attack", "--signals", folder / "signals.parquet", *spec, "--out", folder / "scores.parquet") == 0
         spec = ("--spec", specs.EvaluationSpec.of(AUDIT).write(root))
@@ -125,7 +126,7 @@ def test_by_default_divergence_stops_the_block_and_names_the_model_and_the_epoch
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     set_first_record(root, 1e30)
-    assert train(root, "none", "0-2", keep_going=0) == 2
+    assert train(root, "none", "0-2", keep_going=False) == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("mia-audit: shadow 1 of toy/net/none-epsinf: training diverged in epoch ")
     assert "its mean loss is " in error

@@ -35,10 +35,11 @@ def setting(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def merge(setting: Path, *families: str, models: int = SHADOWS) -> int:
+def merge(setting: Path, *families: str, models: int = SHADOWS, words: tuple[str, ...] = ()) -> int:
     (setting / "spec.json").write_text(json.dumps({"families": families, "models": models}))
     files = {"signals": "", "membership": "membership.parquet", "spec": "spec.json", "out": "signals.parquet"}
-    return main(["merge", *(word for name, file in files.items() for word in (f"--{name}", str(setting / file)))])
+    given = (word for name, file in files.items() for word in (f"--{name}", str(setting / file)))
+    return main(["merge", *given, *words])
 
 
 def test_families_stand_side_by_side_and_shadows_below_each_other(setting: Path) -> None:
@@ -77,14 +78,12 @@ def test_a_truncated_table_is_named_and_never_averaged_in(
     assert not (setting / "signals.parquet").exists()
 
 
-def test_facts_about_models_stay_with_a_settings_training(tmp_path: Path) -> None:
-    facts: list[dict[str, object]] = [{"diverged": {"1": "why"}}, {}]
-    for shadow, known in enumerate(facts):
+def test_facts_about_models_stay_with_a_settings_training(setting: Path) -> None:
+    for shadow in range(SHADOWS):
+        known: dict[str, object] = {"diverged": {"1": "why"}} if shadow == 1 else {}
         table = pa.table({"shadow": pa.array([shadow], pa.int32())})
-        write_table(tmp_path / f"shadow-{shadow}.parquet", table, "training", 1, known)
-    (tmp_path / "spec.json").write_text(json.dumps({"models": len(facts)}))
-    out = tmp_path / "training.parquet"
-    words = ("merge", "--training", tmp_path, "--spec", tmp_path / "spec.json", "--out", out)
-    assert main([str(word) for word in words]) == 0
-    metadata = table_metadata(out, "training")
-    assert metadata["diverged"] == {"1": "why"}
+        write_table(setting / "models" / f"shadow-{shadow}.parquet", table, "training", 1, known)
+    trained = ("--models", str(setting / "models"), "--training", str(setting / "training.parquet"))
+    assert merge(setting, "gradient", words=trained) == 0
+    assert table_metadata(setting / "training.parquet", "training")["diverged"] == {"1": "why"}
+    assert read_table(setting / "training.parquet", "training")["shadow"].to_pylist() == list(range(SHADOWS))

@@ -16,7 +16,7 @@ from mia_audit.pools.store import write_pool
 from mia_audit.signals.families import columns, families
 from mia_audit.storage import write_json
 
-from .conftest import spec_file
+from .conftest import run_file, spec_file
 
 RECORDS, SHADOWS = 30, (2, 3, 4)
 SECTION = Explainers(methods=("ig", "gradient_shap"), explain=("logit", "probability"), ig_nodes=3)
@@ -38,8 +38,11 @@ def audit(tmp_path: Path) -> Path:
 
 
 def run(audit: Path, family: str, out: str = "out", batch: int = 16, shadows: str = "2-4", **options: object) -> int:
-    spec: dict[str, object] = {"seed": 0, "dataset": "tiny", "family": family}
-    spec |= {"options": families(SECTION, "mlp")[family] | options}
+    spec: dict[str, object] = {
+        "seed": 0,
+        "dataset": "tiny",
+        "families": {family: families(SECTION, "mlp")[family] | options},
+    }
     return main(
         [
             "signals",
@@ -49,7 +52,7 @@ def run(audit: Path, family: str, out: str = "out", batch: int = 16, shadows: st
             *("--spec", spec_file(audit, spec)),
             *("--shadows", shadows),
             *("--threads", "1"),
-            *("--batch", str(batch)),
+            *("--run", run_file(audit, micro_batch=batch)),
             *("--out", str(audit / out)),
         ]
     )
@@ -59,7 +62,7 @@ def run(audit: Path, family: str, out: str = "out", batch: int = 16, shadows: st
 def test_writes_a_table_per_shadow(family: str, audit: Path) -> None:
     assert run(audit, family) == 0
     for shadow in SHADOWS:
-        file = pq.ParquetFile(audit / "out" / f"shadow-{shadow}.parquet")
+        file = pq.ParquetFile(audit / "out" / family / f"shadow-{shadow}.parquet")
         assert file.schema_arrow.names == ["shadow", "record", *columns(family, families(SECTION, "mlp")[family])]
         numbers = ("shadow", "record", "label", "predicted")
         assert {str(field.type) for field in file.schema_arrow if field.name not in numbers} == {"float"}
@@ -71,7 +74,9 @@ def test_writes_a_table_per_shadow(family: str, audit: Path) -> None:
 
 def test_same_inputs_give_the_same_bytes_and_shadows_differ(audit: Path) -> None:
     assert run(audit, "gradient", "one") == run(audit, "gradient", "two") == 0
-    one, two = ([(audit / out / f"shadow-{shadow}.parquet") for shadow in SHADOWS] for out in ("one", "two"))
+    one, two = (
+        [(audit / out / "gradient" / f"shadow-{shadow}.parquet") for shadow in SHADOWS] for out in ("one", "two")
+    )
     assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
     first, second = (pq.read_table(path)["ixg_l1"].to_numpy() for path in one[:2])
     assert not np.allclose(first, second)
@@ -81,19 +86,23 @@ def test_what_is_there_is_computed_again_only_where_it_would_differ(
     audit: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(audit, "gradient", shadows="2-3") == 0
-    first = {path.name: path.read_bytes() for path in (audit / "out").iterdir()}
+    first = {path.name: path.read_bytes() for path in (audit / "out" / "gradient").iterdir()}
     model = build("vision_transformer", PARAMETERS, (1, 8, 8), 3, seed=30)
     save_weights(model, audit / "models" / "shadow-3" / "weights.safetensors")
     capsys.readouterr()
     assert run(audit, "gradient") == 0
     said = capsys.readouterr().out
-    assert "shadow 2: already computed" in said and "shadow 3: 30 records" in said and "shadow 4: 30 records" in said
-    again = {path.name: path.read_bytes() for path in (audit / "out").iterdir()}
+    assert (
+        "shadow 2: already computed" in said
+        and "shadow 3: gradient of 30 records" in said
+        and "shadow 4: gradient" in said
+    )
+    again = {path.name: path.read_bytes() for path in (audit / "out" / "gradient").iterdir()}
     assert [name for name in first if again[name] != first[name]] == ["shadow-3.parquet"]
     assert run(audit, "gradient", explained_class="true") == 0
     assert "already" not in capsys.readouterr().out, "other options are other signals"
     assert run(audit, "gradient", "whole", explained_class="true") == 0
-    one, two = ((audit / out / "shadow-2.parquet").read_bytes() for out in ("out", "whole"))
+    one, two = ((audit / out / "gradient" / "shadow-2.parquet").read_bytes() for out in ("out", "whole"))
     assert one == two != first["shadow-2.parquet"]
 
 
@@ -114,7 +123,7 @@ def test_a_damaged_file_is_one_line_that_names_it(
     message = capsys.readouterr().err
     assert message.count("\n") == 1
     assert str(path) in message
-    assert not [path for path in audit.glob("out/*") if path.name != "shadow-2.parquet"]
+    assert not [path for path in audit.glob("out/*/*") if path.name != "shadow-2.parquet"]
 
 
 def test_an_unknown_captum_method_is_one_line(audit: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -62,13 +62,13 @@ def train_references(folder: Path) -> None:
     }  # fmt: skip
     common = ("--pool", "pool", "--architecture", "architecture.json", "--spec")
     assert run("train", *common, spec_file(folder, training), "--shadows", "0-4", "--out", "models") == 0
-    signals(folder, "models", "0-4", "shadows/gradient")
+    signals(folder, "models", "0-4", "shadows")
     merge(folder, "shadows", 0, MODELS, "pool/membership.parquet", "references.parquet")
 
 
 def signals(folder: Path, models: str, shadows: str, out: str) -> None:
     options = {"explainers": [], "explain": ["logit"], "explained_class": "predicted"}
-    spec = spec_file(folder, {"seed": 0, "dataset": "toy", "family": "gradient", "options": options})
+    spec = spec_file(folder, {"seed": 0, "dataset": "toy", "families": {"gradient": options}})
     common = ("--pool", "pool", "--architecture", "architecture.json", "--models", models)
     assert run("signals", *common, "--spec", spec, "--shadows", shadows, "--out", out) == 0
 
@@ -89,7 +89,7 @@ def take_over(folder: Path, **changes: Any) -> int:
 def test_a_finished_model_alone_is_scored(folder: Path) -> None:
     train_references(folder)
     assert take_over(folder) == 0
-    signals(folder, "model", f"{MODELS}-{MODELS}", "own/gradient")
+    signals(folder, "model", f"{MODELS}-{MODELS}", "own")
     merge(folder, "own", MODELS, 1, "model/membership.parquet", "signals.parquet", "--references", "references.parquet")
     both = pl.read_parquet("signals.parquet")
     assert both["shadow"].unique().to_list() == [*range(MODELS + 1)]

@@ -16,7 +16,7 @@ from mia_audit.cli import main
 from mia_audit.runtime.usage import peak_of
 from mia_audit.storage import read_table, write_table
 
-from .conftest import spec_file
+from .conftest import run_file, spec_file
 
 COUNT, PUBLIC = 24, 16
 ARCHITECTURE = {"model": "mlp", "parameters": {"width": 8}}
@@ -61,8 +61,8 @@ def architecture(pool: Path, section: dict[str, object] = ARCHITECTURE, private:
             str(pool),
             "--spec",
             spec_file(pool.parent, spec),
-            "--private",
-            str(int(private)),
+            "--run",
+            run_file(pool.parent, private=("net",) if private else ()),
             "--out",
             str(pool.parent / "architecture.json"),
         ]
@@ -82,7 +82,7 @@ def arguments(
     public: Path | None = None,
     delta: float = 1e-5,
     accountant: str = "rdp",  # the default one takes seconds for every training
-    checkpoints: Path | None = None,
+    often: bool = False,
     **training: object,
 ) -> list[str]:
     spec = {
@@ -101,8 +101,9 @@ def arguments(
         "--spec": spec_file(pool.parent, spec),
         "--out": out,
     }
-    words |= {"--shadows": shadows, "--threads": 1, "--batch": 64} | ({"--public": public} if public else {})
-    words |= {"--checkpoints": checkpoints, "--checkpoint-seconds": 0} if checkpoints else {}
+    words |= {"--shadows": shadows, "--threads": 1} | ({"--public": public} if public else {})
+    seconds = {"checkpoint_seconds": 0} if often else {}
+    words |= {"--run": run_file(pool.parent, micro_batch=64, **seconds)}
     return ["train", *(str(word) for pair in words.items() for word in pair)]
 
 
@@ -162,34 +163,33 @@ sys.exit(main(sys.argv[1:]))
 def test_a_first_epoch_is_kept_and_ends_in_the_same_bytes(
     pool: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kept, usage = tmp_path / "checkpoints", tmp_path / "usage.tsv"
-    words = arguments(pool, tmp_path / "first", shadows="0-0", checkpoints=kept)
+    out, usage = tmp_path / "on", tmp_path / "usage.tsv"
+    kept, words = out / ".checkpoints", arguments(pool, out, shadows="0-0")
     assert main([*words, "--first-epoch", "--usage", str(usage)]) == 0
-    assert contents(tmp_path / "first") == {}
-    assert [path.name for path in kept.rglob("*")] == ["shadow-0", "epoch.safetensors"]
+    assert list(contents(out)) == [".checkpoints/shadow-0/epoch.safetensors"]
     assert peak_of(usage) > 50
     capsys.readouterr()
-    assert train(pool, tmp_path / "on", checkpoints=kept) == 0
+    assert train(pool, out) == 0
     assert "shadow-0/epoch.safetensors: resuming training" in capsys.readouterr().err
     assert train(pool, tmp_path / "whole") == 0
-    assert contents(tmp_path / "on") == contents(tmp_path / "whole")
+    assert contents(out) == contents(tmp_path / "whole")
     assert main([*words, "--first-epoch"]) == 0
-    assert train(pool, tmp_path / "on", checkpoints=kept) == 0
+    assert train(pool, out) == 0
     assert list(kept.iterdir()) == [], "nothing is left of an epoch of a model that was there"
 
 
 def test_a_killed_job_goes_on_and_ends_in_the_same_bytes(
     pool: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kept, out = tmp_path / "checkpoints", tmp_path / "killed"
-    words = arguments(pool, out, checkpoints=kept)
+    out = tmp_path / "killed"
+    kept, words = out / ".checkpoints", arguments(pool, out, often=True)
     killed = subprocess.run([sys.executable, "-c", KILLED, *words], check=False)
     assert killed.returncode == -signal.SIGKILL
-    assert sorted(contents(out)) == ["shadow-0.parquet", "shadow-0/weights.safetensors"]
-    assert [path.name for path in kept.rglob("*")] == ["shadow-1", "epoch.safetensors"]
+    names = [".checkpoints/shadow-1/epoch.safetensors", "shadow-0.parquet", "shadow-0/weights.safetensors"]
+    assert sorted(contents(out)) == names
     again = shutil.copytree(kept, tmp_path / "other")
     capsys.readouterr()
-    assert train(pool, out, checkpoints=kept) == 0
+    assert train(pool, out) == 0
     log = capsys.readouterr().err
     assert "shadow 0 of 0-1: already trained" in log
     assert "shadow-1/epoch.safetensors: resuming training from this checkpoint" in log
@@ -197,7 +197,8 @@ def test_a_killed_job_goes_on_and_ends_in_the_same_bytes(
     assert train(pool, tmp_path / "whole") == 0
     assert contents(out) == contents(tmp_path / "whole")
     # another learning rate is another training, which goes on from nothing that was kept
-    assert train(pool, out, checkpoints=again, learning_rate=0.1) == 0
+    shutil.copytree(again, kept, dirs_exist_ok=True)
+    assert train(pool, out, learning_rate=0.1) == 0
     log = capsys.readouterr().err
     assert "already" not in log and "resuming" not in log
     assert train(pool, tmp_path / "whole", learning_rate=0.1) == 0

@@ -46,7 +46,6 @@ def every_spec(of: Audit) -> list[specs.Spec]:
     """Return the specifications of all stages that train, explain, attack and report."""
     setting = expand.settings(of)[1]
     names = (setting.dataset, setting.architecture)
-    family = next(iter(expand.families_of(of)[names[1]]))
     return [
         specs.PoolSpec.of(of, names[0]),
         specs.GroupsSpec.of(of, names[0]),
@@ -55,9 +54,8 @@ def every_spec(of: Audit) -> list[specs.Spec]:
         specs.WeightsSpec.of(of, names[1]),
         specs.PretrainingSpec.of(of, *names),
         training(of, setting),
-        specs.SignalsSpec.of(of, *names, family),
-        specs.MergeSpec.of_training(of, setting.mechanism),
-        specs.MergeSpec.of_signals(of, names[1], setting.mechanism),
+        specs.SignalsSpec.of(of, *names),
+        specs.MergeSpec.of(of, names[1], setting.mechanism),
         specs.ExplanationMetricsSpec.of(of, *names),
         specs.SideBySideSpec.of(of, names[0]),
         specs.FiltersSpec.of(of, names[0]),

@@ -50,16 +50,15 @@ def train(root: Path, block: str, out: Path) -> list[str]:
     mechanism = {"mechanism": "none"}
     path = spec(root, "train", seed=0, training=TRAINING, mechanism=mechanism, **setting)
     places = ["--pool", str(root / "pool"), "--architecture", str(root / "architecture.json")]
-    kept = ["--checkpoints", str(root / "checkpoints")]
-    return ["train", "--spec", path, *places, *kept, "--device", "cpu", "--shadows", block, "--out", str(out)]
+    return ["train", "--spec", path, *places, "--shadows", block, "--out", str(out)]
 
 
 def signals(root: Path, family: str, explained: list[str]) -> list[str]:
     options = {"explainers": explained, **EXPLAINED}
-    path = spec(root, f"signals-{family}", seed=0, dataset="toy", family=family, options=options)
+    path = spec(root, f"signals-{family}", seed=0, dataset="toy", families={family: options})
     places = ["--pool", str(root / "pool"), "--architecture", str(root / "architecture.json")]
-    models = ["--models", str(root / "models"), "--device", "cpu", "--batch", "7"]
-    return ["signals", "--spec", path, *places, *models, "--shadows", f"0-{MODELS - 1}", "--out", str(root / family)]
+    models = ["--models", str(root / "models"), "--run", spec(root, "run", compute={"micro_batch": 7})]
+    return ["signals", "--spec", path, *places, *models, "--shadows", f"0-{MODELS - 1}", "--out", str(root)]
 
 
 def run(root: Path, *lines: list[str]) -> "subprocess.CompletedProcess[str]":

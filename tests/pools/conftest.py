@@ -183,12 +183,16 @@ def through_all_stages(section: dict[str, Any], architecture: dict[str, Any], fo
     _stage("pool", {"name": "some", "dataset": section | {"public": PUBLIC}}, out=pool)
     shadows = {"dataset": "some", "membership": {"models": 4}}
     _stage("membership", shadows, records=pool / "records.parquet", out=pool / "membership.parquet")
-    _stage("architecture", {"name": "some", "architecture": architecture}, pool=pool, private=1, out=built)
+    run = folder / "run.json"
+    run.write_text(json.dumps({"private": ["some"]}))
+    _stage("architecture", {"name": "some", "architecture": architecture}, pool=pool, run=run, out=built)
     recipe = {"dataset": "some", "architecture": "some", "training": training, **mechanism}
     _stage("train", recipe, pool=pool, architecture=built, shadows="0-1", out=models)
-    task = {"dataset": "some", "family": "gradient", "options": explained}
+    task = {"dataset": "some", "families": {"gradient": explained}}
     _stage("signals", task, pool=pool, architecture=built, models=models, shadows="0-1", out=out)
-    signals = pa.concat_tables([read_table(out / f"shadow-{shadow}.parquet", "signals") for shadow in range(2)])
+    signals = pa.concat_tables(
+        [read_table(out / "gradient" / f"shadow-{shadow}.parquet", "signals") for shadow in range(2)]
+    )
     assert np.isfinite(signals["ixg_l1"].to_numpy()).all()
     return signals
 

@@ -9,11 +9,15 @@ from snakemake_logger_plugin_mia_audit.display import clock, read_logs, state
 from snakemake_logger_plugin_mia_audit.stages import STAGES, Progress, stage_of
 
 RULES = Path(__file__).parents[2] / "workflow" / "rules"
-JOBS = {"all": 1, "report": 1, "train": 4, "training": 2, "pool": 1, "total": 9}
+JOBS = {"all": 1, "report": 1, "train": 4, "preflight": 2, "pool": 1, "total": 9}
 
 
 def test_every_rule_of_the_workflow_has_a_stage_and_every_stage_has_rules_of_it() -> None:
-    rules = {name for path in RULES.glob("*.smk") for name in re.findall(r"^rule (\w+):", path.read_text(), re.M)}
+    rules = {
+        name
+        for path in RULES.glob("*.smk")
+        for name in re.findall(r"^(?:use rule \w+ as|rule) (\w+)(?::| with:)", path.read_text(), re.M)
+    }
     assert rules
     assert rules == {rule for known in STAGES.values() for rule in known}
 

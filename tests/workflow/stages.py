@@ -35,19 +35,14 @@ def run_stages(audit: Audit, results: Path) -> None:
             spec.write(written),
             **known,
             shadows=shadows,
-            checkpoints=folder / "kept",
-            device="cpu",
             out=folder / "models",
         )
-        spec = specs.MergeSpec.of_training(audit, setting.mechanism)
-        stage("merge", spec.write(written), training=folder / "models", out=folder / "training.parquet")
-        explained = {"models": folder / "models", "shadows": shadows, "device": "cpu"}
-        families = expand.families_of(audit)[setting.architecture]
-        for family in families:
-            spec = specs.SignalsSpec.of(audit, dataset, setting.architecture, family)
-            stage("signals", spec.write(written), **known, **explained, out=folder / "signals" / family)
-        spec = specs.MergeSpec.of_signals(audit, setting.architecture, setting.mechanism)
-        merged = {"signals": folder / "signals", "membership": design}
+        explained = {"models": folder / "models", "shadows": shadows}
+        spec = specs.SignalsSpec.of(audit, dataset, setting.architecture)
+        stage("signals", spec.write(written), **known, **explained, out=folder / "signals")
+        spec = specs.MergeSpec.of(audit, setting.architecture, setting.mechanism)
+        trained = {"models": folder / "models", "training": folder / "training.parquet"}
+        merged = {"signals": folder / "signals", "membership": design, **trained}
         stage("merge", spec.write(written), **merged, out=folder / "signals.parquet")
         found = {"signals": folder / "signals.parquet", "out": folder / "scores.parquet"}
         stage("attack", specs.AttackSpec.of(audit, dataset).write(written), **found)

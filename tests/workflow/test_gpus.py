@@ -61,7 +61,8 @@ def test_two_gpus_are_shared_and_leave_the_other_cores_to_attacks(
     workflow.options = ("--cores", "4")
     results = "results/tiny"
     attacked, trained = f"{results}/theirs/imported/imported-epsinf/metrics.parquet", "digits/vit/none-epsinf"
-    result = workflow.run(attacked, f"{results}/{trained}/training.parquet")
+    stamps = [f"{results}/{trained}/models/.jobs/{model:03d}-{model:03d}" for model in range(5)]
+    result = workflow.run(attacked, *stamps)
     assert result.returncode == 0, result.stdout
     timeline = events(workflow.folder)
     trainings = running(timeline, "train")

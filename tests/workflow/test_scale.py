@@ -43,6 +43,6 @@ def test_a_large_audit_is_planned_and_every_merge_fans_in_once(large, capsys):
         "train": SETTINGS * blocks,
         "signals": SETTINGS * blocks,
     }
-    expected |= dict.fromkeys(("training", "merge", "attack", "evaluate"), SETTINGS)
+    expected |= dict.fromkeys(("merge", "attack", "evaluate"), SETTINGS)
     expected |= dict.fromkeys(("tables", "figures", "report", "manifest"), 1)
     assert plan["jobs"] == expected

@@ -4,17 +4,16 @@ rule attack:
     output:
         "<setting>/scores.parquet",
     log:
-        "<results>/logs/attack/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
+        **logs("attack", OF_SETTING),
     priority: BEFORE_EVALUATION
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=attack_memory,
+        mem_mb=REQUESTS.attack,
     params:
-        usage=f"{results}/benchmarks/attack/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}.tsv",
         spec=lambda w: spec(specs.AttackSpec.of, w.dataset),
     shell:
-        "mia-audit attack --signals {input} --spec {params.spec} --out {output} --usage {params.usage} >{log} 2>&1"
+        "mia-audit attack --signals {input} --spec {params.spec} --out {output} --usage {log.usage} >{log.out} 2>&1"
 
 
 rule evaluate:
@@ -24,16 +23,15 @@ rule evaluate:
     output:
         "<setting>/metrics.parquet",
     log:
-        "<results>/logs/evaluate/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
+        **logs("evaluate", OF_SETTING),
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=attack_memory,
+        mem_mb=REQUESTS.attack,
     params:
-        usage=f"{results}/benchmarks/evaluate/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}.tsv",
         spec=lambda w: spec(specs.EvaluationSpec.of),
     shell:
-        "mia-audit evaluate --scores {input.scores} --signals {input.signals} --spec {params.spec} --out {output} --usage {params.usage} >{log} 2>&1"
+        "mia-audit evaluate --scores {input.scores} --signals {input.signals} --spec {params.spec} --out {output} --usage {log.usage} >{log.out} 2>&1"
 
 
 rule evaluate_groups:
@@ -44,14 +42,12 @@ rule evaluate_groups:
     output:
         "<setting>/groups.parquet",
     log:
-        "<results>/logs/evaluate_groups/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
+        **logs("evaluate_groups", OF_SETTING),
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=attack_memory,
+        mem_mb=REQUESTS.attack,
     params:
-        usage=f"{results}/benchmarks/evaluate_groups/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}.tsv",
         spec=lambda w: spec(specs.EvaluationSpec.of),
     shell:
-        "mia-audit evaluate-groups --scores {input.scores} --signals {input.signals} --groups {input.groups} --spec {params.spec}"
-        " --out {output} --usage {params.usage} >{log} 2>&1"
+        "mia-audit evaluate-groups --scores {input.scores} --signals {input.signals} --groups {input.groups} --spec {params.spec} --out {output} --usage {log.usage} >{log.out} 2>&1"

@@ -5,18 +5,17 @@ rule canary_draw:
     output:
         directory("<results>/canaries/{dataset}"),
     log:
-        "<results>/logs/canary_draw/{dataset}.log",
+        **logs("canary_draw", "{dataset}"),
     priority: BEFORE_EVALUATION
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=grown(requests.MODEL_MEGABYTES),
+        mem_mb=REQUESTS.grown(requests.MODEL_MEGABYTES),
     params:
-        usage=f"{results}/benchmarks/canary_draw/{{dataset}}.tsv",
         spec=lambda w: spec(specs.CanariesSpec.of),
-        pool=subpath(input.records, parent=True),
+        pool=POOL,
     shell:
-        "mia-audit canary-draw --pool {params.pool} --spec {params.spec} --out {output} --usage {params.usage} >{log} 2>&1"
+        "mia-audit canary-draw --pool {params.pool} --spec {params.spec} --out {output} --usage {log.usage} >{log.out} 2>&1"
 
 
 rule canary_bounds:
@@ -28,20 +27,19 @@ rule canary_bounds:
     output:
         "<setting>/canaries.csv",
     log:
-        "<results>/logs/canary_bounds/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
+        **logs("canary_bounds", OF_SETTING),
     conda:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
-        **model_job("canary_bounds"),
+        **REQUESTS.models("canary_bounds"),
     params:
-        usage=f"{results}/benchmarks/canary_bounds/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}.tsv",
         spec=lambda w: spec(
             specs.TrainingSpec.of, w.dataset, w.architecture, w.mechanism, w.eps
         ),
-        pool=lambda w: f"{results}/pools/{w.dataset}",
-        batch=AUDIT.compute.micro_batch,
+        pool=POOL,
+        run=RUN,
     shell:
         "mia-audit canary-bounds --canaries {input.canaries} --pool {params.pool} --architecture {input.architecture}"
-        " --public {input.public} --spec {params.spec} --threads {threads} --device {resources.device} --batch {params.batch}"
-        " --out {output} --usage {params.usage} >{log} 2>&1"
+        " --public {input.public} --spec {params.spec} --run {params.run} --threads {threads}"
+        " --out {output} --usage {log.usage} >{log.out} 2>&1"

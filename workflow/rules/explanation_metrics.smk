@@ -12,27 +12,17 @@ rule explanation_metrics:
         curves="<architecture>/curves.parquet",
         maps="<architecture>/explanations.parquet",
     log:
-        "<results>/logs/explanation_metrics/{dataset}-{architecture}.log",
+        **logs("explanation_metrics", OF_ARCHITECTURE),
     conda:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
-        **model_job(
-            "explanation_metrics",
-            lambda w, input, attempt: requests.explaining_memory(
-                placed("explanation_metrics"),
-                input.architecture,
-                attempt,
-                memory_limit(),
-            ),
-        ),
-        minutes_per_model=str(AUDIT.compute.minutes_per_model),
+        **REQUESTS.explaining("explanation_metrics"),
     params:
-        usage=f"{results}/benchmarks/explanation_metrics/{{dataset}}-{{architecture}}.tsv",
         spec=lambda w: spec(specs.ExplanationMetricsSpec.of, w.dataset, w.architecture),
-        pool=subpath(input.records, parent=True),
-        batch=AUDIT.compute.micro_batch,
+        pool=POOL,
+        run=RUN,
     shell:
         "mia-audit explanation-metrics --pool {params.pool} --architecture {input.architecture} --spec {params.spec}"
-        " --threads {threads} --device {resources.device} --batch {params.batch} --maps {output.maps} --curves {output.curves}"
-        " --minutes-per-model {resources.minutes_per_model} --out {output.measures} --usage {params.usage} >{log} 2>&1"
+        " --run {params.run} --threads {threads} --maps {output.maps} --curves {output.curves}"
+        " --out {output.measures} --usage {log.usage} >{log.out} 2>&1"

@@ -8,19 +8,18 @@ rule pool:
         public="<pool>/public.npy",
         public_table="<pool>/public.parquet",
     log:
-        "<results>/logs/pool/{dataset}.log",
+        **logs("pool", "{dataset}"),
     priority: 100
     conda:
         "../../envs/environment.yaml"
     threads: 8  # images are read in parallel; Snakemake lowers this to the number of cores
     resources:
-        mem_mb=grown(requests.POOL_MEGABYTES),
+        mem_mb=REQUESTS.grown(requests.POOL_MEGABYTES),
     params:
-        usage=f"{results}/benchmarks/pool/{{dataset}}.tsv",
         spec=lambda w: spec(specs.PoolSpec.of, w.dataset),
-        folder=subpath(output.records, parent=True),
+        folder=POOL,
     shell:
-        "mia-audit pool --spec {params.spec} --threads {threads} --out {params.folder} --usage {params.usage} >{log} 2>&1"
+        "mia-audit pool --spec {params.spec} --threads {threads} --out {params.folder} --usage {log.usage} >{log.out} 2>&1"
 
 
 rule groups:
@@ -30,17 +29,16 @@ rule groups:
     output:
         "<pool>/groups.parquet",
     log:
-        "<results>/logs/groups/{dataset}.log",
+        **logs("groups", "{dataset}"),
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=grown(requests.POOL_MEGABYTES),
+        mem_mb=REQUESTS.grown(requests.POOL_MEGABYTES),
     params:
-        usage=f"{results}/benchmarks/groups/{{dataset}}.tsv",
         spec=lambda w: spec(specs.GroupsSpec.of, w.dataset),
-        folder=subpath(input.table, parent=True),
+        folder=POOL,
     shell:
-        "mia-audit groups --pool {params.folder} --spec {params.spec} --out {output} --usage {params.usage} >{log} 2>&1"
+        "mia-audit groups --pool {params.folder} --spec {params.spec} --out {output} --usage {log.usage} >{log.out} 2>&1"
 
 
 rule membership:
@@ -49,12 +47,11 @@ rule membership:
     output:
         "<pool>/membership.parquet",
     log:
-        "<results>/logs/membership/{dataset}.log",
+        **logs("membership", "{dataset}"),
     priority: 100
     conda:
         "../../envs/environment.yaml"
     params:
-        usage=f"{results}/benchmarks/membership/{{dataset}}.tsv",
         spec=lambda w: spec(specs.MembershipSpec.of, w.dataset),
     shell:
-        "mia-audit membership --records {input} --spec {params.spec} --out {output} --usage {params.usage} >{log} 2>&1"
+        "mia-audit membership --records {input} --spec {params.spec} --out {output} --usage {log.usage} >{log.out} 2>&1"

@@ -19,7 +19,7 @@ rule black_box:
     output:
         "<results>/{dataset}/private/{black_box}/values.parquet",
     log:
-        "<results>/logs/black_box/{dataset}-{black_box}.log",
+        **logs("black_box", "{dataset}-{black_box}"),
     wildcard_constraints:
         black_box=one_of(name for _, name in STUDIED),
     priority: BEFORE_EVALUATION
@@ -27,16 +27,15 @@ rule black_box:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
-        mem_mb=grown(requests.MODEL_MEGABYTES),
+        mem_mb=REQUESTS.grown(requests.MODEL_MEGABYTES),
     params:
-        usage=f"{results}/benchmarks/black_box/{{dataset}}-{{black_box}}.tsv",
         spec=lambda w: spec(specs.BlackBoxSpec.of, w.dataset, w.black_box),
         models=lambda w, input: (
             str(Path(input.models).parents[1]) if input.models else ""
         ),
-        pool=subpath(input.records, parent=True),
+        pool=POOL,
     shell:
-        "mia-audit black-box --pool {params.pool} --models {params.models} --architecture {input.architecture} --spec {params.spec} --threads {threads} --out {output} --usage {params.usage} >{log} 2>&1"
+        "mia-audit black-box --pool {params.pool} --models {params.models} --architecture {input.architecture} --spec {params.spec} --threads {threads} --out {output} --usage {log.usage} >{log.out} 2>&1"
 
 
 rule explain_privately:
@@ -48,7 +47,7 @@ rule explain_privately:
     output:
         "<results>/{dataset}/private/{black_box}/answers.parquet",
     log:
-        "<results>/logs/explain_privately/{dataset}-{black_box}.log",
+        **logs("explain_privately", "{dataset}-{black_box}"),
     wildcard_constraints:
         black_box=one_of(name for _, name in STUDIED),
     priority: BEFORE_EVALUATION
@@ -56,14 +55,13 @@ rule explain_privately:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
-        mem_mb=grown(requests.MODEL_MEGABYTES),
+        mem_mb=REQUESTS.grown(requests.MODEL_MEGABYTES),
     params:
-        usage=f"{results}/benchmarks/explain_privately/{{dataset}}-{{black_box}}.tsv",
         spec=lambda w: spec(specs.PrivateExplanationsSpec.of, w.dataset),
-        pool=subpath(input.records, parent=True),
+        pool=POOL,
     shell:
         "mia-audit explain-privately --pool {params.pool} --values {input.values} --reference {input.reference} --spec {params.spec}"
-        " --out {output} --usage {params.usage} >{log} 2>&1"
+        " --out {output} --usage {log.usage} >{log.out} 2>&1"
 
 
 rule explanation_signals:
@@ -75,7 +73,7 @@ rule explanation_signals:
     output:
         "<results>/{dataset}-explained/{architecture}/{mechanism}-eps{eps}/signals.parquet",
     log:
-        "<results>/logs/explanation_signals/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
+        **logs("explanation_signals", OF_SETTING),
     wildcard_constraints:
         dataset=one_of(AUDIT.private_explanations),
     priority: BEFORE_EVALUATION
@@ -83,15 +81,14 @@ rule explanation_signals:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
-        mem_mb=grown(requests.MODEL_MEGABYTES),
+        mem_mb=REQUESTS.grown(requests.MODEL_MEGABYTES),
     params:
-        usage=f"{results}/benchmarks/explanation_signals/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}.tsv",
         spec=lambda w: spec(
             specs.ExplanationSignalsSpec.of, w.dataset, w.architecture, w.eps
         ),
-        pool=subpath(input.records, parent=True),
+        pool=POOL,
     shell:
-        "mia-audit explanation-signals --pool {params.pool} --values {input.values} --spec {params.spec} --out {output} --usage {params.usage} >{log} 2>&1"
+        "mia-audit explanation-signals --pool {params.pool} --values {input.values} --spec {params.spec} --out {output} --usage {log.usage} >{log.out} 2>&1"
 
 
 rule private_report:
@@ -107,14 +104,13 @@ rule private_report:
         ),
         [name for name in PRIVATE if not name.endswith(("csv", "svg"))],
     log:
-        "<results>/logs/private_report.log",
+        **logs("private_report"),
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=grown(requests.MODEL_MEGABYTES),
+        mem_mb=REQUESTS.grown(requests.MODEL_MEGABYTES),
     params:
-        usage=f"{results}/benchmarks/private_report.tsv",
         spec=lambda w: spec(report_specs.ReportSpec.with_studies),
-        results=subpath(output[0], ancestor=2),
+        results=results,
     shell:
-        "mia-audit private-report --results {params.results} --spec {params.spec} --usage {params.usage} >{log} 2>&1"
+        "mia-audit private-report --results {params.results} --spec {params.spec} --usage {log.usage} >{log.out} 2>&1"

@@ -36,28 +36,21 @@ rule tables:
         ),
         [f"<results>/tables/{name}" for name in TABLES if not name.endswith(".csv")],
     log:
-        "<results>/logs/tables.log",
+        **logs("tables"),
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=grown(requests.report_memory(AUDIT)),
+        mem_mb=REQUESTS.grown(requests.report_memory(AUDIT)),
     params:
-        usage=f"{results}/benchmarks/tables.tsv",
         spec=lambda w: spec(report_specs.ReportSpec.of),
-        results=subpath(output[0], ancestor=2),
-        folder=subpath(output[0], parent=True),
+        results=results,
     shell:
-        "mia-audit tables --results {params.results} --spec {params.spec} --out {params.folder} --usage {params.usage} >{log} 2>&1"
+        "mia-audit {rule} --results {params.results} --spec {params.spec} --out {params.results}/{rule} --usage {log.usage} >{log.out} 2>&1"
 
 
-rule figures:
+use rule tables as figures with:
     input:
-        files_of(SETTINGS, "metrics.parquet"),
-        GROUPED,
-        files_of(SETTINGS, "scores.parquet"),
-        files_of(TRAINED, "training.parquet"),
-        MEASURES,
-        CURVES,
+        rules.tables.input,
         MAPS,
     output:
         report(
@@ -67,18 +60,7 @@ rule figures:
         ),
         [f"<results>/figures/{name}" for name in FIGURES if not name.endswith(SHOWN)],
     log:
-        "<results>/logs/figures.log",
-    conda:
-        "../../envs/environment.yaml"
-    resources:
-        mem_mb=grown(requests.report_memory(AUDIT)),
-    params:
-        usage=f"{results}/benchmarks/figures.tsv",
-        spec=lambda w: spec(report_specs.ReportSpec.of),
-        results=subpath(output[0], ancestor=2),
-        folder=subpath(output[0], parent=True),
-    shell:
-        "mia-audit figures --results {params.results} --spec {params.spec} --out {params.folder} --usage {params.usage} >{log} 2>&1"
+        **logs("figures"),
 
 
 rule filters:
@@ -89,17 +71,16 @@ rule filters:
     output:
         directory("<results>/figures/filters/{dataset}"),
     log:
-        "<results>/logs/filters/{dataset}.log",
+        **logs("filters", "{dataset}"),
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=grown(requests.MODEL_MEGABYTES),
+        mem_mb=REQUESTS.grown(requests.MODEL_MEGABYTES),
     params:
-        usage=f"{results}/benchmarks/filters/{{dataset}}.tsv",
         spec=lambda w: spec(specs.FiltersSpec.of, w.dataset),
-        results=subpath(output[0], ancestor=3),
+        results=results,
     shell:
-        "mia-audit filters --results {params.results} --spec {params.spec} --out {output} --usage {params.usage} >{log} 2>&1"
+        "mia-audit filters --results {params.results} --spec {params.spec} --out {output} --usage {log.usage} >{log.out} 2>&1"
 
 
 rule side_by_side:
@@ -113,17 +94,16 @@ rule side_by_side:
     output:
         directory("<results>/figures/side_by_side/{dataset}"),
     log:
-        "<results>/logs/side_by_side/{dataset}.log",
+        **logs("side_by_side", "{dataset}"),
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=grown(requests.MODEL_MEGABYTES),
+        mem_mb=REQUESTS.grown(requests.MODEL_MEGABYTES),
     params:
-        usage=f"{results}/benchmarks/side_by_side/{{dataset}}.tsv",
         spec=lambda w: spec(specs.SideBySideSpec.of, w.dataset),
-        results=subpath(output[0], ancestor=3),
+        results=results,
     shell:
-        "mia-audit side-by-side --results {params.results} --spec {params.spec} --out {output} --usage {params.usage} >{log} 2>&1"
+        "mia-audit side-by-side --results {params.results} --spec {params.spec} --out {output} --usage {log.usage} >{log.out} 2>&1"
 
 
 rule report:
@@ -155,17 +135,16 @@ rule report:
         answer="<results>/answer.json",
         provenance="<results>/provenance.json",
     log:
-        "<results>/logs/report.log",
+        **logs("report"),
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=grown(requests.report_memory(AUDIT)),
+        mem_mb=REQUESTS.grown(requests.report_memory(AUDIT)),
     params:
-        usage=f"{results}/benchmarks/report.tsv",
         spec=lambda w: spec(report_specs.ReportSpec.with_studies),
-        results=subpath(output.page, parent=True),
+        results=results,
     shell:
-        "mia-audit report --results {params.results} --spec {params.spec} --out {output.page} --usage {params.usage} >{log} 2>&1"
+        "mia-audit report --results {params.results} --spec {params.spec} --out {output.page} --usage {log.usage} >{log.out} 2>&1"
 
 
 rule paper:
@@ -181,10 +160,10 @@ rule paper:
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=grown(requests.report_memory(AUDIT)),
+        mem_mb=REQUESTS.grown(requests.report_memory(AUDIT)),
     params:
         spec=lambda w: spec(report_specs.PaperSpec.of),
-        results=subpath(output[0], parent=True),
+        results=results,
     shell:
         "mia-audit paper {params.results} --spec {params.spec} --out {output} >{log} 2>&1"
 
@@ -221,6 +200,6 @@ rule manifest:
     conda:
         "../../envs/environment.yaml"
     params:
-        results=subpath(output[0], parent=True),
+        results=results,
     shell:
         "mia-audit manifest --results {params.results} >{log} 2>&1"

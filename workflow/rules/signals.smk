@@ -9,48 +9,44 @@ rule signals:
         architecture="<architecture>/architecture.json",
     output:
         # the stamp of the job; signals are named by the numbers of their models
-        "<setting>/signals/{family}/.jobs/{block}",
+        "<setting>/signals/.jobs/{block}",
     log:
-        "<results>/logs/signals/{dataset}-{architecture}-{mechanism}-eps{eps}-{family}-{block}.log",
+        **logs("signals", f"{OF_SETTING}-{{block}}"),
     priority: BEFORE_TRAINING
     conda:
         "../../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
-        **model_job(
-            "signals",
-            lambda w, input, attempt: requests.explaining_memory(
-                placed("signals"), input.architecture, attempt, memory_limit()
-            ),
-        ),
-        minutes_per_model=str(AUDIT.compute.minutes_per_model),
+        **REQUESTS.explaining("signals"),
     params:
-        usage=f"{results}/benchmarks/signals/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}-{{family}}-{{block}}.tsv",
-        spec=lambda w: spec(specs.SignalsSpec.of, w.dataset, w.architecture, w.family),
-        batch=AUDIT.compute.micro_batch,
-    # the shell computes names of folders, because one more function for each of thousands of jobs would slow planning down
+        spec=lambda w: spec(specs.SignalsSpec.of, w.dataset, w.architecture),
+        pool=POOL,
+        models=f"{SETTING}/models",
+        membership="",
+        shadows="{block}",
+        out=f"{SETTING}/signals",
+        run=RUN,
     shell:
-        "mia-audit signals --pool $(dirname {input.records}) --architecture {input.architecture}"
-        " --models $(dirname $(dirname {input.models[0]})) --shadows {wildcards.block} --spec {params.spec}"
-        " --threads {threads} --device {resources.device} --batch {params.batch} --minutes-per-model {resources.minutes_per_model}"
-        " --stamp {output} --out $(dirname $(dirname {output})) --usage {params.usage} >{log} 2>&1"
+        "mia-audit signals --pool {params.pool} --architecture {input.architecture} --models {params.models} --membership {params.membership} --shadows {params.shadows}"
+        " --spec {params.spec} --run {params.run} --threads {threads} --stamp {output} --out {params.out} --usage {log.usage} >{log.out} 2>&1"
 
 
 rule merge:
     input:
         membership="<pool>/membership.parquet",
         persons=persons_records,
-        signals=lambda w: expand(
-            "<setting>/signals/{family}/.jobs/{block}",
-            family=FAMILIES[w.architecture],
-            block=EXPLAINED[w.mechanism],
-            allow_missing=True,
-        ),
+        models=lambda w: [
+            f"<setting>/models/.jobs/{block}" for block in BLOCKS[w.mechanism]
+        ],
+        signals=lambda w: [
+            f"<setting>/signals/.jobs/{block}" for block in EXPLAINED[w.mechanism]
+        ],
     output:
         # written out, because constraints do not apply to wildcards inside <setting>
-        "<results>/{dataset}/{architecture}/{mechanism}-eps{eps}/signals.parquet",
+        signals="<results>/{dataset}/{architecture}/{mechanism}-eps{eps}/signals.parquet",
+        training="<results>/{dataset}/{architecture}/{mechanism}-eps{eps}/training.parquet",
     log:
-        "<results>/logs/merge/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
+        **logs("merge", OF_SETTING),
     wildcard_constraints:
         dataset=one_of(AUDIT.datasets),
         architecture=one_of(AUDIT.architectures),
@@ -58,11 +54,11 @@ rule merge:
     conda:
         "../../envs/environment.yaml"
     params:
-        usage=f"{results}/benchmarks/merge/{{dataset}}-{{architecture}}-{{mechanism}}-eps{{eps}}.tsv",
-        spec=lambda w: spec(specs.MergeSpec.of_signals, w.architecture, w.mechanism),
+        spec=lambda w: spec(specs.MergeSpec.of, w.architecture, w.mechanism),
+        setting=SETTING,
     shell:
-        "mia-audit merge --signals $(dirname $(dirname $(dirname {input.signals[0]}))) --membership {input.membership} --records {input.persons} --spec {params.spec} --out {output}"
-        " --usage {params.usage} >{log} 2>&1"
+        "mia-audit merge --signals {params.setting}/signals --membership {input.membership} --records {input.persons} --models {params.setting}/models --spec {params.spec}"
+        " --training {output.training} --out {output.signals} --usage {log.usage} >{log.out} 2>&1"
 
 
 rule imported:

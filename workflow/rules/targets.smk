@@ -1,4 +1,8 @@
 # finished models; each is attacked with shadow models of the same recipe as references
+TARGET = f"{results}/{{dataset}}/{{target}}"
+OF_TARGET = "{dataset}-{target}-{mechanism}-eps{eps}"
+# a finished model's number follows those of the shadow models
+LAST = f"{AUDIT.membership.models:03d}-{AUDIT.membership.models:03d}"
 
 
 rule target:
@@ -9,58 +13,40 @@ rule target:
     output:
         directory("<results>/{dataset}/{target}/model"),
     log:
-        "<results>/logs/target/{dataset}-{target}.log",
+        **logs("target", "{dataset}-{target}"),
     priority: BEFORE_EVALUATION
     conda:
         "../../envs/environment.yaml"
     resources:
-        **model_job(
-            "target",
-            lambda w, input, attempt: requests.explaining_memory(
-                placed("target"), input.architecture, attempt, memory_limit()
-            ),
-        ),
+        **REQUESTS.explaining("target"),
     params:
-        usage=f"{results}/benchmarks/target/{{dataset}}-{{target}}.tsv",
         spec=lambda w: spec(specs.TargetSpec.of, w.target),
-        pool=subpath(input.table, parent=True),
+        pool=POOL,
+        run=RUN,
     shell:
-        "mia-audit target --pool {params.pool} --architecture {input.architecture} --spec {params.spec}"
-        " --device {resources.device} --out {output} --usage {params.usage} >{log} 2>&1"
+        "mia-audit target --pool {params.pool} --architecture {input.architecture} --spec {params.spec} --run {params.run} --out {output} --usage {log.usage} >{log.out} 2>&1"
 
 
-rule target_signals:
+use rule signals as target_signals with:
     input:
         model="<results>/{dataset}/{target}/model",
         records="<pool>/records.npy",
         table="<pool>/records.parquet",
         architecture=lambda w: f"<results>/{reference(w).group}/architecture.json",
     output:
-        directory("<results>/{dataset}/{target}/{mechanism}-eps{eps}/signals/{family}"),
+        f"<results>/{{dataset}}/{{target}}/{{mechanism}}-eps{{eps}}/signals/.jobs/{LAST}",
     log:
-        "<results>/logs/target_signals/{dataset}-{target}-{mechanism}-eps{eps}-{family}.log",
-    priority: BEFORE_EVALUATION
-    conda:
-        "../../envs/environment.yaml"
-    threads: AUDIT.compute.threads
+        **logs("target_signals", OF_TARGET),
     resources:
-        **model_job(
-            "target_signals",
-            lambda w, input, attempt: requests.explaining_memory(
-                placed("target_signals"), input.architecture, attempt, memory_limit()
-            ),
-        ),
-        minutes_per_model=str(AUDIT.compute.minutes_per_model),
+        **REQUESTS.explaining("target_signals"),
     params:
-        usage=f"{results}/benchmarks/target_signals/{{dataset}}-{{target}}-{{mechanism}}-eps{{eps}}-{{family}}.tsv",
-        spec=lambda w: spec(specs.SignalsSpec.of_target, w.target, w.family),
-        pool=subpath(input.records, parent=True),
-        number=AUDIT.membership.models,
-        batch=AUDIT.compute.micro_batch,
-    shell:
-        "mia-audit signals --pool {params.pool} --architecture {input.architecture} --models {input.model} --shadows {params.number}-{params.number} --spec {params.spec}"
-        " --membership {input.model}/membership.parquet --threads {threads} --device {resources.device} --batch {params.batch}"
-        " --minutes-per-model {resources.minutes_per_model} --out {output} --usage {params.usage} >{log} 2>&1"
+        spec=lambda w: spec(specs.SignalsSpec.of_target, w.target),
+        pool=POOL,
+        models=f"{TARGET}/model",
+        membership=f"{TARGET}/model/membership.parquet",
+        shadows=LAST,
+        out=f"{TARGET}/{{mechanism}}-eps{{eps}}/signals",
+        run=RUN,
 
 
 rule target_merge:
@@ -68,23 +54,19 @@ rule target_merge:
         model="<results>/{dataset}/{target}/model",
         references=lambda w: f"<results>/{reference(w).path}/signals.parquet",
         persons=persons_records,
-        signals=lambda w: expand(
-            "<results>/{dataset}/{target}/{mechanism}-eps{eps}/signals/{family}",
-            family=FAMILIES[reference(w).architecture],
-            allow_missing=True,
-        ),
+        signals=rules.target_signals.output,
     output:
         "<results>/{dataset}/{target}/{mechanism}-eps{eps}/signals.parquet",
     log:
-        "<results>/logs/target_merge/{dataset}-{target}-{mechanism}-eps{eps}.log",
+        **logs("target_merge", OF_TARGET),
     wildcard_constraints:
         dataset=one_of(AUDIT.datasets),
     priority: BEFORE_EVALUATION
     conda:
         "../../envs/environment.yaml"
     params:
-        usage=f"{results}/benchmarks/target_merge/{{dataset}}-{{target}}-{{mechanism}}-eps{{eps}}.tsv",
         spec=lambda w: spec(specs.MergeSpec.of_target, w.target),
+        folder=f"{TARGET}/{{mechanism}}-eps{{eps}}/signals",
     shell:
-        "mia-audit merge --signals $(dirname {input.signals[0]}) --membership {input.model}/membership.parquet"
-        " --references {input.references} --records {input.persons} --spec {params.spec} --out {output} --usage {params.usage} >{log} 2>&1"
+        "mia-audit merge --signals {params.folder} --membership {input.model}/membership.parquet --references {input.references} --records {input.persons}"
+        " --spec {params.spec} --out {output} --usage {log.usage} >{log.out} 2>&1"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from mia_audit.config.specs import Spec
 from mia_audit.learners.protocol import Compute
+from mia_audit.planning.limits import Run
 
 
 def add_spec(parser: argparse.ArgumentParser, model: type[Spec]) -> None:
@@ -39,13 +40,14 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_checkpoints(parser: argparse.ArgumentParser) -> None:
-    """Declare --checkpoints and --checkpoint-seconds."""
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Declare --threads and --run, the file that says how the jobs of an audit compute."""
+    add_threads(parser)
     parser.add_argument(
-        "--checkpoints", type=Path, help="folder for checkpoints, from which a killed job resumes (none are kept)"
-    )
-    parser.add_argument(
-        "--checkpoint-seconds", type=float, default=60.0, help="shortest time between two checkpoints, in seconds (60)"
+        "--run",
+        type=Path,
+        metavar="FILE",
+        help="JSON file with the config's section compute: device, micro_batch, checkpoint_seconds, … (their defaults)",
     )
 
 
@@ -73,6 +75,12 @@ def add_minutes(parser: argparse.ArgumentParser) -> None:
         default=0.0,
         help="minutes that a user's code may take to train a model, or to answer one query (0: no limit)",
     )
+
+
+def computing(run: Run, threads: int) -> Compute:
+    """Return how a job computes by its run file."""
+    stated = run.compute
+    return Compute(stated.device, threads, stated.micro_batch, stated.minutes_per_model)
 
 
 def compute_of(options: argparse.Namespace) -> Compute:

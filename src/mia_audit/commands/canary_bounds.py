@@ -3,8 +3,9 @@
 import argparse
 from pathlib import Path
 
-from mia_audit.commands._arguments import add_batch, add_device, add_pool, add_spec, compute_of
+from mia_audit.commands._arguments import add_pool, add_run, add_spec, computing
 from mia_audit.config.specs import TrainingSpec
+from mia_audit.planning.limits import Run
 from mia_audit.runtime.gpus import acquire_gpu
 
 CONFIDENCE, DELTA = 0.95, 1e-5
@@ -18,14 +19,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--canaries", required=True, type=Path, help="folder that `canary-draw` wrote")
     parser.add_argument("--architecture", required=True, type=Path, help="architecture.json")
     parser.add_argument("--public", type=Path, nargs="?", help="weights to start from; empty for random weights")
-    add_device(parser)
-    add_batch(parser)
+    add_run(parser)
     parser.add_argument("--out", required=True, type=Path, help="CSV file for the bounds, one row per method")
 
 
 def run(options: argparse.Namespace) -> None:
     """Train on canaries/train without a seed, query the model on canaries/ask, and write the bounds; the model is not kept."""
-    acquire_gpu(options.device)
+    planned = Run.read(options.run)
+    acquire_gpu(planned.compute.device)
     import numpy as np
 
     from mia_audit.canaries.folders import TRAIN, read_asked, read_coins
@@ -37,7 +38,7 @@ def run(options: argparse.Namespace) -> None:
     from mia_audit.storage import write_text
 
     spec = TrainingSpec.read(options.spec)
-    architecture, learner = open_learner(options.architecture, compute_of(options))
+    architecture, learner = open_learner(options.architecture, computing(planned, options.threads))
     records = Records.of(read_records(options.canaries / TRAIN))
     reads_public = architecture.get("reads_public", False) or spec.mechanism.kind.reads_public_records(spec.mechanism)
     task = TrainingTask(

@@ -4,8 +4,9 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from mia_audit.commands._arguments import add_batch, add_device, add_minutes, add_pool, add_spec, compute_of
+from mia_audit.commands._arguments import add_pool, add_run, add_spec, computing
 from mia_audit.config.specs import ExplanationMetricsSpec
+from mia_audit.planning.limits import Run
 from mia_audit.runtime.gpus import acquire_gpu
 
 
@@ -16,9 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--architecture", required=True, type=Path, help="architecture.json, in the folder that holds the settings"
     )
-    add_device(parser)
-    add_batch(parser)
-    add_minutes(parser)
+    add_run(parser)
     parser.add_argument("--maps", required=True, type=Path, help="Parquet file for the maps in the report")
     parser.add_argument("--curves", required=True, type=Path, help="Parquet file for curves (deletion, insertion)")
     parser.add_argument("--out", required=True, type=Path, help="the measures, Parquet")
@@ -26,7 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Write the measures of every shadow model, one row group each, and the first model's maps for the report."""
-    acquire_gpu(options.device)
+    planned = Run.read(options.run)
+    acquire_gpu(planned.compute.device)
     import pyarrow as pa
 
     from mia_audit.explanation_metrics.study import Task, defined, draw_sample, shown_rows
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> None:
     from mia_audit.training.stored import shadow_folders
 
     spec = ExplanationMetricsSpec.read(options.spec)
-    compute = compute_of(options)
+    compute = computing(planned, options.threads)
     records = Records.of(read_records(options.pool))
     architecture, learner = open_learner(options.architecture, compute)
     in_settings = {

@@ -21,14 +21,13 @@ from mia_audit.storage.stamps import STAMPS
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add_spec(parser, MergeSpec)
-    tables = parser.add_mutually_exclusive_group(required=True)
-    tables.add_argument("--training", type=Path, help="folder of the models, which holds shadow-{k}.parquet")
-    tables.add_argument(
+    parser.add_argument(
         "--signals",
+        required=True,
         type=Path,
         help="folder that holds {family}/shadow-{k}.parquet; labels and outputs come from the first family",
     )
-    parser.add_argument("--membership", type=Path, help="membership.parquet, with --signals")
+    parser.add_argument("--membership", required=True, type=Path, help="membership.parquet")
     parser.add_argument(
         "--references",
         type=Path,
@@ -38,19 +37,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--records",
         type=Path,
         nargs="?",
-        help="records.parquet of the pool, for --signals; if the unit is the person, the table names the person of every record",
+        help="records.parquet of the pool; if the unit is the person, the table names the person of every record",
     )
-    parser.add_argument("--out", required=True, type=Path, help="the joined table")
+    parser.add_argument("--models", type=Path, help="folder of the models, which holds shadow-{k}.parquet")
+    parser.add_argument("--training", type=Path, help="the joined table of the models' training, with --models")
+    parser.add_argument("--out", required=True, type=Path, help="the joined table of signals")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write training.parquet or signals.parquet of a setting."""
+    """Write signals.parquet and training.parquet of a setting."""
     spec = MergeSpec.read(options.spec)
-    if options.training:
-        _merge_training([options.training / f"shadow-{shadow}.parquet" for shadow in spec.shadows], options.out)
-        return
-    if not (spec.families and options.membership):
-        raise UserError("merge: --signals needs --membership, and a specification that lists families")
+    if options.models and options.training:
+        _merge_training([options.models / f"shadow-{shadow}.parquet" for shadow in spec.shadows], options.training)
     families = [
         [options.signals / family / f"shadow-{shadow}.parquet" for shadow in spec.shadows] for family in spec.families
     ]

@@ -4,9 +4,10 @@ import argparse
 import shutil
 from pathlib import Path
 
-from mia_audit.commands._arguments import add_checkpoints, add_device, add_pool, add_spec
+from mia_audit.commands._arguments import add_pool, add_run, add_spec
 from mia_audit.config.specs import PretrainingSpec
 from mia_audit.errors import UserError
+from mia_audit.planning.limits import Run
 from mia_audit.pools.store import read_records
 from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.runtime.gpus import acquire_gpu
@@ -18,9 +19,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_spec(parser, PretrainingSpec)
     add_pool(parser)
     parser.add_argument("--architecture", required=True, type=Path, help="architecture.json")
-    add_device(parser)
-    add_checkpoints(parser)
-    parser.add_argument("--out", required=True, type=Path, help="public.safetensors; public.json is written beside it")
+    add_run(parser)
+    parser.add_argument(
+        "--out",
+        required=True,
+        type=Path,
+        help="public.safetensors; beside it go public.json and .checkpoints",
+    )
 
 
 def run(options: argparse.Namespace) -> None:
@@ -29,7 +34,8 @@ def run(options: argparse.Namespace) -> None:
     The public model was not trained on the audited records. The report shows its accuracy and loss on them as the start
     of private training.
     """
-    acquire_gpu(options.device)
+    stated = Run.read(options.run).compute
+    acquire_gpu(stated.device)
     import numpy as np
 
     from mia_audit.learners import Compute, Records, TorchBackedModel, TrainingTask, open_learner
@@ -43,7 +49,7 @@ def run(options: argparse.Namespace) -> None:
 
     spec = PretrainingSpec.read(options.spec)
     training = spec.pretraining
-    compute = Compute(options.device, options.threads, training.batch)
+    compute = Compute(stated.device, options.threads, training.batch)
     _, learner = open_learner(options.architecture, compute)
     public = Records.of(read_records(options.pool, "public"))
     if len(public) == 0:
@@ -53,7 +59,7 @@ def run(options: argparse.Namespace) -> None:
         )
     files = {path.name: sha256(path) for path in (options.pool / "public.parquet", options.architecture)}
     key = identity(spec=spec.contents(), environment=dict(learner.environment), files=files)
-    folder = options.checkpoints / "public" if options.checkpoints else None
+    folder = options.out.parent / ".checkpoints" / "public"
     with reporter() as progress:
         progress.begin("public model", training.epochs, len(public))
         task = TrainingTask(
@@ -63,7 +69,7 @@ def run(options: argparse.Namespace) -> None:
             Mechanism(mechanism="none"),
             float("inf"),
             (spec.seed, "pretrain", spec.dataset, spec.architecture),
-            checkpoint=Checkpoint(folder, key, options.checkpoint_seconds),
+            checkpoint=Checkpoint(folder, key, stated.checkpoint_seconds),
             progress=progress.step,
         )
         model = learner.train(task)
@@ -86,5 +92,4 @@ def run(options: argparse.Namespace) -> None:
     }
     save_weights(model.module, options.out)
     write_json(options.out.with_suffix(".json"), metadata)
-    if folder:
-        shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,25 +1,17 @@
-"""`mia-audit signals`: compute one family of signals of some shadow models."""
+"""`mia-audit signals`: compute the signals of some shadow models."""
 
 import argparse
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mia_audit.commands._arguments import (
-    add_batch,
-    add_device,
-    add_minutes,
-    add_pool,
-    add_shadows,
-    add_spec,
-    add_stamp,
-    compute_of,
-)
+from mia_audit.commands._arguments import add_pool, add_run, add_shadows, add_spec, add_stamp, computing
 from mia_audit.commands._training_sets import training_sets
+from mia_audit.config.expand import needs_training_records
 from mia_audit.config.specs import SignalsSpec
 from mia_audit.errors import UserError
+from mia_audit.planning.limits import Run
 from mia_audit.runtime.gpus import acquire_gpu
 from mia_audit.storage.stamps import clear_stamps, parse_range, write_stamp
 
@@ -37,25 +29,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         help="membership.parquet; needed if explainers read training records and the specification does not draw training sets",
     )
-    add_device(parser)
-    add_batch(parser)
-    add_minutes(parser)
+    add_run(parser)
     add_stamp(parser)
-    parser.add_argument("--out", required=True, type=Path, help="folder for the signals, shadow-{k}.parquet")
+    parser.add_argument("--out", required=True, type=Path, help="folder for the signals, {family}/shadow-{k}.parquet")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Write the family's missing signals, one table per shadow model."""
+    """Write the missing signals: for every family, one table per shadow model."""
     from mia_audit.training.stored import model_table, require_weights, shadow_folders, stated_digests
 
-    spec = SignalsSpec.read(options.spec)
+    spec, planned = SignalsSpec.read(options.spec), Run.read(options.run)
     shadows = parse_range(options.shadows, "--shadows")
     folders = shadow_folders(options.models, shadows, weights=False)  # existing signals need no model
-    acquire_gpu(options.device)
+    acquire_gpu(planned.compute.device)
     import numpy as np
     import pyarrow as pa
 
-    from mia_audit.learners import Records, TrainedOn, open_learner
+    from mia_audit.learners import Records, TrainedModel, TrainedOn, open_learner
     from mia_audit.pools.store import read_membership, read_records
     from mia_audit.signals.compute import Task, model_signals
     from mia_audit.signals.families import columns
@@ -63,12 +53,12 @@ def run(options: argparse.Namespace) -> None:
     from mia_audit.storage.diverged import diverged_metadata, diverged_models
     from mia_audit.training.identity import identity
 
-    compute = compute_of(options)
+    compute = computing(planned, options.threads)
     stored = read_records(options.pool)
     records = Records.of(stored)
     _, learner = open_learner(options.architecture, compute)
-    task = Task(spec.family, spec.options, spec.seed, compute.batch)
     count = len(records)
+    reading = {family for family, known in spec.families.items() if needs_training_records(known["explainers"])}
     membership: dict[int, Any] = {}
     if folders and (options.membership or spec.draw):
         given = options.membership
@@ -76,45 +66,55 @@ def run(options: argparse.Namespace) -> None:
         membership = dict(zip(folders, member.T, strict=True))
     files = {path.name: sha256(path) for path in (options.pool / "records.parquet", options.architecture)}
 
-    def key_of(shadow: int, folder: Path) -> str:
-        members = membership[shadow].nonzero()[0].tolist() if membership else []
+    def key_of(family: str, shadow: int, folder: Path) -> str:
+        members = membership[shadow].nonzero()[0].tolist() if family in reading and membership else []
         model = stated_digests(options.models, shadow, folder)
-        return identity(spec=spec.contents(), files=files, model=model, shadow=shadow, members=members)
+        return identity(spec=spec.of_family(family), files=files, model=model, shadow=shadow, members=members)
 
-    def table_of(shadow: int, folder: Path) -> pa.Table:
-        require_weights(folder)
-        model = learner.load(folder)
+    def table_of(family: str, shadow: int, folder: Path, model: TrainedModel) -> pa.Table:
         trained_on = TrainedOn(records, membership[shadow], shadow, stored.units) if membership else None
-        start = time.perf_counter()
+        task = Task(family, spec.families[family], spec.seed, compute.batch, shadow)
         try:
-            signals = model_signals(model, records, replace(task, model=shadow), trained_on)
+            signals = model_signals(model, records, task, trained_on)
         except UserError as error:
             raise UserError(f"{folder}: {error}") from None
-        rate = count / (time.perf_counter() - start)
-        print(f"shadow {shadow}: {count} records, {rate:,.0f} records/s", flush=True)
         numbers = {"shadow": np.full(count, shadow, dtype=np.int32), "record": np.arange(count, dtype=np.int32)}
         return pa.table({name: pa.array(values) for name, values in (numbers | signals).items()})
 
-    def empty_table() -> pa.Table:
+    def empty_table(family: str) -> pa.Table:
         types = dict.fromkeys(("shadow", "record", "label", "predicted"), pa.int32())
-        names = ["shadow", "record", *columns(task.family, task.options)]
+        names = ["shadow", "record", *columns(family, spec.families[family])]
         return pa.schema([(name, types.get(name, pa.float32())) for name in names]).empty_table()
 
     if options.stamp:
         clear_stamps(options.stamp.parent, shadows)
-    keys = {shadow: key_of(shadow, folder) for shadow, folder in folders.items()}
+    keys = {
+        shadow: {family: key_of(family, shadow, folder) for family in spec.families}
+        for shadow, folder in folders.items()
+    }
+    options.parts = dict.fromkeys(spec.families, 0.0)
     for shadow in shadows:
-        path = options.out / f"shadow-{shadow}.parquet"
+        paths = {family: options.out / family / f"shadow-{shadow}.parquet" for family in spec.families}
         if shadow not in folders:
             lost = diverged_models(model_table(options.models, shadow), "training")
             metadata = diverged_metadata({str(number): reason for number, reason in lost.items()})
-            write_table(path, empty_table(), "signals", 0, metadata)
-        elif _computed(path, keys[shadow]):
+            for family, path in paths.items():
+                write_table(path, empty_table(family), "signals", 0, metadata)
+            continue
+        missing = [family for family, path in paths.items() if not _computed(path, keys[shadow][family])]
+        if not missing:
             print(f"shadow {shadow}: already computed", flush=True)
-        else:
-            write_table(path, table_of(shadow, folders[shadow]), "signals", count, {KEY: keys[shadow]})
+            continue
+        require_weights(folders[shadow])
+        model = learner.load(folders[shadow])
+        for family in missing:
+            start = time.perf_counter()
+            table = table_of(family, shadow, folders[shadow], model)
+            write_table(paths[family], table, "signals", count, {KEY: keys[shadow][family]})
+            options.parts[family] += time.perf_counter() - start
+        print(f"shadow {shadow}: {', '.join(missing)} of {count} records", flush=True)
     if options.stamp:
-        write_stamp(options.stamp, keys)
+        write_stamp(options.stamp, {shadow: identity(**known) for shadow, known in keys.items()})
 
 
 KEY = "key"

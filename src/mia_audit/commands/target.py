@@ -3,9 +3,10 @@
 import argparse
 from pathlib import Path
 
-from mia_audit.commands._arguments import add_batch, add_device, add_pool, add_spec, compute_of
+from mia_audit.commands._arguments import add_pool, add_run, add_spec, computing
 from mia_audit.config.specs import TargetSpec
 from mia_audit.errors import UserError
+from mia_audit.planning.limits import Run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -13,8 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_spec(parser, TargetSpec)
     add_pool(parser)
     parser.add_argument("--architecture", required=True, type=Path, help="architecture.json of the model's references")
-    add_device(parser)
-    add_batch(parser)
+    add_run(parser)
     parser.add_argument("--out", required=True, type=Path, help="folder for the model and its membership")
 
 
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> None:
     member = named_members(spec.data, spec.target.members, spec.target.id, rows, count, where)
     if pool_metadata.get("unit") == "person" and (ids := read_persons(table)) is not None:
         check_persons(member, Persons.numbered(ids), f"{where}.members: {spec.target.members}")
-    _, learner = open_learner(options.architecture, compute_of(options))
+    _, learner = open_learner(options.architecture, computing(Run.read(options.run), options.threads))
     path = Path(spec.target.model)
     with atomic_folder(options.out) as folder:
         model = folder / f"shadow-{spec.number}"

@@ -240,30 +240,37 @@ class CanariesSpec(Spec):
 
 
 class SignalsSpec(Spec):
-    """One family of signals of shadow models."""
+    """The signals of shadow models."""
 
     seed: int
     dataset: str
-    family: str
-    options: dict[str, Any]
-    """The family's explainers, and the options that they read."""
+    families: dict[str, dict[str, Any]]
+    """By family: its explainers, and the options that they read."""
     draw: Draw | None = None
     """How training sets are drawn, if an explainer reads them."""
 
     @classmethod
-    def of(cls, audit: Audit, dataset: str, architecture: str, family: str) -> Self:
-        """Specify an architecture's family of signals."""
-        options = expand.families_of(audit)[architecture][family]
-        reads = expand.needs_training_records(options["explainers"])
+    def of(cls, audit: Audit, dataset: str, architecture: str) -> Self:
+        """Specify an architecture's signals."""
+        families = expand.families_of(audit)[architecture]
+        reads = any(expand.needs_training_records(known["explainers"]) for known in families.values())
         draw = {"draw": expand.draw_of(audit, dataset)} if reads else {}
-        return cls(seed=audit.seed, dataset=dataset, family=family, options=options, **draw)
+        return cls(seed=audit.seed, dataset=dataset, families=families, **draw)
 
     @classmethod
-    def of_target(cls, audit: Audit, target: str, family: str) -> Self:
-        """Specify a family of signals of a finished model, with the same options as for its references."""
+    def of_target(cls, audit: Audit, target: str) -> Self:
+        """Specify the signals of a finished model, with the same options as for its references."""
         reference = expand.references(audit, target)
-        options = expand.families_of(audit)[reference.architecture][family]
-        return cls(seed=audit.seed, dataset=reference.dataset, family=family, options=options)
+        families = expand.families_of(audit)[reference.architecture]
+        return cls(seed=audit.seed, dataset=reference.dataset, families=families)
+
+    def of_family(self, family: str) -> dict[str, Any]:
+        """Return what one family's signals depend on, so that a change of another family leaves them as they are."""
+        options = self.contents()["families"][family]
+        files = {file: file_digest(file) for file in code_files(options)}
+        reads = expand.needs_training_records(options["explainers"])
+        draw = {"draw": self.draw.model_dump(mode="json")} if self.draw and reads else {}
+        return {"seed": self.seed, "dataset": self.dataset, "family": family, "options": options, CODE: files, **draw}
 
 
 class TargetSpec(Spec):
@@ -293,8 +300,8 @@ class TargetSpec(Spec):
 class MergeSpec(Spec):
     """The tables of a setting's models that are joined into one."""
 
-    families: tuple[str, ...] = ()
-    """Families of signals, in the order of their columns; empty if tables of training are joined."""
+    families: tuple[str, ...]
+    """Families of signals, in the order of their columns."""
     first: int = 0
     """The first model's number."""
     models: int
@@ -305,13 +312,8 @@ class MergeSpec(Spec):
         return range(self.first, self.first + self.models)
 
     @classmethod
-    def of_training(cls, audit: Audit, mechanism: str) -> Self:
-        """Specify the joined table of training of a mechanism's models."""
-        return cls(models=audit.number_of_models(mechanism))
-
-    @classmethod
-    def of_signals(cls, audit: Audit, architecture: str, mechanism: str) -> Self:
-        """Specify the joined table of the signals of a mechanism's models."""
+    def of(cls, audit: Audit, architecture: str, mechanism: str) -> Self:
+        """Specify the joined tables of a mechanism's models."""
         return cls(families=tuple(expand.families_of(audit)[architecture]), models=audit.number_of_models(mechanism))
 
     @classmethod

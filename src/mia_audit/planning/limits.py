@@ -1,7 +1,8 @@
-"""Reject jobs that can never fit in memory, and models and signals that cannot fit on disk, before any model is trained.
+"""The run file, which the workflow writes when it starts: how jobs compute, and the limits of the machines on which they run.
 
-When the workflow starts, it writes the machines' limits to a file. Models with an architecture.json are checked at
-once, all others by the job that writes this file (`mia-audit architecture`).
+Jobs read this file and are not run again when it changes. Jobs that can never fit in memory, and models and signals that
+cannot fit on disk, are rejected before any model is trained: models with an architecture.json at once, all others by the
+job that writes this file (`mia-audit architecture`).
 """
 
 from __future__ import annotations
@@ -13,38 +14,73 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mia_audit.config.expand import families_of, group_of, kept_models
-from mia_audit.config.load import check_audit
-from mia_audit.config.schema import Audit
+from pydantic import Field
+
+from mia_audit.config.expand import families_of, floor_of, group_of, kept_models, settings, trained_per_record
+from mia_audit.config.load import check_audit, parse
+from mia_audit.config.schema import Audit, Compute
 from mia_audit.errors import UserError
 from mia_audit.planning.requests import refuse_too_large
+from mia_audit.sections import Section
 from mia_audit.signals.families import columns
 
-FILE = "limits.json"
+FILE = "run.json"
 
 Usage = Callable[[Path], "tuple[int, int, int]"]
 """Returns total, used and free bytes of the file system of a folder."""
 
 
-def write(path: Path, config: Mapping[str, Any], megabytes: int | None) -> None:
-    """Write the audit's config and, if it is known, the largest memory that a job may have."""
+class Run(Section):
+    """How the jobs of an audit compute, and their limits; the defaults are those of a command that is called by hand."""
+
+    compute: Compute = Compute()
+    private: tuple[str, ...] = ()
+    """Architectures that some mechanism trains on per-record gradients."""
+    floors: dict[str, float] = Field(default_factory=dict)
+    """The test accuracy that a setting's first models must reach, by {dataset}/{architecture}/{mechanism}."""
+    config: dict[str, Any] = Field(default_factory=dict)
+    """The config, with the device on which models are trained."""
+    megabytes: int | None = None
+    """The largest memory that a job may have, if it is known."""
+
+    @classmethod
+    def read(cls, path: Path | None) -> Run:
+        """Read a run file; without one, return the defaults. UserError if it is no run file."""
+        if path is None:
+            return cls()
+        try:
+            return parse(cls, json.loads(path.read_text(encoding="utf-8")), str(path))
+        except (OSError, ValueError):
+            raise UserError(f"{path}: expected the run file that the workflow writes when it starts") from None
+
+
+def write(path: Path, audit: Audit, config: Mapping[str, Any], device: str, megabytes: int | None) -> None:
+    """Write the run file of an audit, given its config, the device on which it trains, and the largest memory of a job, if it is known."""
     from mia_audit.storage.atomic import write_text  # planning imports no pyarrow
 
+    trained = {(one.dataset, one.architecture, one.mechanism) for one in settings(audit) if one.trained}
+    run = {
+        "compute": audit.compute.model_dump(mode="json"),
+        "private": [name for name in audit.architectures if trained_per_record(audit, name)],
+        "floors": {"/".join(names): floor for names in sorted(trained) if (floor := floor_of(audit, *names))},
+        "config": {**config, "compute": {**config.get("compute", {}), "device": device}},
+        "megabytes": megabytes,
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, json.dumps({"config": config, "megabytes": megabytes}, default=str) + "\n")
+    write_text(path, json.dumps(run, default=str) + "\n")
 
 
 def refuse(path: Path, results: Path) -> None:
     """Raise UserError for the first architecture in the results whose jobs fit no machine, or whose models do not fit on disk."""
-    known = _read(path)
+    known = _limits(Run.read(path), str(path))
     for described in sorted(results.glob("*/*/architecture.json")):
         known.check(described.parent, json.loads(described.read_text(encoding="utf-8")))
 
 
-def refuse_model(path: Path, group: Path, metadata: Mapping[str, Any], records: int) -> None:
+def refuse_model(run: Run, group: Path, metadata: Mapping[str, Any], records: int) -> None:
     """Do what `refuse` does for one architecture. `group` is its folder, and `records` the number of records in its pool."""
-    if path.exists():  # the file is missing if a command is called by hand
-        _read(path).check(group, metadata, records)
+    if run.config:
+        _limits(run, FILE).check(group, metadata, records)
 
 
 @dataclass(frozen=True)
@@ -64,9 +100,8 @@ class Limits:
         refuse_full_disk(self.audit, dataset, architecture, metadata, group, records)
 
 
-def _read(path: Path) -> Limits:
-    known = json.loads(path.read_text(encoding="utf-8"))
-    return Limits(check_audit(known["config"], str(path)), known["megabytes"])
+def _limits(run: Run, where: str) -> Limits:
+    return Limits(check_audit(run.config, where), run.megabytes)
 
 
 def refuse_full_disk(

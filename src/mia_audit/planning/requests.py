@@ -12,6 +12,7 @@ from mia_audit.config.expand import resolved_mechanism
 from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError
 from mia_audit.privacy.catalogue import HELD
+from mia_audit.runtime.machine import Machine
 from mia_audit.runtime.usage import peak_of
 from mia_audit.training.section import Training
 
@@ -195,16 +196,56 @@ def _first(audit: Audit, metadata: Mapping[str, Any], on_cpu: OfBatch, batch: in
     return ceil(needed / 1e6)
 
 
-def model_job(
-    audit: Audit, gpu: Callable[..., int], memory: int | Callable[..., int] = MODEL_MEGABYTES
-) -> dict[str, Any]:
-    """Return the resources of a job that trains or explains models; `gpu` is the requested number of GPUs.
-
-    The device is a resource and not a parameter of the rule, because a changed parameter would run the job again.
-    """
-    return {"mem_mb": memory, "gpu": gpu, "device": audit.compute.device}
-
-
 def on_gpu(audit: Audit) -> Audit:
     """Return the audit with its jobs on a GPU, to compute their requests in that case."""
     return audit.model_copy(update={"compute": audit.compute.model_copy(update={"device": "cuda"})})
+
+
+class Requests:
+    """The resources that rules request, as Snakemake asks for them: functions of a job's wildcards, inputs and attempt."""
+
+    def __init__(self, audit: Audit, machine: Machine) -> None:
+        self._audit, self._machine = audit, machine
+
+    def placed(self, rule: str) -> Audit:
+        """Return the audit on the device of a rule's jobs."""
+        return on_gpu(self._audit) if self._machine.gpus(rule) else self._audit
+
+    def grown(self, megabytes: int) -> Callable[..., int]:
+        """Request this memory, and as much again for every further attempt, up to what there is."""
+        return lambda wildcards, attempt: grown(megabytes, attempt, self._machine.memory)
+
+    def attack(self, wildcards: Any, attempt: int) -> int:
+        """Request the memory for attacking or evaluating a setting."""
+        return grown(attack_memory(self._audit, wildcards.dataset), attempt, self._machine.memory)
+
+    def models(self, rule: str, memory: int | Callable[..., int] = MODEL_MEGABYTES) -> dict[str, Any]:
+        """Request what a job needs that computes with models: memory, and a GPU where there is one."""
+        return {"mem_mb": memory, "gpu": lambda wildcards: self._machine.gpus(rule)}
+
+    def training(self, rule: str) -> dict[str, Any]:
+        """Request what training shadow models takes."""
+
+        def memory(wildcards: Any, input: Any, attempt: int) -> int:
+            names = (wildcards.architecture, wildcards.mechanism, input.architecture)
+            preflight = input.get("preflight") or None
+            return training_memory(self.placed(rule), *names, attempt, self._machine.memory, preflight)
+
+        return self.models(rule, memory)
+
+    def pretraining(self, rule: str) -> dict[str, Any]:
+        """Request what training the public model takes."""
+
+        def memory(wildcards: Any, input: Any, attempt: int) -> int:
+            names = (wildcards.architecture, input.architecture)
+            return pretraining_memory(self.placed(rule), *names, attempt, self._machine.memory)
+
+        return self.models(rule, memory)
+
+    def explaining(self, rule: str) -> dict[str, Any]:
+        """Request what explaining records takes."""
+
+        def memory(wildcards: Any, input: Any, attempt: int) -> int:
+            return explaining_memory(self.placed(rule), input.architecture, attempt, self._machine.memory)
+
+        return self.models(rule, memory)
