@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mia_audit.config.load import parse
+from mia_audit.config.load import check_audit, parse
 from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError
 from mia_audit.planning import limits, requests
@@ -32,7 +32,8 @@ def refuse(tmp_path: Path) -> Callable[[int | None], None]:
     (group / "architecture.json").write_text(json.dumps(METADATA))
 
     def run(megabytes: int | None, **config: Any) -> None:
-        limits.write(tmp_path / "specs" / limits.FILE, CONFIG | config, megabytes)
+        known = check_audit(CONFIG | config, "test")
+        limits.write(tmp_path / "specs" / limits.FILE, known, CONFIG | config, "cpu", megabytes)
         limits.refuse(tmp_path / "specs" / limits.FILE, tmp_path)
 
     return run

@@ -50,11 +50,6 @@ def test_attacks_on_several_signals_and_types_ask_for_more(section: dict[str, An
     assert asked == (100 * cell + record) / 10
 
 
-def test_a_job_asks_for_as_many_gpus_as_it_is_said_and_keeps_its_device() -> None:
-    job = requests.model_job(audit(compute={"device": "auto"}), lambda wildcards: 1)
-    assert (job["mem_mb"], job["gpu"](None), job["device"]) == (2000, 1, "auto")
-
-
 @pytest.fixture
 def described(tmp_path: Path) -> str:
     """An architecture of 20 million parameters, a record of which keeps 40 MB."""

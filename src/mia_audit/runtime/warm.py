@@ -1,10 +1,22 @@
 """A warm worker: one process that has imported PyTorch and forks itself for every local job of the workflow.
 
-The start of a process takes seconds, mostly for PyTorch's imports. The worker listens on an abstract Unix socket to
-which only its own user can connect. The command of a job sends it the arguments, the environment, the folder and the
-open files. Then the command waits for the exit code of the child that does the work. On a cluster, in another
-environment or with another number of threads, a job cannot use the worker and runs in its own process. The worker ends
-with the process that started it.
+Why it is worth its lines: a process that computes with models imports for three to five seconds of processor time, and
+the jobs of a small audit work for about as long. A fork of a process that has imported already starts at once, and
+shares the libraries' memory with all others.
+
+Why a fork and no pool of workers: every job still is a process of its own. It ends with its memory, its threads, its
+locks of GPUs and its random generators; a job that is killed or runs out of memory takes no other with it; and nothing
+is carried from job to job, so results have the same bytes with the worker or without. For this the worker itself never
+computes and never starts a thread or CUDA, which do not survive a fork; it only imports.
+
+The worker listens on an abstract Unix socket to which only its own user can connect. The command of a job sends it the
+arguments, the environment, the folder and the open files (standard input, output and error), and then waits for the exit
+code of the child that does the work. Signals are forwarded to the child, and the child ends if the command is killed.
+
+A child inherits from the worker and not from the job what was read when the process started: the code, limits, cores,
+priority, control group and namespaces, and variables such as the number of threads. These must be equal in both
+(`_identity`). Otherwise, on a cluster, and whenever anything fails before the fork, the job runs in its own process: the
+worker makes jobs faster, and none depends on it. The worker ends with the process that started it.
 """
 
 import array

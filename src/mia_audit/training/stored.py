@@ -1,7 +1,23 @@
 """Trained shadow models on disk: a folder shadow-{k} with the model, and a table shadow-{k}.parquet that describes its training.
 
-The table is written last. Its metadata hold the key of the training, which is the digest of everything that the model
-depends on, and the digests of the model's files. A model is trained again only if one of these differs.
+Why this stands below Snakemake, which already decides what is out of date: Snakemake knows jobs, and a job trains a
+block of models, because starting a process for each would take longer than training it. Three things are therefore
+decided here, model by model:
+
+- An audit that grows trains only new models. The last block gets more models, so its job runs again, and must leave the
+  models alone that it finds.
+- A killed job continues after its last whole model, and in that model from its last checkpoint.
+- A job that Snakemake runs again because a file has a newer time, and not other content, trains nothing.
+
+The key of a training is the digest of everything that the model depends on: the specification, the files that training
+reads, and the model's own training set, so that the number of models is no part of it. Nor are versions of packages: an
+upgrade retrains nothing, and provenance.json says which versions an audit had. The table is written last and its
+metadata hold the key and the digests of the model's files: a folder without its table is not a model. A model is trained
+again only if its key or a digest differs; a damaged file is reported, and never read.
+
+Weights may be deleted once the signals are computed (`compute.weights: temporary`). A marker in the folder then says
+that this was on purpose, and the table keeps the digests, so that the model still counts as trained. Whatever needs the
+weights again is refused with the way to get them back.
 """
 
 from __future__ import annotations
