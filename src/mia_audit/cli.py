@@ -125,7 +125,7 @@ def _call(options: argparse.Namespace, started: float) -> int:
             if getattr(options, "usage", None):
                 from mia_audit.runtime.usage import write_usage
 
-                write_usage(options.usage, time.monotonic() - started, getattr(options, "parts", {}))
+                write_usage(options.usage, time.monotonic() - started)
     except UserError as error:
         message = visible(str(error))
         print(f"mia-audit: {message[:LONGEST]}{'…' * (len(message) > LONGEST)}", file=sys.stderr)

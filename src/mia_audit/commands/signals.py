@@ -1,7 +1,6 @@
 """`mia-audit signals`: compute the signals of some shadow models."""
 
 import argparse
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -92,7 +91,6 @@ def run(options: argparse.Namespace) -> None:
         shadow: {family: key_of(family, shadow, folder) for family in spec.families}
         for shadow, folder in folders.items()
     }
-    options.parts = dict.fromkeys(spec.families, 0.0)
     for shadow in shadows:
         paths = {family: options.out / family / f"shadow-{shadow}.parquet" for family in spec.families}
         if shadow not in folders:
@@ -108,10 +106,8 @@ def run(options: argparse.Namespace) -> None:
         require_weights(folders[shadow])
         model = learner.load(folders[shadow])
         for family in missing:
-            start = time.perf_counter()
             table = table_of(family, shadow, folders[shadow], model)
             write_table(paths[family], table, "signals", count, {KEY: keys[shadow][family]})
-            options.parts[family] += time.perf_counter() - start
         print(f"shadow {shadow}: {', '.join(missing)} of {count} records", flush=True)
     if options.stamp:
         write_stamp(options.stamp, {shadow: identity(**known) for shadow, known in keys.items()})

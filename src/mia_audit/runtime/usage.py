@@ -3,15 +3,11 @@
 import resource
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 
-def write_usage(path: Path, seconds: float, parts: Mapping[str, float] = MappingProxyType({})) -> None:
+def write_usage(path: Path, seconds: float) -> None:
     """Write the resources that this process used in these seconds as a table with one row; megabytes are 10⁶ bytes.
-
-    `parts` are seconds of named parts of the work, which become columns `seconds_{name}`.
 
     The kernel records the peak itself, so that even a short stage is measured. The memory of a GPU is the peak of
     PyTorch's allocator; it is 0 if no GPU was used.
@@ -24,7 +20,6 @@ def write_usage(path: Path, seconds: float, parts: Mapping[str, float] = Mapping
         "cpu_seconds": f"{time.process_time():.3f}",
         "peak_mb": f"{kilobytes * 1024 / 1e6:.1f}",
         "gpu_peak_mb": f"{_gpu_bytes() / 1e6:.1f}",
-        **{f"seconds_{name}": f"{spent:.3f}" for name, spent in parts.items()},
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, "\t".join(row) + "\n" + "\t".join(row.values()) + "\n")
