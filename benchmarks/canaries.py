@@ -17,8 +17,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from mia_audit.canaries.folders import read_asked, read_coins
-from mia_audit.canaries.make import make
+from mia_audit.canaries.draw import make, read_asked, read_coins
 from mia_audit.canaries.observe import observe_canaries
 from mia_audit.canaries.score import bounds, confidence, scored
 from mia_audit.pools import pools

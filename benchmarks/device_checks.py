@@ -18,20 +18,20 @@ import torch
 import torch.nn.functional as F
 
 from mia_audit.explain import explainers
-from mia_audit.explain.section import Explainers
+from mia_audit.explain.catalogue import Explainers
 from mia_audit.explanation_metrics.study import Task as Measuring
 from mia_audit.explanation_metrics.study import explained
 from mia_audit.learners import Records, TrainedOn
-from mia_audit.learners.kinds.torch_module import TorchModel
+from mia_audit.learners.torch_module import TorchModel
 from mia_audit.models import Inputs, construct, describe, inputs
 from mia_audit.privacy.catalogue import Mechanism, mechanisms
-from mia_audit.privacy.clipping import automatic
+from mia_audit.privacy.noise import automatic
 from mia_audit.privacy.per_record import ClippedSum
 from mia_audit.signals.compute import Task, model_signals
 from mia_audit.signals.families import families
-from mia_audit.training.checkpoints import Checkpoint
 from mia_audit.training.section import Training
 from mia_audit.training.shadow import Recipe, Shadow, train_shadow
+from mia_audit.training.task import Checkpoint
 
 RECORDS, SHAPE, CLASSES = 16, (1, 8, 8), 3
 PIXELS = np.random.default_rng(0).integers(0, 256, (RECORDS, *SHAPE), dtype=np.uint8)

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from mia_audit.attacks.run import permuted_membership, plan
+from mia_audit.attacks.catalogue import permuted_membership, plan
 from mia_audit.evaluation.files import metrics_table
 from mia_audit.evaluation.run import score_and_evaluate
 from mia_audit.learners import Records
-from mia_audit.learners.kinds.torch_module import TorchModel
+from mia_audit.learners.torch_module import TorchModel
 from mia_audit.models import Inputs, load, read_architecture
 from mia_audit.models.weights import WEIGHTS
 from mia_audit.pools.store import read_membership, read_records

@@ -22,10 +22,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mia_audit.explain.summaries import summarise
+from mia_audit.explain.batch import summarise
 from mia_audit.learners import Records
-from mia_audit.learners.kinds.torch_module import TorchModel
-from mia_audit.learners.torch_signals import confidence, loss
+from mia_audit.learners.torch_module import TorchModel, confidence, loss
 from mia_audit.models import Inputs, build, to_input
 from mia_audit.signals.compute import Task, model_signals
 from mia_audit.signals.families import shared

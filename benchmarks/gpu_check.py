@@ -20,10 +20,10 @@ import torch
 
 from device_checks import MAPPED, ON_ANY, RESIDENT, Arrays, Row, placed, pool_of
 from mia_audit.learners import Records
-from mia_audit.learners.kinds.torch_module import TorchModel
+from mia_audit.learners.torch_module import TorchModel
 from mia_audit.models import Inputs, construct, describe
 from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
-from mia_audit.runtime.gpus import installed_gpus
+from mia_audit.runtime.machine import installed_gpus
 from mia_audit.signals.compute import Task, model_signals
 from mia_audit.training.section import Training
 
@@ -32,7 +32,7 @@ LARGE = ("vit_small_patch16_224", (3, 224, 224), 10)
 
 HOLDER = """
 import sys
-from mia_audit.runtime.gpus import acquire_gpu
+from mia_audit.runtime.machine import acquire_gpu
 print(acquire_gpu("auto", lambda: sys.argv[1:]), flush=True)
 sys.stdin.read()
 """

@@ -13,11 +13,9 @@ import numpy as np
 from scipy import stats
 from threadpoolctl import threadpool_limits
 
-from mia_audit.attacks.catalogue import attacks
-from mia_audit.attacks.run import plan
+from mia_audit.attacks.catalogue import attacks, plan
 from mia_audit.evaluation.files import Scored, metric_rows, metrics_table
-from mia_audit.evaluation.intervals import OverTargets
-from mia_audit.evaluation.leave_outs import without_each
+from mia_audit.evaluation.intervals import OverTargets, without_each
 from mia_audit.signals.name import Reading, read_signal
 
 RECORDS, FPR = 200, 0.1

@@ -16,9 +16,8 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from mia_audit.attacks.catalogue import attacks
-from mia_audit.attacks.run import Run
-from mia_audit.evaluation.leave_outs import without_each
+from mia_audit.attacks.catalogue import Run, attacks
+from mia_audit.evaluation.intervals import without_each
 from mia_audit.signals.name import Reading, read_signal
 
 FPRS = (0.001, 0.01, 0.1)

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
+from mia_audit.attacks.catalogue import permuted_membership
+from mia_audit.attacks.design import counts, scored_with
 from mia_audit.attacks.engine.joint import JOINT_RATIOS
 from mia_audit.attacks.io.parquet import SignalsFile
-from mia_audit.attacks.run import permuted_membership
-from mia_audit.attacks.subsets import counts, scored_with
 from mia_audit.evaluation.metrics import auc, tpr_at_fpr
 from mia_audit.signals.name import Reading
 

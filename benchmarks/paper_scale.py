@@ -22,11 +22,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from mia_audit.learners import Records
-from mia_audit.learners.kinds.torch_module import TorchModel
+from mia_audit.learners.torch_module import TorchModel
 from mia_audit.models import Inputs, build
 from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
-from mia_audit.runtime.determinism import make_deterministic
-from mia_audit.runtime.precision import computing
+from mia_audit.runtime.device import computing, make_deterministic
 from mia_audit.signals.compute import Task, model_signals
 from mia_audit.training.loop import fit
 from mia_audit.training.section import Training

@@ -37,9 +37,9 @@ METRICS = {"auc": "AUC", "tpr_at_fpr_0.01": "TPR at 1 % FPR"}
 
 def measured(results: Path) -> pl.DataFrame:
     """Return a row per attack, and one for the difference that a guarantee for persons makes to the attack on persons."""
-    from mia_audit.evaluation.bounds_table import lower_bounds
+    from mia_audit.evaluation.epsilon_bounds import lower_bounds
+    from mia_audit.evaluation.files import of_drawn_unit
     from mia_audit.evaluation.intervals import OverTargets
-    from mia_audit.evaluation.summary import of_drawn_unit
     from paired import paired
 
     found = []
@@ -109,8 +109,7 @@ def _printed(row: dict[str, float], name: str, scale: float, digits: int, unit: 
 def draw(numbers: pl.DataFrame, folder: Path) -> None:
     """Draw AUC with intervals: a panel per model, a line per guarantee, a colour per attacked unit."""
     from mia_audit.report.data.series import PALETTE
-    from mia_audit.report.figures.layout import GUESSING, panel_grid, shared_legend
-    from mia_audit.report.figures.style import paper_style
+    from mia_audit.report.figures.style import GUESSING, panel_grid, paper_style, shared_legend
 
     kinds = {("rows", "rows"): "by rows, attack on rows", ("persons", "rows"): "by persons, attack on rows"}
     kinds |= {("persons", "persons"): "by persons, attack on persons"}

@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from mia_audit.planning.jobs import read_counts
+from mia_audit.planning.plan import read_counts
 
 ROOT = Path(__file__).parents[1]
 

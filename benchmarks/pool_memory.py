@@ -59,11 +59,10 @@ class Peak(threading.Thread):
 def side(records: int, size: int, batch: int) -> None:
     """Build and score one pool, and print the peaks."""
     from mia_audit.learners import Records
-    from mia_audit.learners.kinds.torch_module import TorchModel
+    from mia_audit.learners.torch_module import TorchModel
     from mia_audit.models import Inputs, build
     from mia_audit.pools.build import build_pool
-    from mia_audit.pools.catalogue import Source
-    from mia_audit.pools.section import Dataset
+    from mia_audit.pools.section import Dataset, Source
     from mia_audit.pools.store import read_records, write_pool
     from mia_audit.signals.compute import Task, model_signals
 

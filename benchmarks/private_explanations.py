@@ -21,7 +21,7 @@ import numpy as np
 
 from mia_audit.explain.private_local import ExplanationSet, PrivateExplainer, Terms
 from mia_audit.explain.private_local.solver import descend, learning_rate
-from mia_audit.explain.weights import capped, kernels
+from mia_audit.explain.private_local.terms import capped, kernels
 
 
 def direct(

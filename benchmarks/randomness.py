@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from fewer_passes import Matrices, trained
-from mia_audit.attacks.run import permuted_membership, plan
+from mia_audit.attacks.catalogue import permuted_membership, plan
 from mia_audit.evaluation.files import metrics_table
 from mia_audit.evaluation.intervals import OverTargets
 from mia_audit.evaluation.run import score_and_evaluate

@@ -17,7 +17,7 @@ import numpy as np
 
 from fewer_passes import METRICS, QUANTITIES, attacked, difference, trained
 from mia_audit.learners import Records
-from mia_audit.learners.kinds.torch_module import TorchModel
+from mia_audit.learners.torch_module import TorchModel
 from mia_audit.models import save_weights
 from mia_audit.models.weights import round_weights
 from mia_audit.pools.store import StoredRecords

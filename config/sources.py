@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mia_audit.errors import UserError, suggest
-from mia_audit.pools.catalogue import TABLE_KEYS, Header, Source, pool, root_of
+from mia_audit.pools.section import Header, Source, TABLE_KEYS, pool, root_of
 from mia_audit.seeds import generator
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from filelock import FileLock
 from hypothesis import settings
 from threadpoolctl import threadpool_limits
 
-from mia_audit.planning.jobs import read_counts
-from mia_audit.runtime import locks, warm
+from mia_audit.planning.plan import read_counts
+from mia_audit.runtime import slurm, warm
 
 from .killing import kills_of_steps
 
@@ -176,7 +176,7 @@ class Workflow:
         with (
             contextlib.chdir(self.folder),
             mock.patch.dict(os.environ, self.environment),
-            mock.patch.object(locks, "_held", held := []),
+            mock.patch.object(slurm, "_held", held := []),
             contextlib.redirect_stdout(printed),
             contextlib.redirect_stderr(printed),
         ):

@@ -7,15 +7,14 @@ from unittest.mock import Mock
 
 import pytest
 
-import mia_audit.commands
-from mia_audit.cli import COMMANDS, main
+from mia_audit.cli import COMMANDS, MODULES, function_of, main
 from mia_audit.errors import UserError
 
 
-def test_every_command_has_its_file_and_a_line_of_help(capsys: pytest.CaptureFixture[str]) -> None:
-    folder = Path(mia_audit.commands.__path__[0])
-    files = {path.stem.rstrip("_") for path in folder.glob("[!_]*.py")}
-    assert {command.replace("-", "_") for command in COMMANDS} == files
+def test_every_command_has_its_functions_and_a_line_of_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sorted(COMMANDS) == sorted(command for commands in MODULES.values() for command in commands)
+    for command in COMMANDS:
+        assert callable(function_of(command, "run_{}")) and callable(function_of(command, "{}_arguments"))
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])
     shown = capsys.readouterr().out
@@ -53,7 +52,7 @@ def test_a_user_error_is_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest
 def test_a_message_quotes_no_more_of_a_file_than_can_be_read(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("mia_audit.commands.plan.load_audit", Mock(side_effect=UserError("x" * 200_000)))
+    monkeypatch.setattr("mia_audit.commands.before.load_audit", Mock(side_effect=UserError("x" * 200_000)))
     assert main(["plan", str(tmp_path / "audit.yaml")]) == 2
     assert len(capsys.readouterr().err) < 11_000
 

@@ -14,7 +14,7 @@ from mia_audit.cli import COMMANDS
 from mia_audit.config.schema import Audit
 from mia_audit.explain import explainers
 from mia_audit.explain.black_boxes import black_boxes
-from mia_audit.explain.weights import kernels
+from mia_audit.explain.private_local.terms import kernels
 from mia_audit.explanation_metrics import measures
 from mia_audit.models.catalogue import architectures
 from mia_audit.pools import pools

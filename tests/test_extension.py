@@ -9,15 +9,14 @@ import polars as pl
 import pytest
 from pydantic import ValidationError
 
-from mia_audit.attacks.catalogue import attacks
-from mia_audit.attacks.section import Attacks
+from mia_audit.attacks.catalogue import Attacks, attacks
 from mia_audit.config import specs
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError
 from mia_audit.explain.catalogue import explainers
-from mia_audit.explain.weights import kernels
-from mia_audit.pools.catalogue import pools
+from mia_audit.explain.private_local.terms import kernels
+from mia_audit.pools.section import pools
 from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.registry import Registry, code_files
 from mia_audit.storage import read_table
@@ -25,7 +24,7 @@ from mia_audit.storage import read_table
 SOURCE = """
 import numpy as np
 
-from mia_audit.pools.catalogue import Source, pool
+from mia_audit.pools.section import Source, pool
 
 
 @pool()
@@ -49,7 +48,7 @@ def linear(shape, classes, bias=True):
 
 MECHANISM = """
 from mia_audit.privacy.catalogue import mechanism
-from mia_audit.privacy.mechanisms.none import Unprotected
+from mia_audit.privacy.mechanisms import Unprotected
 from mia_audit.sections import Section
 
 
@@ -226,8 +225,11 @@ def test_a_file_is_loaded_once_and_its_members_are_no_names(folder: Path) -> Non
 
 @pytest.mark.parametrize("registry", [kernels, pools], ids=lambda registry: registry.kind)
 def test_every_registry_reads_files(folder: Path, registry: Registry[Any]) -> None:
-    decorator = {"kernel": "from mia_audit.explain.weights import kernels\n@kernels.register('f')", "source": ""}
-    text = decorator[registry.kind] or "from mia_audit.pools.catalogue import pool\n@pool()"
+    decorator = {
+        "kernel": "from mia_audit.explain.private_local.terms import kernels\n@kernels.register('f')",
+        "source": "",
+    }
+    text = decorator[registry.kind] or "from mia_audit.pools.section import pool\n@pool()"
     (folder / f"{registry.kind}.py").write_text(f"{text}\ndef f(*given):\n    return given\n")
     member: Callable[..., Any] = registry[f"{registry.kind}.py:f"]
     assert (getattr(member, "load", member))(1, 2) == (1, 2)

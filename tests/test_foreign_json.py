@@ -8,15 +8,15 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import save_file
 
-from mia_audit.config.report_specs import ReportSpec
 from mia_audit.config.schema import Compute
+from mia_audit.config.specs import ReportSpec
 from mia_audit.errors import UserError
 from mia_audit.foreign_json import parse_json, parse_object, read_object
-from mia_audit.learners.catalogue import open_learner
+from mia_audit.learners.protocol import open_learner
 from mia_audit.models import read_architecture
 from mia_audit.models.weights import WRITTEN, read_weights
 from mia_audit.storage import read_frame, table_metadata
-from mia_audit.storage.diverged import diverged_models
+from mia_audit.storage.tables import diverged_models
 from mia_audit.storage.unpacked import read_foreign
 
 DEEP = "[" * 100_000

@@ -36,7 +36,7 @@ def test_names_are_known_without_importing_members() -> None:
 
 
 def test_a_name_is_registered_once() -> None:
-    registry: Registry[int] = Registry("number", "mia_audit.pools.sources", "_")
+    registry: Registry[int] = Registry("number", "mia_audit.pools.sources")
     registry.register("one")(1)
     with pytest.raises(ValueError, match="number 'one' is registered twice"):
         registry.register("one")(1)

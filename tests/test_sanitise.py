@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from mia_audit import cli, sanitise
 from mia_audit.errors import UserError
-from mia_audit.report.tables.layout import Cell, Column, Layout, latex
+from mia_audit.report.tables.catalogue import Cell, Column, Layout, latex
 
 HOSTILE = [
     "a\n\\input{/etc/passwd}\\immediate\\write18{id}",
@@ -136,7 +136,7 @@ def test_messages_of_the_command_line_are_one_visible_line(text, monkeypatch, ca
         print(text)
         raise UserError(text)
 
-    monkeypatch.setattr("mia_audit.commands.answer.run", fail)
+    monkeypatch.setattr("mia_audit.commands.after.run", fail)
     assert cli.main(["answer", "nowhere"]) == 2
     out, err = capsys.readouterr()
     assert err == f"mia-audit: {sanitise.visible(text)}\n"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mia_audit.errors import UserError, suggest
-from mia_audit.signals.of_model import signals
+from mia_audit.signals.compute import signals
 
 if TYPE_CHECKING:
     import polars as pl
@@ -68,8 +68,7 @@ class Audit:
 
     def figure(self, name: str = "roc") -> Figure:
         """Return a figure of the report, such as `roc`. Raises UserError for an unknown name, or a figure without data."""
-        from mia_audit.report.figures.catalogue import figures
-        from mia_audit.report.figures.style import paper_style
+        from mia_audit.report.figures.style import figures, paper_style
 
         results, findings = self._found
         drawable = {kind: figures[kind].subjects(results.spec) for kind in figures if not figures[kind].private}
@@ -95,7 +94,7 @@ class Audit:
 
     @cached_property
     def _found(self) -> tuple[Results, Findings]:
-        from mia_audit.report.data.find import find
+        from mia_audit.report.data.results import find
         from mia_audit.report.matrix_audit import results_of
 
         results = results_of(self._request)
@@ -133,9 +132,9 @@ def audit(
     `loss`, `confidence`, `probability`, summaries of attributions such as `ixg_l1`, or `NAME:positive|real:low|high` for any
     other signal. The other arguments are those of `mia-audit audit`. Raises UserError for matrices that do not match.
     """
-    from mia_audit.attacks.section import Attacks
+    from mia_audit.attacks.catalogue import Attacks
     from mia_audit.config.load import parse
-    from mia_audit.evaluation.section import Evaluation
+    from mia_audit.evaluation.files import Evaluation
     from mia_audit.report.matrix_audit import Request
     from mia_audit.report.matrix_audit import audit as audit_files
 
@@ -188,7 +187,7 @@ def run(config: str | Path, cores: int = 1, *options: str, checkout: str | Path 
     `checkout` is the folder with the Snakefile; results are written below the working directory. Raises UserError for an invalid
     config, or if the workflow fails.
     """
-    from mia_audit.commands.run import start
+    from mia_audit.commands.before import start
     from mia_audit.config.load import load_audit
 
     known = load_audit(Path(config))

@@ -5,10 +5,9 @@ import importlib
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from keyword import iskeyword
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 from mia_audit.errors import UserError, first_line
 from mia_audit.sanitise import safe_streams, visible
@@ -69,6 +68,81 @@ STAGES = {
 
 COMMANDS = FOR_PEOPLE | STAGES
 
+MODULES = {
+    "after": (
+        "answer",
+        "gate",
+        "verify",
+    ),
+    "before": (
+        "init",
+        "check",
+        "plan",
+        "doctor",
+        "run",
+        "epsilon",
+    ),
+    "canaries": (
+        "canaries",
+        "canary-draw",
+        "canary-bounds",
+    ),
+    "explaining": (
+        "explanation-metrics",
+        "black-box",
+        "explain-privately",
+        "explanation-signals",
+    ),
+    "matrices": (
+        "audit",
+        "import",
+        "draw-membership",
+    ),
+    "models": (
+        "architecture",
+        "weights",
+        "pretrain",
+        "target",
+    ),
+    "papers": (
+        "paper",
+        "reproduce",
+    ),
+    "pools": (
+        "pool",
+        "groups",
+        "membership",
+    ),
+    "release": (
+        "release",
+        "ledger",
+    ),
+    "report": (
+        "report",
+        "tables",
+        "figures",
+        "private-report",
+        "side-by-side",
+        "filters",
+        "manifest",
+    ),
+    "scores": (
+        "attack",
+        "evaluate",
+        "evaluate-groups",
+        "epsilon-bound",
+    ),
+    "signals": (
+        "signals",
+        "merge",
+    ),
+    "training": (
+        "train",
+        "discard",
+    ),
+}
+"""The commands of every module of `mia_audit.commands`."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand and return its exit code; a user's mistake gives one line on stderr and exit code 2.
@@ -90,7 +164,7 @@ def serve(listener: int, pytorch: bool) -> None:
     """Run the warm worker, which runs stages for the jobs of a workflow."""
     from mia_audit.runtime import warm
 
-    warm.serve(listener, _run, pytorch)
+    warm.serve(listener, _run, lambda stage: function_of(stage, "run_{}"), pytorch)
 
 
 def _run(arguments: Sequence[str]) -> int:
@@ -110,7 +184,7 @@ def _run(arguments: Sequence[str]) -> int:
     for command, line in COMMANDS.items():
         subparser = subparsers.add_parser(command, description=f"{line[0].upper()}{line[1:]}.")
         if command == name:  # other commands' arguments and imports are not needed
-            _module(command).add_arguments(subparser)
+            function_of(command, "{}_arguments")(subparser)
             if command in STAGES:
                 subparser.add_argument("--usage", type=Path, metavar="FILE", help="file for time and peak memory (TSV)")
     with safe_streams():
@@ -120,10 +194,10 @@ def _run(arguments: Sequence[str]) -> int:
 def _call(options: argparse.Namespace, started: float) -> int:
     try:
         try:
-            code: int | None = _module(options.command).run(options)
+            code: int | None = function_of(options.command, "run_{}")(options)
         finally:
             if getattr(options, "usage", None):
-                from mia_audit.runtime.usage import write_usage
+                from mia_audit.runtime.progress import write_usage
 
                 write_usage(options.usage, time.monotonic() - started)
     except UserError as error:
@@ -144,9 +218,13 @@ def _listed(commands: Mapping[str, str]) -> Iterator[str]:
     yield from (f"  {name:{width}}  {line}" for name, line in commands.items())
 
 
-def _module(command: str) -> ModuleType:
-    """Import a subcommand's module, whose file name ends in an underscore if it would be a Python keyword."""
-    return importlib.import_module(f"mia_audit.commands.{command.replace('-', '_')}{'_' * iskeyword(command)}")
+def function_of(command: str, name: str) -> Callable[..., Any]:
+    """Return a subcommand's function by the pattern of its name, importing its module."""
+    module = next(module for module, commands in MODULES.items() if command in commands)
+    function: Callable[..., Any] = getattr(
+        importlib.import_module(f"mia_audit.commands.{module}"), name.format(command.replace("-", "_"))
+    )
+    return function
 
 
 if __name__ == "__main__":

@@ -31,33 +31,27 @@ MODULE = "mia_audit_file_"
 
 
 class Registry(Generic[Member]):
-    """Members of `kind`, looked up by name in `package`, or in the user's own file by `file.py:function`.
+    """Members of `kind`, looked up by name, or in the user's own file by `file.py:function`.
 
-    A member registers itself in the file of its name (`gradient_shap` in `gradient_shap.py`, `dp-sgd` in `dp_sgd.py`),
-    so names are known without heavy imports, and a look-up imports only that member. `separator` replaces the
-    underscores of the file's name. An `eager` registry imports all its files to know its names, so that a file may
-    register several members; they should be cheap to import.
+    Members register themselves in `modules`, which are imported at the first look-up; a package stands for all its
+    files. These files are cheap to import, since they import torch and the like inside functions.
     """
 
-    def __init__(self, kind: str, package: str, separator: str, eager: bool = False) -> None:
+    def __init__(self, kind: str, *modules: str) -> None:
         self.kind = kind
-        self.package = package
-        self.separator = separator
-        self.eager = eager
+        self.modules = modules
         self._members: dict[str, Member] = {}
         self._patterns: list[tuple[re.Pattern[str], Callable[[re.Match[str]], Member | None]]] = []
         self._examples: list[str] = []
         self._in_files: list[tuple[Any, Member]] = []
 
     @cached_property
-    def _files(self) -> dict[str, str]:
-        path = importlib.import_module(self.package).__path__
-        stems = [module.name for module in pkgutil.iter_modules(path) if not module.name.startswith("_")]
-        if not self.eager:
-            return {stem.replace("_", self.separator): stem for stem in stems}
-        for stem in stems:
-            importlib.import_module(f"{self.package}.{stem}")
-        return dict.fromkeys(self._members, "")
+    def _known(self) -> dict[str, Member]:
+        for name in self.modules:
+            module = importlib.import_module(name)
+            for inside in pkgutil.iter_modules(getattr(module, "__path__", ())):
+                importlib.import_module(f"{name}.{inside.name}")
+        return self._members
 
     def register(self, name: str, function: object = None) -> Callable[[Member], Member]:
         """Register a member under its name in configs.
@@ -85,11 +79,11 @@ class Registry(Generic[Member]):
 
     def examples(self) -> list[str]:
         """List an example of a name for every pattern."""
-        _ = self._files
+        _ = self._known
         return sorted(self._examples)
 
     def names(self) -> list[str]:
-        """List the known names without importing members; members by pattern and in users' files are not included."""
+        """List the known names; members by pattern and in users' files are not included."""
         return sorted(self)
 
     def check(self, name: str) -> None:
@@ -100,29 +94,26 @@ class Registry(Generic[Member]):
             raise UserError(f"unknown {self.kind} '{name}': {suggest(name, self)}")
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._files)
+        return iter(self._known)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._files or self._by_pattern(str(name)) is not None
+        return name in self._known or self._by_pattern(str(name)) is not None
 
     def __getitem__(self, name: str) -> Member:
-        """Return the member of that name, importing its file.
+        """Return the member of that name.
 
         Raises UserError for an unknown name, listing the known ones, and for a file that cannot be loaded.
         """
         if IN_FILE.fullmatch(name):
             return self._in_file(name)
-        if name in self._files:
-            if name not in self._members:
-                importlib.import_module(f"{self.package}.{self._files[name]}")
-            return self._members[name]
+        if name in self._known:
+            return self._known[name]
         if (member := self._by_pattern(name)) is not None:
             return member
         raise UserError(f"unknown {self.kind} '{name}': {suggest(name, self)}")
 
     def _by_pattern(self, name: str) -> Member | None:
-        if self.eager:
-            _ = self._files
+        _ = self._known
         matches = ((pattern.fullmatch(name), member) for pattern, member in self._patterns)
         return next((member(match) for match, member in matches if match), None)
 

@@ -5,10 +5,10 @@ import pytest
 from scipy import stats
 
 from mia_audit.attacks import attacks
-from mia_audit.attacks.design import NONE, left_out, recognise
+from mia_audit.attacks.catalogue import permuted_membership
+from mia_audit.attacks.design import NO_MODEL, left_out, recognise
 from mia_audit.attacks.engine.likelihood import likelihood_ratio
 from mia_audit.attacks.engine.ratios import RATIOS
-from mia_audit.attacks.run import permuted_membership
 from mia_audit.evaluation import auc
 from mia_audit.signals.name import Reading, read_signal
 
@@ -71,9 +71,9 @@ def test_counts_carry_no_information_either_if_a_model_is_missing():
     """The missing model's membership follows from the counts; where it is drawn, no further model is left out."""
     member = balanced(np.random.default_rng(0), records=20_000)[:, 1:]
     partners = left_out(member)
-    further = np.take_along_axis(member, np.maximum(partners, 0), axis=1) & (partners != NONE)
+    further = np.take_along_axis(member, np.maximum(partners, 0), axis=1) & (partners != NO_MODEL)
     others = member.sum(axis=1, keepdims=True) - member - further
-    outside = MODELS - 2 - others - (partners != NONE)
+    outside = MODELS - 2 - others - (partners != NO_MODEL)
     for inside, out in {*zip(others[:, 0].tolist(), outside[:, 0].tolist(), strict=True)}:
         mine = member[:, 0][(others[:, 0] == inside) & (outside[:, 0] == out)]
         assert abs(mine.mean() - 0.5) < 4 * 0.5 / len(mine) ** 0.5
@@ -92,7 +92,7 @@ def test_noise_is_guessing_if_a_model_is_missing(likelihood):
 def test_the_partner_is_left_out_of_pairs_and_nothing_where_it_is_missing():
     member = pairs(np.random.default_rng(0))
     assert (left_out(member)[0] == [1, 0, 3, 2, 5, 4, 7, 6]).all()
-    assert (left_out(member[:, 1:])[0] == [NONE, 2, 1, 4, 3, 6, 5]).all()
+    assert (left_out(member[:, 1:])[0] == [NO_MODEL, 2, 1, 4, 3, 6, 5]).all()
 
 
 def test_few_records_may_look_balanced_by_chance():

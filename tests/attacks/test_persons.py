@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mia_audit.attacks.persons import AGGREGATES, of_persons
-from mia_audit.attacks.run import permuted_membership
+from mia_audit.attacks.catalogue import permuted_membership
+from mia_audit.attacks.design import AGGREGATES, of_persons
 from mia_audit.errors import UserError
 from mia_audit.pools.persons import Persons
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mia_audit.attacks import attacks
-from mia_audit.attacks.run import permuted_membership, plan, scores_of
+from mia_audit.attacks.catalogue import permuted_membership, plan, scores_of
 from mia_audit.errors import UserError
 from mia_audit.evaluation import auc
 from mia_audit.signals.name import Reading, logarithm, read_signal

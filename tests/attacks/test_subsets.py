@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mia_audit.attacks.subsets import counts, groups, scored_with
+from mia_audit.attacks.design import counts, groups, scored_with
 
 
 def test_numbers_of_other_models_double_up_to_all_there_are():

@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mia_audit.canaries.make import Canaries, make
+from mia_audit.canaries.draw import DrawnCanaries, make
 
 METADATA = {"name": "spots", "kind": "image", "shape": [1, 4, 4], "classes": ["a", "b", "c"], "features": []}
 KINDS = ("natural", "mislabelled", "rare", "noise")
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Canaries]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, DrawnCanaries]:
     """The folder of 80 canaries among 200 images, and the canaries; treat both as read-only."""
     random = np.random.default_rng(0)
     labels = random.integers(0, 3, 200)

@@ -7,13 +7,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mia_audit.canaries.folders import read_asked, read_coins, write_records
+from mia_audit.canaries.draw import read_asked, read_coins, write_records
 from mia_audit.cli import main
 from mia_audit.config.load import check_audit
 from mia_audit.config.specs import CanariesSpec, TrainingSpec
 from mia_audit.errors import UserError
-from mia_audit.learners.catalogue import learners
-from mia_audit.learners.protocol import ModelSection
+from mia_audit.learners.protocol import ModelSection, learner_named
 from mia_audit.storage import write_json
 
 TREE = "sklearn.tree:DecisionTreeClassifier"
@@ -36,7 +35,7 @@ def test_from_a_pool_to_bounds(tmp_path: Path) -> None:
     metadata = {"name": "spots", "kind": "table", "shape": [6], "classes": ["a", "b", "c"], "features": list("uvwxyz")}
     write_records(tmp_path / "pool", records, labels, metadata)
     section = ModelSection("tree", TREE)
-    write_json(tmp_path / "architecture.json", learners["estimator"].describe(section, metadata))
+    write_json(tmp_path / "architecture.json", learner_named("estimator").describe(section, metadata))
     audit = check_audit(config(settings=["spots/tree/none-epsinf"], count=200), "spots.yaml")
 
     drawn = CanariesSpec.of(audit).write(tmp_path)

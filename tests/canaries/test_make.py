@@ -5,9 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mia_audit.canaries.catalogue import HeldOut, kinds
-from mia_audit.canaries.folders import read_asked, read_coins
-from mia_audit.canaries.make import Canaries, draw, make
+from mia_audit.canaries.draw import DrawnCanaries, HeldOut, draw, kinds, make, read_asked, read_coins
 from mia_audit.cli import main
 from mia_audit.errors import UserError
 from mia_audit.pools.store import read_records
@@ -49,7 +47,9 @@ def test_rare_rows_are_extreme_in_every_column() -> None:
     assert (np.isclose(records, low, rtol=1e-5) | np.isclose(records, high, rtol=1e-5)).all()
 
 
-def test_the_training_set_is_the_others_and_the_canaries_that_the_coins_put_there(made: tuple[Path, Canaries]) -> None:
+def test_the_training_set_is_the_others_and_the_canaries_that_the_coins_put_there(
+    made: tuple[Path, DrawnCanaries],
+) -> None:
     out, canaries = made
     trained, asked, coins = read_records(out / "train"), read_asked(out), read_coins(out)
     assert len(trained.labels) == 120 + canaries.member.sum()
@@ -66,7 +66,7 @@ def test_the_training_set_is_the_others_and_the_canaries_that_the_coins_put_ther
     assert np.load(out / "train" / "records.npz")["labels"].tolist() == trained.labels.tolist()
 
 
-def test_nothing_that_is_handed_out_tells_a_coin(made: tuple[Path, Canaries]) -> None:
+def test_nothing_that_is_handed_out_tells_a_coin(made: tuple[Path, DrawnCanaries]) -> None:
     import pyarrow.parquet as pq
 
     out, canaries = made

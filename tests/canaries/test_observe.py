@@ -10,8 +10,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import mia_audit
-from mia_audit.canaries.folders import read_asked, read_coins
-from mia_audit.canaries.make import Canaries, make
+from mia_audit.canaries.draw import DrawnCanaries, make, read_asked, read_coins
 from mia_audit.canaries.observe import Observer
 from mia_audit.canaries.score import scored
 from mia_audit.pools.store import read_records
@@ -74,7 +73,7 @@ def test_three_lines_around_a_training_tell_members(wide: Path, tmp_path: Path, 
     assert (inside[:, None] > outside[None]).mean() > 0.8
 
 
-def test_hooks_of_the_model_are_left_as_they_were(made: tuple[Path, Canaries]) -> None:
+def test_hooks_of_the_model_are_left_as_they_were(made: tuple[Path, DrawnCanaries]) -> None:
     network, asked = model(), read_asked(made[0])
     calls: list[int] = []
     network[1].register_forward_hook(lambda *_: calls.append(1))  # type: ignore[index, operator]

@@ -6,8 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mia_audit.canaries.folders import Coins, read_asked, read_coins, write_records
-from mia_audit.canaries.make import Canaries
+from mia_audit.canaries.draw import Coins, DrawnCanaries, read_asked, read_coins, write_records
 from mia_audit.canaries.score import confidence, scored
 from mia_audit.cli import main
 from mia_audit.errors import UserError
@@ -25,7 +24,7 @@ def score(out: Path, folder: Path, *words: str) -> int:
     return main(["canaries", "score", "--canaries", str(out), *words, "--out", str(folder / "scores.csv")])
 
 
-def test_logits_and_their_probabilities_score_alike(made: tuple[Path, Canaries]) -> None:
+def test_logits_and_their_probabilities_score_alike(made: tuple[Path, DrawnCanaries]) -> None:
     logits, labels = outputs(made[0], 3.0), read_asked(made[0]).labels
     exponentials = np.exp(logits)
     probabilities = exponentials / exponentials.sum(axis=1, keepdims=True)
@@ -44,7 +43,7 @@ def test_scores_are_ranks_within_a_kind() -> None:
         scored(np.zeros(4), coins, ["c"])
 
 
-def test_from_outputs_to_a_bound(made: tuple[Path, Canaries], tmp_path: Path) -> None:
+def test_from_outputs_to_a_bound(made: tuple[Path, DrawnCanaries], tmp_path: Path) -> None:
     np.save(tmp_path / "outputs.npy", outputs(made[0], 20.0))
     assert score(made[0], tmp_path, "--outputs", str(tmp_path / "outputs.npy")) == 0
     words = ["--scores", str(tmp_path / "scores.csv"), "--design", "bernoulli", "--out", str(tmp_path / "epsilon.csv")]
@@ -54,7 +53,7 @@ def test_from_outputs_to_a_bound(made: tuple[Path, Canaries], tmp_path: Path) ->
     assert bounds["one-run-f-dp"] > 1
 
 
-def test_scores_of_ones_own_are_joined_with_the_coins(made: tuple[Path, Canaries], tmp_path: Path) -> None:
+def test_scores_of_ones_own_are_joined_with_the_coins(made: tuple[Path, DrawnCanaries], tmp_path: Path) -> None:
     values = np.random.default_rng(1).normal(size=80)
     order = np.random.default_rng(2).permutation(80)
     pl.DataFrame({"score": values[order], "canary": order}).write_csv(tmp_path / "own.csv")
@@ -77,7 +76,7 @@ GIVEN = {
 
 @pytest.mark.parametrize("text", GIVEN, ids=list(map(str, range(len(GIVEN)))))
 def test_a_mistake_in_scores_is_one_line(
-    made: tuple[Path, Canaries], tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+    made: tuple[Path, DrawnCanaries], tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
     (tmp_path / "own.csv").write_text(text)
     assert score(made[0], tmp_path, "--scores", str(tmp_path / "own.csv")) == 2
@@ -87,7 +86,7 @@ def test_a_mistake_in_scores_is_one_line(
 
 
 def test_outputs_that_are_not_of_the_canaries_are_one_line(
-    made: tuple[Path, Canaries], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    made: tuple[Path, DrawnCanaries], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.save(tmp_path / "outputs.npy", np.zeros((79, 3)))
     assert score(made[0], tmp_path, "--outputs", str(tmp_path / "outputs.npy")) == 2
@@ -98,23 +97,22 @@ def test_outputs_that_are_not_of_the_canaries_are_one_line(
     assert "coins.parquet: no such file" in capsys.readouterr().err
 
 
-def test_coins_of_other_canaries_are_refused(made: tuple[Path, Canaries], tmp_path: Path) -> None:
+def test_coins_of_other_canaries_are_refused(made: tuple[Path, DrawnCanaries], tmp_path: Path) -> None:
     asked = read_asked(made[0])
     write_records(tmp_path / "ask", np.asarray(asked.data)[::-1], asked.labels, asked.metadata)
     with pytest.raises(UserError, match="does not match the auditor's"):
         read_asked(tmp_path, read_coins(made[0]))
 
 
-def test_a_stored_estimator_is_asked(made: tuple[Path, Canaries], tmp_path: Path) -> None:
-    from mia_audit.learners.catalogue import learners, open_learner
-    from mia_audit.learners.protocol import Compute, ModelSection
+def test_a_stored_estimator_is_asked(made: tuple[Path, DrawnCanaries], tmp_path: Path) -> None:
+    from mia_audit.learners.protocol import Compute, ModelSection, learner_named, open_learner
     from mia_audit.pools.store import read_records
     from mia_audit.storage import write_json
 
     out = made[0]
     trained = read_records(out / "train")
     section = ModelSection("tree", "sklearn.tree:DecisionTreeClassifier")
-    write_json(tmp_path / "architecture.json", learners["estimator"].describe(section, trained.metadata))
+    write_json(tmp_path / "architecture.json", learner_named("estimator").describe(section, trained.metadata))
     _, learner = open_learner(tmp_path / "architecture.json", Compute())
     model = learner.train(_task(trained))
     (tmp_path / "model").mkdir()

@@ -9,13 +9,11 @@ import pytest
 import torch
 
 from mia_audit.cli import main
-from mia_audit.explanation_metrics.methods.similarity import rank_correlation
-from mia_audit.explanation_metrics.methods.spread import gini
+from mia_audit.explanation_metrics.methods import gini, rank_correlation
 from mia_audit.explanation_metrics.study import draw_sample, shown_rows
 from mia_audit.models import build, describe, load, save_weights, to_input
 from mia_audit.pools.build import build_pool
-from mia_audit.pools.catalogue import Source
-from mia_audit.pools.section import Dataset
+from mia_audit.pools.section import Dataset, Source
 from mia_audit.pools.store import read_records, write_pool
 from mia_audit.storage import table_metadata, write_json
 from mia_audit.training.stored import write_diverged

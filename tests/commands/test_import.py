@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from mia_audit.cli import main
-from mia_audit.signals.derived import confidence_from_loss
+from mia_audit.signals.families import confidence_from_loss
 
 RECORDS, MODELS = 20, 5
 SETTING = "model=vit_small_patch16_224_mode=nonDP_epochs=30"

@@ -89,7 +89,7 @@ def test_images_and_arrays() -> None:
 def test_what_cannot_be_known_is_asked(
     words: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mia_audit.planning.look.CLASSES", 20)
+    monkeypatch.setattr("mia_audit.planning.first_config.CLASSES", 20)
     assert init(*words) == 2
     assert message in capsys.readouterr().err and not list(Path().glob("*.yaml"))
 

@@ -11,11 +11,11 @@ import pytest
 from mia_audit.cli import main
 from mia_audit.config import expand, specs
 from mia_audit.config.load import check_audit
-from mia_audit.config.report_specs import ReportSpec
+from mia_audit.config.specs import ReportSpec
 from mia_audit.evaluation.files import read_scores
 from mia_audit.pools.store import read_membership, write_membership
 from mia_audit.storage import read_table, write_table
-from mia_audit.storage.diverged import diverged_models
+from mia_audit.storage.tables import diverged_models
 
 from .conftest import run_file
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from mia_audit.attacks.io import parquet
-from mia_audit.commands import attack, evaluate
+from mia_audit.commands import scores
 from mia_audit.storage import write_table
 
 RECORDS, MODELS = 5_000, 257
@@ -67,8 +67,8 @@ def test_no_stage_holds_copies_of_a_signal_or_of_its_scores(
     most, after = 0.0, 0.0
     for records, file in ((100, "few"), (RECORDS, "many")):  # the first run imports what is needed
         write_table(tmp_path / f"{file}.parquet", written(tmp_path, name, records), "signals", records * MODELS)
-        most = peak(attack, attacking_spec, signals=file, out="scores")
+        most = peak(scores, attacking_spec, signals=file, out="scores")
         if evaluating:
-            after = peak(evaluate, evaluating_spec, signals=file, scores="scores", out="metrics")
+            after = peak(scores, evaluating_spec, signals=file, scores="scores", out="metrics")
     print(f"{name}, {likelihood}: {most:.1f} and {after:.1f} bytes per cell")
     assert most < attacking and (not evaluating or after < evaluating)

@@ -9,17 +9,15 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from mia_audit.attacks.design import AGGREGATES, of_persons
 from mia_audit.attacks.io.parquet import SignalsFile
-from mia_audit.attacks.persons import AGGREGATES, of_persons
 from mia_audit.cli import main
 from mia_audit.errors import UserError
-from mia_audit.evaluation.files import read_scores
-from mia_audit.evaluation.summary import summarise
+from mia_audit.evaluation.files import read_scores, summarise
 from mia_audit.pools.groups import Grouping, read_groups, write_groups
 from mia_audit.pools.persons import Persons
-from mia_audit.report.data.find import find
 from mia_audit.report.data.provenance import provenance
-from mia_audit.report.data.results import Results
+from mia_audit.report.data.results import Results, find
 from mia_audit.report.data.spec import Setting, Spec
 from mia_audit.report.page.render import render
 from mia_audit.report.tables.catalogue import tables

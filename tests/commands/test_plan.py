@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from mia_audit.cli import main
-from mia_audit.planning.jobs import read_counts
+from mia_audit.planning.plan import read_counts
 
 ROOT = Path(__file__).parents[2]
 CONFIG: dict[str, Any] = {

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mia_audit.commands.run import start
+from mia_audit.commands.before import start
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,11 +7,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from mia_audit.cli import main
-from mia_audit.explain.section import Explainers
+from mia_audit.explain.catalogue import Explainers
 from mia_audit.models import build, describe, save_weights
 from mia_audit.pools.build import build_pool
-from mia_audit.pools.catalogue import Source
-from mia_audit.pools.section import Dataset
+from mia_audit.pools.section import Dataset, Source
 from mia_audit.pools.store import write_pool
 from mia_audit.signals.families import columns, families
 from mia_audit.storage import write_json

@@ -11,9 +11,8 @@ from sklearn.ensemble import RandomForestClassifier
 
 from mia_audit.attacks.engine.likelihood import likelihood_ratio
 from mia_audit.cli import main
-from mia_audit.pools.membership import draw_membership
 from mia_audit.pools.section import Membership
-from mia_audit.pools.store import write_membership
+from mia_audit.pools.store import draw_membership, write_membership
 from mia_audit.report.data.results import Results
 from mia_audit.report.data.spec import Setting, Spec
 from mia_audit.storage import table_metadata
@@ -121,8 +120,8 @@ def test_a_finished_model_alone_is_scored(folder: Path) -> None:
 
 def say_it(folder: Path) -> None:
     """The report calls it the finished model, with an interval over its records, and ranks its members."""
-    from mia_audit.report.data.find import find
     from mia_audit.report.data.provenance import provenance
+    from mia_audit.report.data.results import find
     from mia_audit.report.page.render import render
 
     setting = Setting("toy", "release", "none", "inf", trained=False, finished="release.skops")

@@ -9,15 +9,13 @@ import polars as pl
 import pytest
 from sklearn.ensemble import RandomForestClassifier
 
-from mia_audit.pools.membership import draw_membership
 from mia_audit.pools.persons import Persons
 from mia_audit.pools.section import Membership
-from mia_audit.pools.store import read_persons, write_membership
-from mia_audit.report.data.find import find
+from mia_audit.pools.store import draw_membership, read_persons, write_membership
 from mia_audit.report.data.provenance import provenance
-from mia_audit.report.data.results import Results
+from mia_audit.report.data.results import Results, find
 from mia_audit.report.data.spec import Setting, Spec
-from mia_audit.report.figures.catalogue import figures
+from mia_audit.report.figures.style import figures
 from mia_audit.report.page.render import render
 from mia_audit.report.tables.catalogue import tables
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from mia_audit.cli import main
-from mia_audit.runtime.usage import peak_of
+from mia_audit.runtime.progress import peak_of
 from mia_audit.storage import read_table, write_table
 
 from .conftest import run_file, spec_file

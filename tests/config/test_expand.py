@@ -7,9 +7,8 @@ import pytest
 
 from mia_audit.config import expand
 from mia_audit.config.load import parse
-from mia_audit.config.report_specs import ReportSpec
 from mia_audit.config.schema import Audit
-from mia_audit.config.specs import TrainingSpec
+from mia_audit.config.specs import ReportSpec, TrainingSpec
 
 CONFIG: dict[str, Any] = {
     "audit": "tiny",

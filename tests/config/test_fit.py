@@ -8,11 +8,9 @@ import pytest
 
 from mia_audit.config.load import check_audit
 from mia_audit.errors import UserError
-from mia_audit.explain.catalogue import GRADIENT, explainers
-from mia_audit.explain.model_kinds import kind_of
+from mia_audit.explain.catalogue import GRADIENT, explainers, kind_of
 from mia_audit.pools import pools
-from mia_audit.pools.catalogue import Header
-from mia_audit.pools.section import Dataset
+from mia_audit.pools.section import Dataset, Header
 from mia_audit.signals.families import families
 
 POOLS = {"image": "digits", "table": "breast_cancer"}
@@ -85,7 +83,7 @@ def test_an_explainer_of_some_architectures_is_left_out_for_the_others() -> None
 @pytest.mark.parametrize(("model", "kind"), [*product(ARCHITECTURES, POOLS)])
 def test_what_is_said_of_a_model_by_its_name_is_so(model: str, kind: str) -> None:
     from mia_audit.models import build
-    from mia_audit.models.channels import find_channels
+    from mia_audit.models.passes import find_channels
 
     small = {"vision_transformer": {"img_size": 8, "patch_size": 4, "embed_dim": 8, "depth": 1, "num_heads": 2}}
     shape = {"image": (3, 32, 32) if model in ("mobilenet_groupnorm", "resnet18") else (1, 8, 8), "table": (5,)}[kind]

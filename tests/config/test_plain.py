@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mia_audit import cli
-from mia_audit.config.load import check_audit, load_audit
-from mia_audit.config.plain import MOST_BYTES
+from mia_audit.config.load import MOST_BYTES, check_audit, load_audit
 from mia_audit.errors import UserError
 
 AUDIT = "audit: a\ndatasets: {digits: {}}\narchitectures: {mlp: {}}\nmechanisms: {none: {}}\n"

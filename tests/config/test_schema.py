@@ -10,7 +10,7 @@ from mia_audit.config.load import load_audit, parse
 from mia_audit.config.schema import Audit
 from mia_audit.config.specs import TrainingSpec
 from mia_audit.errors import UserError
-from mia_audit.privacy.mechanisms.dp_sgd import Noise
+from mia_audit.privacy.mechanisms import Noise
 
 SMALLEST: dict[str, Any] = {
     "audit": "tiny",

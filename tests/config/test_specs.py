@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from mia_audit.cli import main
-from mia_audit.config import expand, report_specs, specs
+from mia_audit.config import expand, specs
+from mia_audit.config import specs as report_specs
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError

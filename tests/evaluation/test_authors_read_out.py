@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from mia_audit.evaluation import tpr_at_fpr
-from mia_audit.evaluation.authors_read_out import authors_read_out
+from mia_audit.evaluation.metrics import authors_read_out
 
 
 def test_it_keeps_the_auc_and_reports_non_members_that_stand_out():

@@ -6,17 +6,22 @@ import pytest
 from scipy import optimize, stats
 
 from mia_audit.attacks.engine.ratios import RATIOS
-from mia_audit.evaluation.bounds_table import GUESSES, METHODS, THRESHOLDS, bounds_table, levels, lower_bounds
-from mia_audit.evaluation.called import SHARES
 from mia_audit.evaluation.epsilon_bounds import (
+    GUESSES,
+    METHODS,
+    THRESHOLDS,
+    bounds_table,
     clopper_pearson_epsilon,
     gaussian_epsilon,
+    levels,
+    lower_bounds,
     one_run_bound,
     one_run_epsilon,
     one_run_f_dp_epsilon,
     one_run_gaussian_epsilon,
 )
 from mia_audit.evaluation.files import Scored, metric_rows, metrics_table
+from mia_audit.evaluation.metrics import SHARES
 from mia_audit.privacy.gaussian import epsilon_of_gdp
 
 

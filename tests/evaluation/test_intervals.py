@@ -7,12 +7,10 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from mia_audit.attacks.catalogue import attacks
-from mia_audit.attacks.run import plan, scores_of
-from mia_audit.evaluation import leave_outs, target_metrics
+from mia_audit.attacks.catalogue import attacks, plan, scores_of
+from mia_audit.evaluation import intervals, target_metrics
 from mia_audit.evaluation.files import Scored, flat, metric_rows, metrics_table
-from mia_audit.evaluation.intervals import OverTargets
-from mia_audit.evaluation.leave_outs import without_each
+from mia_audit.evaluation.intervals import OverTargets, without_each
 from mia_audit.signals.name import Reading, read_signal
 
 
@@ -153,7 +151,7 @@ def test_an_attack_that_scores_no_pairs_is_run_again(design, monkeypatch):
     signal, member = draw(0, 8, 0.5, design=design)
     once = scored("loss-lira", "pooled", signal, member)
     catalogue = attacks["loss-lira"]
-    monkeypatch.setattr(leave_outs, "attacks", {"loss-lira": replace(catalogue, pairwise=())})
+    monkeypatch.setattr(intervals, "attacks", {"loss-lira": replace(catalogue, pairwise=())})
     assert scored("loss-lira", "pooled", signal, member).equals(once)
 
 
@@ -183,7 +181,7 @@ def test_shared_bins_hardly_change_an_interval():
         signal, member = draw(seed, 9, 0.5, 400)
         quick = over("loss-lira", "hierarchical", signal, member)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(leave_outs, "attacks", {"loss-lira": replace(attacks["loss-lira"], pairwise=())})
+            patch.setattr(intervals, "attacks", {"loss-lira": replace(attacks["loss-lira"], pairwise=())})
             widths.append(quick.error / over("loss-lira", "hierarchical", signal, member).error)
     assert np.median(widths) == pytest.approx(1, abs=0.05)
 

@@ -8,8 +8,7 @@ from scipy import stats
 from sklearn import metrics as sk
 
 from mia_audit.evaluation import auc, balanced_accuracy, roc_curve, target_metrics, tpr_at_fpr
-from mia_audit.evaluation.metrics import auc_interval, clopper_pearson
-from mia_audit.evaluation.roc import read_out
+from mia_audit.evaluation.metrics import auc_interval, clopper_pearson, read_out
 
 labelled = st.lists(st.tuples(st.integers(-4, 4), st.booleans()), min_size=2, max_size=60)
 

@@ -4,11 +4,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mia_audit.attacks.run import Run
+from mia_audit.attacks.catalogue import Run
 from mia_audit.evaluation import auc
-from mia_audit.evaluation.model_counts import by_count, examined
-from mia_audit.evaluation.roc import log_grid
-from mia_audit.report.tables.models import level
+from mia_audit.evaluation.metrics import log_grid
+from mia_audit.evaluation.run import by_count, examined
+from mia_audit.report.tables.attacks import models_level
 from mia_audit.signals.name import Reading, read_signal
 
 
@@ -62,6 +62,6 @@ def test_the_level_is_where_all_others_add_little_from_then_on():
     def rows(*gaps):
         return [{"others": 4 * 2**place, "auc_more": gap, "t_more": 0.0} for place, gap in enumerate(gaps)]
 
-    assert level(rows(0.02, 0.004, 0.001, 0.0), "t") == 8
-    assert level(rows(0.001, 0.02, 0.001, 0.0), "t") == 16
-    assert level(rows(0.02, 0.01, 0.0), "t") is None and level([], "t") is None
+    assert models_level(rows(0.02, 0.004, 0.001, 0.0), "t") == 8
+    assert models_level(rows(0.001, 0.02, 0.001, 0.0), "t") == 16
+    assert models_level(rows(0.02, 0.01, 0.0), "t") is None and models_level([], "t") is None

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mia_audit.evaluation.metrics import metrics_of_columns, target_metrics
-from mia_audit.evaluation.ranking import Ranking, _integers
+from mia_audit.evaluation.metrics import Ranking, _integers, metrics_of_columns, target_metrics
 
 value = st.sampled_from([-np.inf, -3.5, -1.5, -1e-40, -0.0, 0.0, 1e-40, 1.0, 2.0, np.inf, np.nan])
 labelled = st.lists(st.tuples(value, st.booleans()), max_size=40)

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from mia_audit.errors import UserError
-from mia_audit.evaluation.score_lists import is_score_list, read_score_list
+from mia_audit.evaluation.epsilon_bounds import is_score_list, read_score_list
 
 IN, OUT = [0.9, 0.4, 0.7], [0.1, 0.5]
 

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from mia_audit.evaluation.summary import summarise
+from mia_audit.evaluation.files import summarise
 
 
 def metrics(aucs, tprs, attack="l1-lrt"):

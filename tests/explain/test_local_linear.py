@@ -9,9 +9,8 @@ from torch import nn
 
 from mia_audit.errors import UserError
 from mia_audit.explain import explainers
-from mia_audit.explain.batch import explained_batch
-from mia_audit.explain.training_records import Members
-from mia_audit.explain.weights import capped, kernels
+from mia_audit.explain.batch import Members, explained_batch
+from mia_audit.explain.private_local.terms import capped, kernels
 
 from .attribution import attribute
 

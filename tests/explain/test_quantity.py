@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mia_audit.explain.quantity import QUANTITIES
+from mia_audit.explain.batch import QUANTITIES
 
 LOGITS = st.lists(st.floats(-20, 20), min_size=2, max_size=6)
 

@@ -8,8 +8,8 @@ from pydantic import ValidationError
 
 from mia_audit.explain import explainers
 from mia_audit.explain.batch import explained_batch
+from mia_audit.explain.catalogue import Explainers
 from mia_audit.explain.randomness import draw_seeds
-from mia_audit.explain.section import Explainers
 
 STOCHASTIC = ["gradient_shap", "smoothgrad", "captum:NoiseTunnel+Saliency"]
 OPTIONS = {"explain": ["logit"], "explained_class": "true", "gradient_shap_samples": 2, "gradient_shap_sd": 0.1}

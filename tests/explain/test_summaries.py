@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from mia_audit.explain.summaries import summarise
+from mia_audit.explain.batch import summarise
 from mia_audit.signals.name import SUMMARIES
 
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mia_audit.explain.weights import capped, kernels, published_excess, radius
+from mia_audit.explain.private_local.terms import capped, kernels, published_excess, radius
 
 finite = st.floats(-50, 50, allow_nan=False)
 

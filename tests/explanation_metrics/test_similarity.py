@@ -6,7 +6,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import spearmanr
 from skimage.metrics import structural_similarity
 
-from mia_audit.explanation_metrics.methods.similarity import cosine, rank_correlation, ssim, top_overlap
+from mia_audit.explanation_metrics.methods import cosine, rank_correlation, ssim, top_overlap
 
 MAPS = arrays(float, (3, 6, 8), elements=st.floats(-4, 4, width=16))
 QUICK = settings(deadline=None, max_examples=40)

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from mia_audit.explanation_metrics.methods.spread import class_variability, gini
+from mia_audit.explanation_metrics.methods import class_variability, gini
 
 
 @settings(deadline=None, max_examples=40)

@@ -79,7 +79,7 @@ def _image(suffix: str) -> Make:
 
 
 def _decoded(path: Path) -> object:
-    from mia_audit.pools.catalogue import BadRecordError
+    from mia_audit.pools.section import BadRecordError
 
     try:
         return _source("images")(path)
@@ -111,14 +111,14 @@ def _config_read(path: Path) -> object:
 
 def _spec(folder: Path) -> None:
     from mia_audit.config.load import load_audit
-    from mia_audit.config.report_specs import ReportSpec
+    from mia_audit.config.specs import ReportSpec
 
     (folder / "audit.yaml").write_text(CONFIG)
     ReportSpec.of(load_audit(folder / "audit.yaml")).write(folder).rename(folder / "spec.json")
 
 
 def _spec_read(path: Path) -> object:
-    from mia_audit.config.report_specs import ReportSpec
+    from mia_audit.config.specs import ReportSpec
 
     return ReportSpec.read(path)
 
@@ -160,7 +160,7 @@ def _results(folder: Path) -> None:
     from mia_audit.pools.section import Dataset
     from mia_audit.pools.store import write_pool
     from mia_audit.storage import write_table
-    from mia_audit.storage.manifest import write_manifest
+    from mia_audit.storage.digests import write_manifest
 
     section = Dataset(source="digits", records=4, public=3)
     pool = build_pool(pools["digits"].load(section, "datasets.digits"), section, "digits", 0)
@@ -213,7 +213,7 @@ def _weights(folder: Path) -> None:
 
 
 def _weights_read(path: Path) -> object:
-    from mia_audit.models.pretrained import read_tensors
+    from mia_audit.models.architecture import read_tensors
 
     return read_tensors(path, "architectures.a.pretrained")
 

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from mia_audit.learners import Compute, Records, TrainingTask
-from mia_audit.learners.kinds.estimator import EstimatorLearner
-from mia_audit.learners.kinds.script import ScriptLearner
-from mia_audit.learners.script_task import Task
+from mia_audit.learners.estimator import EstimatorLearner
+from mia_audit.learners.script import ScriptLearner, Task
 
 PAGE = (Path(__file__).parents[2] / "docs" / "learners.md").read_text(encoding="utf-8")
 PIPELINE, SCRIPT, PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

@@ -10,11 +10,11 @@ import pytest
 
 from mia_audit.errors import UserError
 from mia_audit.learners import Attribution, Compute, ExplanationRequest, Records, TorchBackedModel, TrainingTask
-from mia_audit.learners.kinds.script import ScriptLearner
-from mia_audit.learners.kinds.torch_module import TorchLearner
+from mia_audit.learners.script import ScriptLearner
+from mia_audit.learners.torch_module import TorchLearner
 from mia_audit.models import describe
 from mia_audit.signals.compute import Task, explainers_of, model_signals
-from mia_audit.training.checkpoints import Checkpoint
+from mia_audit.training.task import Checkpoint
 
 MakeTask = Callable[..., TrainingTask]
 Described = Callable[..., dict[str, Any]]
@@ -163,7 +163,7 @@ def test_a_torch_module_is_stored_by_its_weights_and_explained(
 BUILT_IN = """
 from mia_audit.models import construct, describe, to_input
 from mia_audit.learners import Compute
-from mia_audit.learners.kinds.torch_module import TorchLearner
+from mia_audit.learners.torch_module import TorchLearner
 from mia_audit.models import Inputs
 from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.training.shadow import Recipe, train_shadow

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-from mia_audit.models.fast_pass import FEW_TOKENS, FastPass
+from mia_audit.models.passes import FEW_TOKENS, FastPass
 from mia_audit.runtime.torchvision_guard import guard
 
 REPLACED = (F.conv2d, F.scaled_dot_product_attention, F.gelu)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mia_audit.learners import Records
-from mia_audit.learners.kinds.torch_module import TorchModel
+from mia_audit.learners.torch_module import TorchModel
 from mia_audit.models import describe, fetch
 from mia_audit.models.timm_models import published_traits
 from mia_audit.privacy.catalogue import Mechanism

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from mia_audit.errors import UserError
 from mia_audit.models import batch_norm_layers, build
-from mia_audit.models.channels import channels_of
+from mia_audit.models.passes import channels_of
 from mia_audit.privacy.per_record import per_record_gradients
 
 DIGITS = {"width": 0.25, "stages": 2, "stem_stride": 1, "added": 16}

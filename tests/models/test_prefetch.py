@@ -5,7 +5,7 @@ from threading import Event, current_thread, main_thread
 import torch
 from torch import Tensor
 
-from mia_audit.models.prefetch import ReadAhead
+from mia_audit.models.inputs import ReadAhead
 
 RECORDS = torch.arange(10)
 

@@ -17,18 +17,16 @@ import pytest
 from mia_audit.cli import main
 from mia_audit.config import expand
 from mia_audit.config.load import load_audit
-from mia_audit.config.report_specs import PaperSpec
 from mia_audit.config.schema import Audit
-from mia_audit.evaluation.authors_read_out import authors_read_out
-from mia_audit.evaluation.metrics import metrics_of_columns
+from mia_audit.config.specs import PaperSpec
+from mia_audit.evaluation.metrics import authors_read_out, metrics_of_columns
 from mia_audit.explanation_metrics.tables import COLUMNS
 from mia_audit.papers import PAPERS, paper
-from mia_audit.papers.measured import Measured, difference
-from mia_audit.papers.printed import Key, Printed, printed_cells
+from mia_audit.papers.cells import Key, Measured, Printed, difference, printed_cells
 from mia_audit.report.data.opened import finished
-from mia_audit.report.section import Report
+from mia_audit.report.data.spec import Report
 from mia_audit.storage import write_json, write_table
-from mia_audit.training.report import SCHEMA
+from mia_audit.training.task import SCHEMA
 
 ROOT = Path(__file__).parents[2]
 VIT = "vit_small_patch16_224"

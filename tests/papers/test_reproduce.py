@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from mia_audit.attacks.design import scored_with
 from mia_audit.attacks.engine.ratios import RATIOS
-from mia_audit.attacks.io.published import read_per_model_csv
-from mia_audit.attacks.subsets import scored_with
+from mia_audit.attacks.io.layouts import read_per_model_csv
 from mia_audit.cli import main
 from mia_audit.evaluation import tpr_at_fpr
 from mia_audit.evaluation.metrics import metrics_of_columns

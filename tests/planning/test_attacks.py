@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from mia_audit.attacks.run import plan
-from mia_audit.attacks.subsets import counts
+from mia_audit.attacks.catalogue import plan
+from mia_audit.attacks.design import counts
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Audit
-from mia_audit.planning import attacks, clock
+from mia_audit.planning import attacks
+from mia_audit.planning import attacks as clock
 from mia_audit.planning.attacks import Attacked, attack_seconds, attacked
 from mia_audit.planning.sizes import Size
 from mia_audit.signals.name import read_signal

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from mia_audit.models import describe
-from mia_audit.planning.clock import extrapolated
+from mia_audit.planning.attacks import extrapolated
 from mia_audit.planning.costs import FORWARD, PLAIN_STEP, PRIVATE_STEP, Costs, count_passes, stand_in_for
 from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.training.section import Training

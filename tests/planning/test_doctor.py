@@ -160,7 +160,7 @@ def test_the_command_says_ok_here_and_what_stops_elsewhere(
     lines = capsys.readouterr().out.splitlines()
     assert {line.split()[0] for line in lines} <= {"ok", "warn"}
     assert any(line.startswith("ok    disk") and "the audit writes about" in line for line in lines)
-    monkeypatch.setattr("mia_audit.commands.doctor.available_memory", lambda: 1)
+    monkeypatch.setattr("mia_audit.commands.before.available_memory", lambda: 1)
     assert main(["doctor", str(config), "--checkout", str(ROOT)]) == 2
     printed = capsys.readouterr()
     assert "fail  memory" in printed.out and "1 of the checks failed, which would stop an audit" in printed.err

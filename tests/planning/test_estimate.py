@@ -7,10 +7,9 @@ import pytest
 
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Audit
-from mia_audit.planning import estimate as estimating
+from mia_audit.planning import plan as estimating
 from mia_audit.planning.costs import Costs
-from mia_audit.planning.estimate import PER_SETTING, SHOWN_BYTES, Plan, estimate, models_of
-from mia_audit.planning.jobs import advice
+from mia_audit.planning.plan import PER_SETTING, SHOWN_BYTES, Plan, advice, estimate, models_of
 from mia_audit.planning.requests import PROCESS_BYTES
 from mia_audit.planning.sizes import Size
 from mia_audit.privacy.catalogue import Mechanism

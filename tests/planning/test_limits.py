@@ -10,7 +10,8 @@ import pytest
 from mia_audit.config.load import check_audit, parse
 from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError
-from mia_audit.planning import limits, requests
+from mia_audit.planning import requests
+from mia_audit.planning import requests as limits
 
 CONFIG: dict[str, Any] = {
     "audit": "tiny",

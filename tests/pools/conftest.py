@@ -17,8 +17,8 @@ from scipy.io import savemat
 
 from mia_audit.cli import main
 from mia_audit.pools import pools
-from mia_audit.pools.catalogue import PoolSource
-from mia_audit.pools.sources.torchvision_sets import TorchvisionSet
+from mia_audit.pools.section import PoolSource
+from mia_audit.pools.sources.published import TorchvisionSet
 from mia_audit.runtime.torchvision_guard import guard
 from mia_audit.storage import read_table
 

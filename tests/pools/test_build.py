@@ -10,8 +10,7 @@ import pytest
 from mia_audit.errors import UserError
 from mia_audit.pools import pools
 from mia_audit.pools.build import Pool, build_pool
-from mia_audit.pools.catalogue import Source
-from mia_audit.pools.section import Dataset
+from mia_audit.pools.section import Dataset, Source
 
 
 def table(rows: int = 50) -> Source:

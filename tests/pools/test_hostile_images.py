@@ -96,7 +96,7 @@ def test_fifos_and_devices_are_refused_and_not_waited_for(folder):
 
 
 def test_a_fifo_among_arrays_is_not_waited_for(tmp_path):
-    from mia_audit.pools.sources.arrays import arrays
+    from mia_audit.pools.sources.files import arrays
 
     os.mkfifo(tmp_path / "records.npy")
     with pytest.raises(UserError, match="not a regular file"):

@@ -5,7 +5,7 @@ import pytest
 from mia_audit.config.load import parse
 from mia_audit.errors import UserError
 from mia_audit.pools.section import Dataset
-from mia_audit.pools.sources.table import MOST_COLUMNS, table
+from mia_audit.pools.sources.files import MOST_COLUMNS, table
 
 
 def test_more_columns_than_polars_survives_are_refused_by_the_header(tmp_path):

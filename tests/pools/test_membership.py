@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mia_audit.pools.membership import draw_columns, draw_membership
 from mia_audit.pools.section import Draw, Membership
+from mia_audit.pools.store import draw_columns, draw_membership
 
 
 @given(records=st.integers(2, 200), models=st.integers(4, 20), seed=st.integers(0, 5))

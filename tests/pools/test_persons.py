@@ -16,11 +16,16 @@ from mia_audit.cli import main
 from mia_audit.errors import UserError
 from mia_audit.pools import pools
 from mia_audit.pools.build import Pool, build_pool
-from mia_audit.pools.catalogue import Source
-from mia_audit.pools.membership import draw_membership, draw_training_sets
 from mia_audit.pools.persons import Persons, ids_of_files
-from mia_audit.pools.section import Dataset, Draw, Membership
-from mia_audit.pools.store import persons_of, read_membership, read_records, write_pool
+from mia_audit.pools.section import Dataset, Draw, Membership, Source
+from mia_audit.pools.store import (
+    draw_membership,
+    draw_training_sets,
+    persons_of,
+    read_membership,
+    read_records,
+    write_pool,
+)
 from mia_audit.storage import read_table, write_table
 
 from .conftest import pool_command

@@ -7,8 +7,7 @@ import pytest
 
 from mia_audit.errors import UserError
 from mia_audit.pools import pools
-from mia_audit.pools.catalogue import Source
-from mia_audit.pools.section import Dataset
+from mia_audit.pools.section import Dataset, Source
 
 SOURCE = f"{Path(__file__).parents[2]}/config/sources.py:wordnet"
 NOUNS = """\

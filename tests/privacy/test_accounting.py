@@ -10,7 +10,7 @@ from dp_accounting.pld import privacy_loss_distribution
 from mia_audit.errors import UserError
 from mia_audit.privacy import accounting
 from mia_audit.privacy.accounting import composed_epsilon, epsilon_spent, noise_multiplier_for
-from mia_audit.privacy.loss_distribution import points
+from mia_audit.privacy.losses import points
 
 DELTA = 1e-5
 

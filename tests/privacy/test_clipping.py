@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mia_audit.privacy.clipping import CLIPPINGS
+from mia_audit.privacy.noise import CLIPPINGS
 
 
 @pytest.mark.parametrize("name", sorted(CLIPPINGS))

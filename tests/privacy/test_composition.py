@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy.fft import irfft, next_fast_len, rfft
 
-from mia_audit.privacy.composition import epsilon_of_sum
 from mia_audit.privacy.gaussian import epsilon_of_gdp
-from mia_audit.privacy.loss_distribution import losses_of_step
+from mia_audit.privacy.losses import epsilon_of_sum, losses_of_step
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-10, 1e-20])

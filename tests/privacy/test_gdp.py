@@ -6,8 +6,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtri
 
-from mia_audit.privacy.gaussian import epsilon_of_gdp, epsilon_of_steps, mu_for, multiplier_for
-from mia_audit.privacy.gdp import allows, limit_for, published_multiplier, selection_cost, selection_epsilon, step_cost
+from mia_audit.privacy.gaussian import (
+    allows,
+    epsilon_of_gdp,
+    epsilon_of_steps,
+    limit_for,
+    mu_for,
+    multiplier_for,
+    published_multiplier,
+    selection_cost,
+    selection_epsilon,
+    step_cost,
+)
 
 
 def test_what_the_published_noise_really_costs():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mia_audit.privacy.accounting import _single_step_delta
-from mia_audit.privacy.loss_distribution import LossDistribution, losses_of_step
+from mia_audit.privacy.losses import LossDistribution, losses_of_step
 
 SETTINGS = [
     (1.0, 0.3, 1e-2),

@@ -16,13 +16,10 @@ from torch import Tensor, nn
 from mia_audit.errors import UserError
 from mia_audit.models import build, describe
 from mia_audit.pools.persons import Persons
-from mia_audit.privacy.accounting import noise_multiplier_for
+from mia_audit.privacy.accounting import by_group_privacy, epsilon_of_person, noise_multiplier_for
 from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
-from mia_audit.privacy.clipping import CLIPPINGS
-from mia_audit.privacy.group import by_group_privacy, epsilon_of_person
-from mia_audit.privacy.noise import Stream
-from mia_audit.privacy.people import People
-from mia_audit.privacy.per_record import ClippedSum, per_record_gradients
+from mia_audit.privacy.noise import CLIPPINGS, Stream
+from mia_audit.privacy.per_record import ClippedSum, People, per_record_gradients
 from mia_audit.training.section import Training
 from mia_audit.training.shadow import Recipe, train_shadow
 

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from mia_audit.models import build
 from mia_audit.privacy import per_record
-from mia_audit.privacy.clipping import Clipping, automatic, flat
+from mia_audit.privacy.noise import Clipping, automatic, flat
 from mia_audit.privacy.per_record import ClippedSum, Gradients, add_clipped, per_record_gradients
-from mia_audit.runtime.precision import computing
+from mia_audit.runtime.device import computing
 
 
 def records_for(shape: tuple[int, ...], count: int) -> tuple[Tensor, Tensor]:

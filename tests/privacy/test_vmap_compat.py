@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch.func import vmap
 
-from mia_audit.privacy.vmap_compat import Batchable
+from mia_audit.privacy.per_record import Batchable
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from mia_audit.config.load import check_audit
 from mia_audit.config.schema import Audit
 from mia_audit.config.specs import ArchitectureSpec, PoolSpec
-from mia_audit.learners import ModelSection, learners
+from mia_audit.learners import ModelSection, learner_named
 from mia_audit.pools import pools
 from mia_audit.pools.build import build_pool
 from mia_audit.pools.store import write_pool
@@ -68,7 +68,7 @@ def audited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tu
                 asked = ModelSection(
                     name=name, model=section.model or name, code=code, outputs=section.outputs or "", **values
                 )
-                metadata = learners[section.learner].describe(
+                metadata = learner_named(section.learner).describe(
                     asked, table_metadata(pool / "records.parquet", "records")
                 )
                 write_json(results / dataset / name / "architecture.json", metadata)

@@ -15,7 +15,7 @@ from mia_audit.privacy.ledger import RESTART, read_ledger
 from mia_audit.releasing import release as releasing
 from mia_audit.releasing.card import delta_of, spent
 from mia_audit.releasing.release import MODEL, release
-from mia_audit.storage.manifest import differences
+from mia_audit.storage.digests import differences
 
 from ..killing import Killed, killed
 

@@ -10,15 +10,14 @@ import pyarrow as pa
 import pytest
 from scipy.stats import rankdata
 
-from mia_audit.config.report_specs import ReportSpec
-from mia_audit.evaluation.called import SHARES, called_columns
+from mia_audit.config.specs import ReportSpec
+from mia_audit.evaluation.metrics import SHARES, called_columns
 from mia_audit.explanation_metrics.tables import COLUMNS, CURVES, MAPS
-from mia_audit.report.data.find import find
 from mia_audit.report.data.findings import Findings
 from mia_audit.report.data.provenance import provenance
-from mia_audit.report.data.results import Results
+from mia_audit.report.data.results import Results, find
 from mia_audit.report.data.spec import parse_spec
-from mia_audit.report.figures.catalogue import draw
+from mia_audit.report.figures.style import draw
 from mia_audit.report.terminal import answer_content
 from mia_audit.storage import write_json, write_table
 

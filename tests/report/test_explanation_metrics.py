@@ -8,20 +8,15 @@ import polars as pl
 import pytest
 from scipy.stats import t
 
-from mia_audit.report.data.explanation_metrics import interpretations, similarity
-from mia_audit.report.data.find import find
 from mia_audit.report.data.provenance import provenance
-from mia_audit.report.figures.catalogue import draw
-from mia_audit.report.figures.data import table_of
-from mia_audit.report.figures.explanation_maps import explanations
-from mia_audit.report.figures.explanation_metrics import curves, explanation_metrics
-from mia_audit.report.figures.pictures import NEGATIVE, POSITIVE, data_uri
-from mia_audit.report.figures.style import paper_style
+from mia_audit.report.data.results import find
+from mia_audit.report.data.series import interpretations, similarity
+from mia_audit.report.figures.explanations import curves, explanation_metrics, explanations
+from mia_audit.report.figures.style import NEGATIVE, POSITIVE, data_uri, draw, paper_style, table_of
 from mia_audit.report.page.explanations import section
-from mia_audit.report.page.overlays import overlay
+from mia_audit.report.page.exposed import overlay
 from mia_audit.report.page.render import render
-from mia_audit.report.tables.catalogue import tables, tables_of
-from mia_audit.report.tables.layout import latex
+from mia_audit.report.tables.catalogue import latex, tables, tables_of
 
 
 def build(results, findings):

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_leaves, tree_map  # noqa: E402
 
-from mia_audit.models.products import attention  # noqa: E402
+from mia_audit.models.passes import attention  # noqa: E402
 
 aten = torch.ops.aten
 BETWEEN = {aten._to_copy.default, aten.copy_.default}

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from fake_gpu import on_the_gpu
 
 # isort: split
-from mia_audit.runtime.determinism import make_deterministic
+from mia_audit.runtime.device import make_deterministic
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import device_checks

@@ -6,9 +6,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from mia_audit.runtime.determinism import WORKSPACE, make_deterministic
-from mia_audit.runtime.device import device_for
-from mia_audit.runtime.memory import AdaptiveBatchSize
+from mia_audit.runtime.device import WORKSPACE, AdaptiveBatchSize, device_for, make_deterministic
 
 
 @pytest.fixture(autouse=True)

@@ -9,13 +9,13 @@ import pytest
 from filelock import FileLock
 
 from mia_audit.errors import UserError
-from mia_audit.runtime import gpus
-from mia_audit.runtime.gpus import acquire_gpu, usable_gpus
+from mia_audit.runtime import machine
+from mia_audit.runtime.machine import acquire_gpu, usable_gpus
 
 HOLDER = """
 import sys
 from pathlib import Path
-from mia_audit.runtime.gpus import acquire_gpu
+from mia_audit.runtime.machine import acquire_gpu
 print(acquire_gpu("auto", lambda: ["0", "1"], {}, Path(sys.argv[1])), flush=True)
 sys.stdin.read()
 """
@@ -37,7 +37,7 @@ def take(folder: Path, wanted: str = "auto", environment: dict[str, str] | None 
 def held(monkeypatch: pytest.MonkeyPatch) -> list[FileLock]:
     """The locks that this process takes in a test; they are released when the test ends."""
     locks: list[FileLock] = []
-    monkeypatch.setattr(gpus, "_held", locks)
+    monkeypatch.setattr(machine, "_held", locks)
     return locks
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from mia_audit.errors import UserError
-from mia_audit.runtime.locks import release_stale_lock
+from mia_audit.runtime.slurm import release_stale_lock
 
 HOLD = """
 import pathlib, sys
-from mia_audit.runtime.locks import release_stale_lock
+from mia_audit.runtime.slurm import release_stale_lock
 release_stale_lock(pathlib.Path("."))
 print("held", flush=True)
 sys.stdin.read()

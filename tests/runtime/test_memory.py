@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from mia_audit.errors import UserError
 from mia_audit.learners import Records
-from mia_audit.learners.kinds.torch_module import TorchModel
+from mia_audit.learners.torch_module import TorchModel
 from mia_audit.models import build
 from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
-from mia_audit.privacy.clipping import automatic
+from mia_audit.privacy.noise import automatic
 from mia_audit.privacy.per_record import ClippedSum
-from mia_audit.runtime.memory import SHARE, AdaptiveBatchSize, fitting
+from mia_audit.runtime.device import SHARE, AdaptiveBatchSize, fitting
 from mia_audit.signals.compute import Task, model_signals
 from mia_audit.training.loop import fit, hits_and_losses
 from mia_audit.training.section import Training

@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from mia_audit.runtime.mtimes import clamp_future_mtimes
+from mia_audit.runtime.slurm import clamp_future_mtimes
 
 
 def test_only_times_in_the_future_are_changed(tmp_path: Path) -> None:

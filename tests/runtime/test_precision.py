@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from mia_audit.explain.section import Explainers
+from mia_audit.explain.catalogue import Explainers
 from mia_audit.learners import Records
-from mia_audit.learners.kinds.torch_module import TorchModel
+from mia_audit.learners.torch_module import TorchModel
 from mia_audit.models import build
 from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
-from mia_audit.runtime.precision import computing
+from mia_audit.runtime.device import computing
 from mia_audit.signals.compute import Task, model_signals
 from mia_audit.signals.families import families
 from mia_audit.training.loop import fit

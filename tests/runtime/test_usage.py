@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mia_audit.runtime.usage import write_usage
+from mia_audit.runtime.progress import write_usage
 
 
 def test_it_has_the_peak_of_memory_and_the_cpu_time(tmp_path: Path) -> None:

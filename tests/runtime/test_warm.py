@@ -33,12 +33,12 @@ def run(options):
 SERVER = """
 import os, sys, types
 from mia_audit import cli, commands
-stage = types.ModuleType("mia_audit.commands.pool")
+stage = types.ModuleType("mia_audit.commands.pools")
 exec({stage!r}, stage.__dict__)
-sys.modules["mia_audit.commands.pool"] = stage
+sys.modules["mia_audit.commands.pools"] = stage
 from mia_audit.runtime import warm
-warm._preload = lambda stage, pytorch: os.environ.update(TORCH_VARIABLE="set while PyTorch is imported")
-warm.serve(int(sys.argv[1]), cli._run, pytorch=False)
+warm._preload = lambda stage, load, pytorch: os.environ.update(TORCH_VARIABLE="set while PyTorch is imported")
+warm.serve(int(sys.argv[1]), cli._run, str, pytorch=False)
 """
 JOB = "import sys; sys.argv[0] = 'mia-audit'; from mia_audit.cli import main; sys.exit(main())"
 
@@ -116,7 +116,7 @@ def test_packages_of_models_are_imported_while_the_pool_is_built(
 ) -> None:
     loaded = tmp_path / "loaded"
     noted = SERVER.replace(
-        "warm.serve(", f"warm._preload = lambda stage, _: print(stage, file=open({str(loaded)!r}, 'a'))\nwarm.serve("
+        "warm.serve(", f"warm._preload = lambda stage, *_: print(stage, file=open({str(loaded)!r}, 'a'))\nwarm.serve("
     )
     monkeypatch.delenv(warm.ADDRESS)
     monkeypatch.setattr(warm, "PROGRAM", noted.format(stage=STAGE))

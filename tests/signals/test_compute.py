@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from torch import nn
 
 from mia_audit.errors import UserError
-from mia_audit.explain.summaries import summarise
-from mia_audit.learners import Records, torch_signals
-from mia_audit.learners.kinds.torch_module import TorchModel
+from mia_audit.explain.batch import summarise
+from mia_audit.learners import Records, torch_module
+from mia_audit.learners.torch_module import TorchModel
 from mia_audit.models import Inputs, to_input
 from mia_audit.signals import compute
 from mia_audit.signals.compute import Task, model_signals
 from mia_audit.signals.families import columns
-from mia_audit.training import outputs
+from mia_audit.training import task as outputs
 
 from ..explain.attribution import attribute
 
@@ -40,7 +40,7 @@ def exact(values: Sequence[float], label: int) -> tuple[float, float]:
 
 
 def by_torch(name: str, logits: np.ndarray, label: int) -> float:
-    values: torch.Tensor = getattr(torch_signals, name)(torch.from_numpy(logits[None]), torch.tensor([label]))
+    values: torch.Tensor = getattr(torch_module, name)(torch.from_numpy(logits[None]), torch.tensor([label]))
     return values.item()
 
 

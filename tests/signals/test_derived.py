@@ -7,7 +7,7 @@ import pytest
 from mia_audit.attacks.io.matrices import MatrixFiles, parse_signal_file
 from mia_audit.attacks.io.parquet import SignalsFile
 from mia_audit.errors import UserError
-from mia_audit.signals.derived import confidence_from_loss, loss_from_confidence, with_derived
+from mia_audit.signals.families import confidence_from_loss, loss_from_confidence, with_derived
 from mia_audit.signals.name import read_signal
 from mia_audit.storage import write_table
 

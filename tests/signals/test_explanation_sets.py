@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from mia_audit.explain.private_local import Terms
-from mia_audit.signals.explanation_sets import membership_signals, neighbours
+from mia_audit.signals.compute import membership_signals, neighbours
 
 TERMS = Terms(1.0, 1e-6, 1.0, steps=20)
 

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from mia_audit.explain import explainers
-from mia_audit.explain.section import Explainers
+from mia_audit.explain.catalogue import Explainers
 from mia_audit.signals.families import columns, families
 
 GRADIENT_ONLY = Explainers(methods=("ixg",))

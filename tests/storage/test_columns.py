@@ -6,8 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from mia_audit.errors import UserError
-from mia_audit.storage import columns, open_table, write_table
-from mia_audit.storage.columns import column_parts, filled, joined, repeated, stretches
+from mia_audit.storage import open_table, tables, write_table
+from mia_audit.storage.tables import column_parts, filled, joined, repeated, stretches
 
 
 def cut(values, *places):
@@ -27,7 +27,7 @@ def test_stretches_and_repetitions_do_not_depend_on_the_parts(places):
 
 
 def test_a_column_is_read_in_batches_and_its_empty_cells_are_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr(columns, "BATCH_ROWS", 4)
+    monkeypatch.setattr(tables, "BATCH_ROWS", 4)
     whole, holes = list(range(10)), [1.5, None, 2.5, 3.5, None, 0.5, 1.0, 1.0, None, 1.0]
     pq.write_table(pa.table({"whole": whole, "holes": holes}), tmp_path / "t.parquet", row_group_size=5)
     file = pq.ParquetFile(tmp_path / "t.parquet")

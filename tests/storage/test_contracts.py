@@ -9,7 +9,7 @@ import pytest
 
 from mia_audit.errors import UserError
 from mia_audit.storage import given_digest, open_table, read_frame, table_metadata, write_table
-from mia_audit.storage.contracts import CONTRACTS
+from mia_audit.storage.tables import CONTRACTS
 
 GIVEN = {
     "signals": {"shadow": [0, 1], "record": [0, 0], "member": [True, False], "loss": [0.5, 0.6]},

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from mia_audit.storage.manifest import provenance_differences
+from mia_audit.storage.digests import provenance_differences
 
 
 def test_a_name_longer_than_any_file_has_is_a_missing_file(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mia_audit.errors import UserError
-from mia_audit.storage.stamps import clear_stamps, parse_range, write_stamp
+from mia_audit.storage.tables import clear_stamps, parse_range, write_stamp
 
 
 def test_a_stamp_replaces_those_that_name_one_of_its_models(tmp_path: Path) -> None:

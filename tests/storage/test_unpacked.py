@@ -13,8 +13,7 @@ from mia_audit.attacks.io.parquet import SignalsFile
 from mia_audit.config.load import parse
 from mia_audit.errors import UserError
 from mia_audit.pools.section import Dataset
-from mia_audit.pools.sources.arrays import arrays
-from mia_audit.pools.sources.table import table
+from mia_audit.pools.sources.files import arrays, table
 from mia_audit.storage import unpacked
 from mia_audit.storage.unpacked import Npz
 

@@ -12,7 +12,7 @@ import pytest
 from mia_audit.errors import UserError
 from mia_audit.learners.answers import logits_of
 from mia_audit.privacy.catalogue import Mechanism
-from mia_audit.storage.diverged import diverged_models
+from mia_audit.storage.tables import diverged_models
 from mia_audit.training.block import Block, Checkpoints, train_block
 from mia_audit.training.section import Training
 from mia_audit.training.stored import model_table

@@ -14,12 +14,10 @@ from torch import Tensor, nn
 
 from mia_audit.models import build
 from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
-from mia_audit.training import checkpoints
-from mia_audit.training.checkpoints import Checkpoint
-from mia_audit.training.identity import identity
+from mia_audit.training import task
 from mia_audit.training.loop import fit
-from mia_audit.training.report import Epoch
 from mia_audit.training.section import Training
+from mia_audit.training.task import Checkpoint, Epoch, identity
 
 from ..killing import Killed
 
@@ -126,7 +124,7 @@ def test_another_worker_that_removes_the_folder_at_any_moment_does_no_harm(
     """It has trained the same model meanwhile, and has ended."""
     checkpoint = Checkpoint(tmp_path / "kept", "same")
     calls = []
-    for module in (tempfile, shutil, checkpoints, safetensors.torch):
+    for module in (tempfile, shutil, task, safetensors.torch):
         if original := getattr(module, name, None):
 
             def call(*arguments: Any, original: Callable[..., Any] = original) -> Any:

@@ -10,9 +10,8 @@ from scipy import stats
 from mia_audit.config.schema import Mechanism, Training
 from mia_audit.models import Inputs, describe
 from mia_audit.privacy.noise import RELEASED, Stream, fresh_key
-from mia_audit.training import released
-from mia_audit.training.released import COUNTERS, KeptEpochs, train_released
-from mia_audit.training.shadow import Recipe
+from mia_audit.training import shadow
+from mia_audit.training.shadow import COUNTERS, KeptEpochs, Recipe, train_released
 
 from ..killing import Killed
 
@@ -39,7 +38,7 @@ def noise(monkeypatch):
     """The noise of every step, in units of its deviation; what keys are drawn from is the same in every run of a test."""
     seen = []
     entropy = np.random.default_rng(0)
-    monkeypatch.setattr(released, "fresh_key", lambda: entropy.bytes(32))
+    monkeypatch.setattr(shadow, "fresh_key", lambda: entropy.bytes(32))
     add = Stream.add_noise
 
     def recorded(self, total, deviation):
@@ -95,7 +94,7 @@ def test_a_kill_loses_the_epoch_that_it_cut_short(tmp_path, kill_at, noise, step
 @pytest.mark.parametrize("mechanism", ["dp-sgd", "none"])
 def test_what_is_kept_has_no_losses_and_no_state_of_a_generator(tmp_path, monkeypatch, mechanism):
     keys = []
-    monkeypatch.setattr(released, "fresh_key", lambda: keys.append(fresh_key()) or keys[-1])
+    monkeypatch.setattr(shadow, "fresh_key", lambda: keys.append(fresh_key()) or keys[-1])
     train(KeptEpochs(tmp_path, "key"), mechanism=mechanism, epsilon=8.0 if mechanism == "dp-sgd" else float("inf"))
     state = KeptEpochs(tmp_path, "key").resume()
     kinds = {name.partition(".")[0] for name in state}
@@ -115,7 +114,7 @@ def test_a_damaged_state_is_not_gone_on_from(tmp_path):
 
 
 def test_nothing_ends_a_release_by_a_value(monkeypatch):
-    monkeypatch.setattr("mia_audit.privacy.mechanisms.dp_sgd.DPSGD.deviation", lambda self: float("nan"))
+    monkeypatch.setattr("mia_audit.privacy.mechanisms.DPSGD.deviation", lambda self: float("nan"))
     model = train().model
     assert not any(bool(value.isfinite().all()) for value in model.parameters())
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from mia_audit.errors import UserError
-from mia_audit.training.report import SCHEMA
 from mia_audit.training.stored import (
     discard,
     file_digests,
@@ -18,6 +17,7 @@ from mia_audit.training.stored import (
     write_diverged,
     write_training,
 )
+from mia_audit.training.task import SCHEMA
 
 ROWS = SCHEMA.empty_table()
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from mia_audit.cli import main
 from mia_audit.config import expand, specs
-from mia_audit.config.report_specs import ReportSpec
 from mia_audit.config.schema import Audit
+from mia_audit.config.specs import ReportSpec
 
 
 def stage(command: str, spec: Path, **places: object) -> None:

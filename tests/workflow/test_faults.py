@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from mia_audit.storage.diverged import diverged_models
-from mia_audit.storage.manifest import LOCAL
+from mia_audit.storage.digests import LOCAL
+from mia_audit.storage.tables import diverged_models
 
 KILLS = 6
 SPREAD = 120

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mia_audit.runtime.gpus import VISIBLE
+from mia_audit.runtime.machine import VISIBLE
 
 NVIDIA_SMI = """#!/bin/sh
 echo 0; echo 1

@@ -12,13 +12,12 @@ import pytest
 
 from mia_audit.cli import main
 from mia_audit.config import expand, specs
-from mia_audit.config.load import check_audit
-from mia_audit.config.plain import read_plain
+from mia_audit.config.load import check_audit, read_plain
 from mia_audit.config.schema import Audit
 from mia_audit.papers import PAPERS
 from mia_audit.planning import requests
 from mia_audit.report.data.opened import finished
-from mia_audit.runtime.usage import peak_of
+from mia_audit.runtime.progress import peak_of
 
 from .stages import run_stages
 

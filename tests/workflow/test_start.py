@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mia_audit.runtime.search_path import prepend_environment
+from mia_audit.runtime.slurm import prepend_environment
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(sys.executable).parent

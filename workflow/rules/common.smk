@@ -2,13 +2,12 @@ from functools import cache
 from pathlib import Path
 
 from mia_audit.config import expand as audits
-from mia_audit.config import report_specs, specs
-from mia_audit.config.load import check_audit
-from mia_audit.config.plain import read_plain
+from mia_audit.config import specs
+from mia_audit.config.load import check_audit, read_plain
 from mia_audit.errors import UserError
-from mia_audit.planning import limits, packing, requests
+from mia_audit.planning import packing, requests
 from mia_audit.report.data.spec import parse_spec
-from mia_audit.report.figures.catalogue import figure_files
+from mia_audit.report.figures.style import figure_files
 from mia_audit.report.tables.catalogue import table_files
 from mia_audit.runtime.machine import prepare
 from mia_audit.sanitise import visible
@@ -22,9 +21,7 @@ try:
     results = f"results/{AUDIT.audit}"
     if AUDIT.compute.shadows_per_job == packing.AUTO:
         AUDIT = packing.packed(AUDIT, config, Path(results), not workflow.dryrun)
-    REPORT = parse_spec(
-        report_specs.ReportSpec.with_studies(AUDIT).model_dump(mode="json")
-    )
+    REPORT = parse_spec(specs.ReportSpec.with_studies(AUDIT).model_dump(mode="json"))
     MACHINE = prepare(
         workflow, AUDIT.compute.device, AUDIT.compute.memory_mb, Path(results)
     )
@@ -33,7 +30,7 @@ except UserError as error:
 
 REQUESTS = requests.Requests(AUDIT, MACHINE)
 # what jobs read and are not run again for: micro-batch, checkpoints, time limits
-RUN = f"{results}/specs/{limits.FILE}"
+RUN = f"{results}/specs/{requests.FILE}"
 
 # evaluations wait until the jobs on which others depend have started; at equal priority, those with most input start first
 BEFORE_EVALUATION = 1

@@ -110,7 +110,7 @@ rule private_report:
     resources:
         mem_mb=REQUESTS.grown(requests.MODEL_MEGABYTES),
     params:
-        spec=lambda w: spec(report_specs.ReportSpec.with_studies),
+        spec=lambda w: spec(specs.ReportSpec.with_studies),
         results=results,
     shell:
         "mia-audit private-report --results {params.results} --spec {params.spec} --usage {log.usage} >{log.out} 2>&1"

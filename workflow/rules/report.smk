@@ -42,7 +42,7 @@ rule tables:
     resources:
         mem_mb=REQUESTS.grown(requests.report_memory(AUDIT)),
     params:
-        spec=lambda w: spec(report_specs.ReportSpec.of),
+        spec=lambda w: spec(specs.ReportSpec.of),
         results=results,
     shell:
         "mia-audit {rule} --results {params.results} --spec {params.spec} --out {params.results}/{rule} --usage {log.usage} >{log.out} 2>&1"
@@ -141,7 +141,7 @@ rule report:
     resources:
         mem_mb=REQUESTS.grown(requests.report_memory(AUDIT)),
     params:
-        spec=lambda w: spec(report_specs.ReportSpec.with_studies),
+        spec=lambda w: spec(specs.ReportSpec.with_studies),
         results=results,
     shell:
         "mia-audit report --results {params.results} --spec {params.spec} --out {output.page} --usage {log.usage} >{log.out} 2>&1"
@@ -162,7 +162,7 @@ rule paper:
     resources:
         mem_mb=REQUESTS.grown(requests.report_memory(AUDIT)),
     params:
-        spec=lambda w: spec(report_specs.PaperSpec.of),
+        spec=lambda w: spec(specs.PaperSpec.of),
         results=results,
     shell:
         "mia-audit paper {params.results} --spec {params.spec} --out {output} >{log} 2>&1"

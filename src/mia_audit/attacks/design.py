@@ -6,28 +6,40 @@ other models that contain a record reveals whether the target contains it. Where
 if the target does not, makes the remaining models independent of the target's membership: the same number of them
 contains the record under either hypothesis. For pairs the further model is the partner. Otherwise it is drawn
 uniformly, record by record.
+
+Aggregate records' scores to scores of persons, after scoring and for any attack.
+
+A model trains on all of a person's records or on none, so an attack on a person combines all of their records. Given
+the membership, records are assumed to be independent: the log likelihood ratio of a person is the sum over their
+records (METHODS section 12). The maximum and the mean are reported too.
+
+Attacks with fewer other models: the models are split into groups, each of which is audited separately.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from mia_audit.seeds import generator
-from mia_audit.signals.columns import slices
+from mia_audit.signals.name import slices
 
 if TYPE_CHECKING:
-    from jaxtyping import Int
+    from collections.abc import Callable
 
-    from mia_audit.signals.name import Member
+    from jaxtyping import Float, Int
 
+    from mia_audit.pools.persons import Persons
+    from mia_audit.signals.name import Cells, Member
+
+if TYPE_CHECKING:
     Partners = Int[np.ndarray, "N K"]
-
     Leaving: TypeAlias = "Partners | Pairs | None"
+
 
 CHANCE = 1e-9
 """A design is recognised only if independent memberships would match it with less than this probability."""
@@ -35,7 +47,7 @@ CHANCE = 1e-9
 GLANCE = 64
 """Number of records that are checked first. They nearly always suffice to recognise independent memberships."""
 
-NONE = -1
+NO_MODEL = -1
 """Marks that no further model is left out."""
 
 
@@ -140,7 +152,7 @@ def left_out(member: Member) -> Partners | None:
         place = np.where(here, (draws * outside).astype(np.intp), outside + (draws * inside).astype(np.intp))
         chosen = np.take_along_axis(order, np.minimum(place, models - 1), axis=1)
         opposite = np.where(here, outside, inside) > 0
-        partners[rows] = np.where(opposite & (chosen < known), chosen, NONE)
+        partners[rows] = np.where(opposite & (chosen < known), chosen, NO_MODEL)
     return partners[:, :known]
 
 
@@ -158,7 +170,7 @@ def completed(member: Member) -> Member:
 
 def opposite_values(values: np.ndarray, partners: Partners) -> tuple[np.ndarray, np.ndarray]:
     """Return the values of the left-out further models, and a mask that is 1 where there is such a model, [B, K] each; both are 0 elsewhere."""
-    exists = (partners != NONE).astype(np.float64)
+    exists = (partners != NO_MODEL).astype(np.float64)
     return np.take_along_axis(values, np.maximum(partners, 0), axis=1) * exists, exists
 
 
@@ -200,5 +212,111 @@ def _partners(member: Member) -> tuple[int, ...]:
     packed = [np.packbits(column).tobytes() for column in member.T]
     places = {column: model for model, column in enumerate(packed)}
     complements = [np.packbits(~column).tobytes() for column in member.T]
-    partners = tuple(places.get(column, NONE) for column in complements)
-    return partners if any(partner != NONE for partner in partners) else ()
+    partners = tuple(places.get(column, NO_MODEL) for column in complements)
+    return partners if any(partner != NO_MODEL for partner in partners) else ()
+
+
+RECORD, PERSON = "record", "person"
+"""The units of a score."""
+
+RECORDS = "none"
+"""The name of the aggregate where scores are those of single records."""
+
+
+def _sum(values: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    sums: np.ndarray = np.add.reduceat(np.where(np.isnan(values), 0, values), starts)
+    return sums
+
+
+def _mean(values: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    means: np.ndarray = _sum(values, starts, counts) / np.maximum(counts, 1)
+    return means
+
+
+def _largest(values: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    most: np.ndarray = np.maximum.reduceat(np.where(np.isnan(values), -np.inf, values), starts)
+    return most
+
+
+AGGREGATES: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]] = {
+    "sum": _sum,
+    "mean": _mean,
+    "max": _largest,
+}
+"""Aggregates by name. They map sorted scores, and the start and number of every person's scores, to one score per person."""
+
+HEADLINE = next(iter(AGGREGATES))
+"""The aggregate that is reported first: for log likelihood ratios, the ratio of all of a person's records together."""
+
+
+def of_persons(scores: Float[np.ndarray, "N T"], persons: Persons, aggregate: str) -> Float[np.ndarray, "P T"]:
+    """Aggregate the scores of each person's records, column by column. A person whose records all lack a score gets NaN.
+
+    A person's scores are added in float64 and in ascending order, so that the result does not depend on the order of
+    rows.
+    """
+    starts = np.cumsum(persons.records) - persons.records
+    aggregated = np.empty((len(persons), scores.shape[1]), dtype=np.float64)
+    for column in range(scores.shape[1]):
+        order = np.lexsort((scores[:, column], persons.of))
+        values = scores[order, column].astype(np.float64, copy=False)
+        counts = np.add.reduceat(~np.isnan(values), starts, dtype=np.int64)
+        aggregated[:, column] = np.where(counts > 0, AGGREGATES[aggregate](values, starts, counts), np.nan)
+    return aggregated
+
+
+def in_unit(values: np.ndarray, persons: Persons | None, aggregate: str) -> np.ndarray:
+    """Return records' scores unchanged if `aggregate` is `none`, else those of persons."""
+    return values if persons is None or aggregate == RECORDS else of_persons(values, persons, aggregate)
+
+
+def aggregates_of(persons: Persons | None) -> tuple[str, ...]:
+    """List the aggregates of scores: `none` for records, and those of persons where persons are known."""
+    return (RECORDS,) if persons is None else (RECORDS, *AGGREGATES)
+
+
+def unit_of(aggregate: str) -> str:
+    """Return the unit (record or person) that an aggregate's scores are for."""
+    return RECORD if aggregate == RECORDS else PERSON
+
+
+FEWEST = 4
+"""Number of other models in the smallest groups."""
+
+
+def counts(models: int) -> list[int]:
+    """Return the numbers of other models to evaluate: 4, 8, 16 … and all of them; empty where there are at most 4."""
+    doubled = []
+    count = FEWEST
+    while count < models - 1:
+        doubled.append(count)
+        count *= 2
+    return [*doubled, models - 1] if doubled else []
+
+
+def groups(models: int, others: int, *key: int | str) -> Iterator[tuple[Int[np.ndarray, " n"], int]]:
+    """Yield random groups of `others` + 1 models, each with its number of targets, which come first in the group.
+
+    Every model is a target once. The last group is filled up with models that are targets in other groups.
+    """
+    order = generator(*key, "groups of models", models, others).permutation(models)
+    for start in range(0, models, others + 1):
+        targets = order[start : start + others + 1]
+        yield np.concatenate([targets, order[: others + 1 - len(targets)]]), len(targets)
+
+
+def scored_with(
+    score: Callable[[Int[np.ndarray, " n"], Member], Cells], member: Member, others: int, *key: int | str
+) -> Cells:
+    """Return the scores of all targets, each from this many other models, [N records, K targets].
+
+    `score` takes the models of a group and their membership, and returns their scores.
+    """
+    scores = np.empty((0, 0))
+    for models, targets in groups(member.shape[1], others, *key):
+        columns = score(models, np.asfortranarray(member[:, models]))
+        if not scores.size:  # the first group is the largest, and takes the most memory
+            scores = np.empty(member.shape, dtype=np.float32, order="F")
+        scores[:, models[:targets]] = columns[:, :targets]
+        del columns  # free these scores before the next ones are computed
+    return scores

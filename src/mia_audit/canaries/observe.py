@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from mia_audit.canaries.folders import read_asked
+from mia_audit.canaries.draw import read_asked
 from mia_audit.sanitise import csv
 from mia_audit.storage import write_text
 

@@ -8,13 +8,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from mia_audit.attacks.io.logits import confidence_of
-from mia_audit.canaries.folders import Coins
+from mia_audit.attacks.io.layouts import confidence_of
+from mia_audit.canaries.draw import Coins
 from mia_audit.errors import UserError, first_line, suggest
-from mia_audit.evaluation.bounds_table import bounds_table
+from mia_audit.evaluation.epsilon_bounds import bounds_table
 from mia_audit.evaluation.files import Scored, metric_rows, metrics_table
-from mia_audit.learners.catalogue import open_learner
-from mia_audit.learners.protocol import Compute
+from mia_audit.learners.protocol import Compute, open_learner
 from mia_audit.pools.store import StoredRecords
 from mia_audit.training.task import Records
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mia_audit.config.specs import Spec
 from mia_audit.learners.protocol import Compute
-from mia_audit.planning.limits import Run
+from mia_audit.planning.requests import Run
 
 
 def add_spec(parser: argparse.ArgumentParser, model: type[Spec]) -> None:

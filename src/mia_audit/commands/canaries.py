@@ -1,16 +1,24 @@
-"""`mia-audit canaries`: audit one real training run with canaries; a fair coin decides for each whether it is in the training set."""
+"""`mia-audit canaries`: audit one real training run with canaries; a fair coin decides for each whether it is in the training set.
+
+`mia-audit canary-draw`: draw the canaries of a data set.
+
+`mia-audit canary-bounds`: train once on canaries, as for a release, and compute lower bounds on ε.
+"""
 
 import argparse
 from pathlib import Path
 from typing import Any
 
-from mia_audit.commands._arguments import add_device
+from mia_audit.commands._arguments import add_device, add_pool, add_run, add_spec, computing
+from mia_audit.config.specs import CanariesSpec, TrainingSpec
 from mia_audit.errors import UserError
+from mia_audit.planning.requests import Run
+from mia_audit.runtime.machine import acquire_gpu
 
 DEFAULT_KINDS = ("natural", "mislabelled", "rare", "noise")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def canaries_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the two commands and their arguments."""
     commands = parser.add_subparsers(dest="step", required=True, metavar="STEP")
     make = commands.add_parser("make", description="Draw canaries, toss their coins, and write the set to train on.")
@@ -51,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_device(score)
 
 
-def run(options: argparse.Namespace) -> None:
+def run_canaries(options: argparse.Namespace) -> None:
     """Make canaries, or score them."""
     {"make": _make, "score": _score}[options.step](options)
 
@@ -59,7 +67,7 @@ def run(options: argparse.Namespace) -> None:
 def _make(options: argparse.Namespace) -> None:
     import numpy as np
 
-    from mia_audit.canaries.make import make
+    from mia_audit.canaries.draw import make
 
     records, labels, metadata = _read(options)
     canaries = make(np.asarray(records), labels, metadata, options.kinds, options.count, options.out, options.seed)
@@ -95,7 +103,7 @@ def _source(path: Path) -> str:
 
 
 def _score(options: argparse.Namespace) -> None:
-    from mia_audit.canaries.folders import read_asked, read_coins
+    from mia_audit.canaries.draw import read_asked, read_coins
     from mia_audit.canaries.score import ask, read_given, read_outputs, scored
     from mia_audit.commands._arguments import compute_of
     from mia_audit.learners.protocol import Compute
@@ -119,3 +127,71 @@ def _score(options: argparse.Namespace) -> None:
     table = scored(scores, coins, options.kinds)
     write_text(options.out, csv(table))
     print(f"{options.out}: {len(table)} canaries; mia-audit epsilon-bound --design bernoulli --scores {options.out} …")
+
+
+def canary_draw_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_spec(parser, CanariesSpec)
+    add_pool(parser)
+    parser.add_argument("--out", required=True, type=Path, help="folder of the canaries")
+
+
+def run_canary_draw(options: argparse.Namespace) -> None:
+    """Write the folders train, ask and auditor. Coins are tossed with the system's entropy."""
+    import numpy as np
+
+    from mia_audit.canaries.draw import make
+    from mia_audit.pools.store import read_records
+
+    spec, stored = CanariesSpec.read(options.spec), read_records(options.pool)
+    make(np.asarray(stored.data), stored.labels, stored.metadata, spec.kinds, spec.count, options.out)
+
+
+CONFIDENCE, DELTA = 0.95, 1e-5
+"""Confidence of the bounds, and their δ if the setting has none."""
+
+
+def canary_bounds_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_spec(parser, TrainingSpec)
+    add_pool(parser)
+    parser.add_argument("--canaries", required=True, type=Path, help="folder that `canary-draw` wrote")
+    parser.add_argument("--architecture", required=True, type=Path, help="architecture.json")
+    parser.add_argument("--public", type=Path, nargs="?", help="weights to start from; empty for random weights")
+    add_run(parser)
+    parser.add_argument("--out", required=True, type=Path, help="CSV file for the bounds, one row per method")
+
+
+def run_canary_bounds(options: argparse.Namespace) -> None:
+    """Train on canaries/train without a seed, query the model on canaries/ask, and write the bounds; the model is not kept."""
+    planned = Run.read(options.run)
+    acquire_gpu(planned.compute.device)
+    import numpy as np
+
+    from mia_audit.canaries.draw import TRAIN, read_asked, read_coins
+    from mia_audit.canaries.score import bounds, confidence, scored
+    from mia_audit.learners import Records, TrainingTask, open_learner
+    from mia_audit.pools.store import read_records
+    from mia_audit.sanitise import csv
+    from mia_audit.sections import budget
+    from mia_audit.storage import write_text
+
+    spec = TrainingSpec.read(options.spec)
+    architecture, learner = open_learner(options.architecture, computing(planned, options.threads))
+    records = Records.of(read_records(options.canaries / TRAIN))
+    reads_public = architecture.get("reads_public", False) or spec.mechanism.kind.reads_public_records(spec.mechanism)
+    task = TrainingTask(
+        records,
+        np.ones(len(records), dtype=bool),
+        spec.training,
+        spec.mechanism,
+        budget(spec.epsilon),
+        None,
+        public=Records.of(read_records(options.pool, "public")) if reads_public else None,
+        start=options.public,
+    )
+    model, coins = learner.train(task), read_coins(options.canaries)
+    asked = read_asked(options.canaries, coins)
+    scores = confidence(np.asarray(model.logits(Records.of(asked))), asked.labels, str(options.architecture))
+    delta = spec.mechanism.delta if spec.mechanism.kind.private else DELTA
+    write_text(options.out, csv(bounds(scored(scores, coins), delta, CONFIDENCE)))

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mia_audit.config.architecture import Architecture
 from mia_audit.config.schema import Audit
+from mia_audit.config.sections import Architecture
 from mia_audit.explain import explainers
 from mia_audit.explain.catalogue import EXPLANATION_SETS, private_epsilon
 from mia_audit.explanation_metrics import measures
-from mia_audit.pools.named_members import COLUMN
+from mia_audit.pools.groups import MEMBERS_COLUMN
 from mia_audit.pools.section import Dataset, Draw
 from mia_audit.privacy.catalogue import Mechanism, Unit
 from mia_audit.sections import STATED
@@ -72,7 +72,7 @@ def target_files(audit: Audit, target: str) -> list[str]:
     """Return the files of a finished model, and the file that names its members, so that Snakemake notices their changes."""
     section = audit.targets[target]
     dataset = audit.datasets[references(audit, target).dataset]
-    named = dataset.path if section.members.startswith(COLUMN) else section.members
+    named = dataset.path if section.members.startswith(MEMBERS_COLUMN) else section.members
     return [section.model, named, *([dataset.path] if section.id and dataset.path else [])]
 
 

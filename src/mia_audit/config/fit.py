@@ -7,12 +7,10 @@ from collections.abc import Iterator, Mapping
 from mia_audit.config import expand
 from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError, suggest
-from mia_audit.explain.catalogue import EXPLANATION_SETS
-from mia_audit.explain.model_kinds import kind_of
+from mia_audit.explain.catalogue import EXPLANATION_SETS, kind_of
 from mia_audit.learners.naming import BUILT_IN
 from mia_audit.pools import pools
-from mia_audit.pools.catalogue import Header, check_keys
-from mia_audit.pools.section import Dataset
+from mia_audit.pools.section import Dataset, Header, check_keys
 
 KINDS = {"image": "images", "table": "rows of a table"}
 """Descriptions of the kinds of pools."""

@@ -1,15 +1,180 @@
-"""Read and validate an audit's YAML file; every mistake in it becomes one line that says how to fix it."""
+"""Read and validate an audit's YAML file; every mistake in it becomes one line that says how to fix it.
 
+Read a config as plain YAML: only values of bounded size, and nothing that Snakemake would run as code.
+
+Read a policy's YAML file; every mistake in it becomes one line that says how to fix it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
 
+import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from mia_audit.config.fit import check_fit
-from mia_audit.config.plain import read_plain, refuse_excess
 from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError, suggest
+from mia_audit.report.policy import Policy
+
+MOST_BYTES = 1 << 18
+"""Largest size of a config in bytes."""
+MOST_VALUES, MOST_DEPTH = 100_000, 50
+"""Largest number of values in a config, with aliases expanded, and largest depth of nesting."""
+
+YTE = ("__use_yte__", "__definitions__", "__variables__")
+"""Keys that make Snakemake treat a config as a template of yte, and run its code."""
+
+
+def read_plain(path: Path) -> Any:
+    """Return the values of a config file; UserError for anything that is not plain YAML, or too large for a config."""
+    try:
+        if not path.is_file():
+            raise FileNotFoundError
+        if path.stat().st_size > MOST_BYTES:
+            raise UserError(f"{path}: {path.stat().st_size:,} bytes; a config has at most {MOST_BYTES:,}")
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; an audit is one YAML file, see config/README.md") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not YAML: {error}") from None
+    except (OSError, ValueError) as error:  # a path with a null byte is a ValueError
+        raise UserError(f"{path}: cannot be read: {error}") from None
+    if _brackets(text) > 4 * MOST_DEPTH:  # a parser would take minutes for such nesting
+        raise UserError(f"{path}: nested too deep; a config has at most {MOST_DEPTH} levels")
+    try:
+        node = yaml.compose(text, yaml.SafeLoader)
+        if node is not None and (wrong := _excess(node)):
+            raise UserError(f"{path}: {wrong}")
+        if node is not None and (twice := _repeated(node, set())):
+            raise UserError(f"{path}, line {twice.start_mark.line + 1}: the key '{twice.value[:60]}' is given twice")
+        values = yaml.safe_load(text)
+    except RecursionError:
+        raise UserError(f"{path}: nested too deep; a config has at most {MOST_DEPTH} levels") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        at = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise UserError(f"{path}{at}: not YAML: {error.problem or error.context}") from None
+    except (yaml.YAMLError, ValueError, TypeError, OverflowError) as error:  # malformed dates and numbers
+        raise UserError(f"{path}: not YAML: {' '.join(str(error).split())[:400]}") from None
+    except (KeyError, AttributeError):  # PyYAML raises these for `!!bool x` and `!!timestamp x`
+        raise UserError(f"{path}: not YAML: a tag such as !!bool before a value of another type") from None
+    refuse_code(values, str(path))
+    return values
+
+
+def _brackets(text: str) -> int:
+    """Return the largest number of brackets and braces open at once, inside quotes or not."""
+    steps = (1 if mark in "[{" else -1 for mark in re.findall(r"[\[\]{}]", text))
+    return max(accumulate(steps), default=0)
+
+
+def _excess(node: yaml.Node) -> str:
+    """Return why a document is too large for a config, with aliases expanded, or an empty text."""
+    return check_size(node, lambda one: [part for pair in one.value for part in _parts(pair)] if _nested(one) else [])
+
+
+def _repeated(node: yaml.Node, seen: set[int]) -> yaml.ScalarNode | None:
+    """Return the first key that repeats another of its mapping, of which YAML would keep only the last."""
+    if not _nested(node) or id(node) in seen:
+        return None
+    seen.add(id(node))
+    keys: set[str] = set()
+    for part in node.value:
+        if isinstance(part, tuple) and isinstance(key := part[0], yaml.ScalarNode):
+            if key.value in keys:
+                return key
+            keys.add(key.value)
+        for inner in _parts(part):
+            if twice := _repeated(inner, seen):
+                return twice
+    return None
+
+
+def _nested(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.MappingNode | yaml.SequenceNode)
+
+
+def _parts(pair: Any) -> tuple[Any, ...]:
+    return pair if isinstance(pair, tuple) else (pair,)
+
+
+def check_size(root: Any, parts_of: Any) -> str:
+    """Return why a tree is too large or too deep for a config, or an empty text. A value counts once per reference."""
+    sizes: dict[int, int] = {}
+
+    def size(node: Any, depth: int, above: frozenset[int]) -> int:
+        if id(node) in above:
+            raise ValueError("a value contains itself through an alias; write the value out")
+        if depth > MOST_DEPTH:
+            raise ValueError(f"nested too deep; a config has at most {MOST_DEPTH} levels")
+        if id(node) not in sizes:
+            parts = parts_of(node)
+            within = above | {id(node)} if parts else above
+            sizes[id(node)] = 1 + sum(size(part, depth + 1, within) for part in parts)
+        if sizes[id(node)] > MOST_VALUES:
+            raise ValueError(f"more than {MOST_VALUES:,} values with aliases expanded; a config has fewer")
+        return sizes[id(node)]
+
+    try:
+        size(root, 0, frozenset())
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def refuse_excess(values: Any, where: str) -> None:
+    """Raise UserError if there are too many values for a config, whatever their origin."""
+
+    def parts_of(value: Any) -> list[Any]:
+        if isinstance(value, Mapping):
+            return list(value.values())
+        return list(value) if isinstance(value, list | tuple) else []
+
+    if wrong := check_size(values, parts_of):
+        raise UserError(f"{where}: {wrong}")
+
+
+def refuse_code(values: Any, where: str) -> None:
+    """Raise UserError for keys and values that Snakemake evaluates before this package reads them."""
+    for key, text in _texts(values, ""):
+        if text in YTE or text.startswith("?"):
+            raise UserError(
+                f"{where}: {key or 'a key'}: '{text[:60]}' is code that Snakemake would run while it reads the file (yte);"
+                " an audit's config is plain YAML: write the value itself"
+            )
+
+
+def _texts(value: Any, key: str) -> Iterator[tuple[str, str]]:
+    """Yield every key and text of nested values, with the path of keys that leads there."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, Mapping):
+        for name, part in value.items():
+            if isinstance(name, str):
+                yield key, name
+            yield from _texts(part, f"{key}.{name}" if key else str(name)[:60])
+    elif isinstance(value, list):
+        for part in value:
+            yield from _texts(part, key)
+
+
+def code_named(values: Any) -> list[str]:
+    """List the code that a config names, sorted: Python files and classes of packages other than scikit-learn and captum."""
+    from mia_audit.learners.naming import CLASS
+    from mia_audit.registry import code_files
+
+    named = set(code_files(values))
+    for _, text in _texts(values, ""):
+        if CLASS.fullmatch(text) and not text.startswith(("sklearn.", "captum:")):
+            named.add(text)
+    return sorted(named)
+
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -76,3 +241,10 @@ def _section(model: type[BaseModel], location: tuple[int | str, ...]) -> type[Ba
         candidates = [annotation, *getattr(annotation, "__args__", ())]
         section = next((c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)), None)
     return section
+
+
+def load_policy(path: Path) -> Policy:
+    """Return the policy of a YAML file; UserError for a mistake, with the file, the key and a way to fix it."""
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; a policy is one YAML file, see docs/gate.md")
+    return parse(Policy, read_plain(path), str(path))

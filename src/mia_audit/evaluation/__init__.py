@@ -1,8 +1,15 @@
 """Evaluation of membership scores, with exact ROC curves and intervals."""
 
-from mia_audit.evaluation.exposure import exposure
-from mia_audit.evaluation.metrics import auc, balanced_accuracy, target_metrics, tpr_at_fpr
-from mia_audit.evaluation.roc import log_grid, mean_log_roc, roc_curve
+from mia_audit.evaluation.files import exposure
+from mia_audit.evaluation.metrics import (
+    auc,
+    balanced_accuracy,
+    log_grid,
+    mean_log_roc,
+    roc_curve,
+    target_metrics,
+    tpr_at_fpr,
+)
 
 __all__ = [
     "auc",

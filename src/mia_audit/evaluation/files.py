@@ -1,7 +1,15 @@
-"""Read scores.parquet one run (one attack on all targets) at a time, and build the rows of metrics.parquet."""
+"""Read scores.parquet one run (one attack on all targets) at a time, and build the rows of metrics.parquet.
+
+Metrics per target summarised over targets: mean, standard deviation and intervals.
+
+Per-record exposure: the records whose scores differ most between models trained with them and without them.
+
+The section of a config for the evaluation of scores.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,22 +19,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
+from pydantic import field_validator
 
+from mia_audit.attacks.design import PERSON, RECORD, RECORDS, unit_of
 from mia_audit.attacks.io.parquet import stated_order
-from mia_audit.attacks.persons import NONE, unit_of
 from mia_audit.errors import UserError
-from mia_audit.evaluation.called import SHARES, called_columns
-from mia_audit.evaluation.intervals import WITHOUT
-from mia_audit.evaluation.metrics import target_metrics
+from mia_audit.evaluation.intervals import WITHOUT, OverTargets
+from mia_audit.evaluation.metrics import SHARES, called_columns, target_metrics
+from mia_audit.sections import Probability, Section
 from mia_audit.storage import ROW_GROUPS, naming_damage, open_table, table_metadata
-from mia_audit.storage.columns import column_parts, filled, repeated, stretches
+from mia_audit.storage.tables import column_parts, filled, repeated, stretches
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, Shaped
 
-    from mia_audit.evaluation.leave_outs import Columns
+    from mia_audit.evaluation.intervals import Columns
 
-KEYS = ("attack", "signal", "likelihood", "null_control")
+FILE_KEYS = ("attack", "signal", "likelihood", "null_control")
 UNIT = ("unit", "aggregate")
 """The columns for the unit of scores and for how persons' scores are aggregated; tables from other sources may lack them."""
 
@@ -43,7 +52,7 @@ class Scored:
     record: Int[np.ndarray, " N"]
     member: Bool[np.ndarray, "N K"]
     score: Float[np.ndarray, "N K"]
-    aggregate: str = NONE
+    aggregate: str = RECORDS
     person: Shaped[np.ndarray, " N"] | None = None
     """The id of every row's person, where persons are known."""
 
@@ -54,7 +63,7 @@ def read_scores(path: Path, *wanted: str, aggregate: str | None = None) -> Itera
     `aggregate` keeps only scores with that aggregate. UserError for a run without the same N records (or persons), in
     order, for each of its K targets.
     """
-    file = open_table(path, "scores", [*KEYS, "target", "record", "member", "score"])
+    file = open_table(path, "scores", [*FILE_KEYS, "target", "record", "member", "score"])
     if not stated_order(file):
         yield from (scored for scored in _foreign_scores(path, *wanted) if aggregate in (None, scored.aggregate))
         return
@@ -63,8 +72,8 @@ def read_scores(path: Path, *wanted: str, aggregate: str | None = None) -> Itera
     for indices in _of_runs(file.num_row_groups, row_groups):
         index = indices[0]
         with naming_damage(path, "scores"):
-            keys = [[value] for value in row_groups[index][: len(KEYS)]] if row_groups else []
-            keys = keys or [_values(file, index, name) for name in KEYS]
+            keys = [[value] for value in row_groups[index][: len(FILE_KEYS)]] if row_groups else []
+            keys = keys or [_values(file, index, name) for name in FILE_KEYS]
             if wanted and keys != [*([value] for value in wanted), [False]]:
                 continue
             own = _aggregate(file, index, row_groups)
@@ -81,7 +90,7 @@ def read_scores(path: Path, *wanted: str, aggregate: str | None = None) -> Itera
             parts = partial(column_parts, file, where=str(path), row_groups=indices)
             target, starts = stretches(parts("target"))
             shape = (len(target), rows // len(target))
-            record = repeated(parts("record"), shape[1]) if own == NONE else np.arange(shape[1])
+            record = repeated(parts("record"), shape[1]) if own == RECORDS else np.arange(shape[1])
             person = repeated(parts("person"), shape[1]) if named else None
             if (
                 not np.array_equal(starts, np.arange(shape[0]) * shape[1])
@@ -115,19 +124,19 @@ def _of_runs(count: int, row_groups: list[list[Any]] | None) -> Iterator[list[in
 def _foreign_scores(path: Path, *wanted: str) -> Iterator[Scored]:
     """Yield the scores of a table from another source, with rows in any order, one attack at a time."""
     whole = pl.scan_parquet(path).with_columns(
-        *(pl.col(name).cast(pl.String) for name in KEYS[:3]),
+        *(pl.col(name).cast(pl.String) for name in FILE_KEYS[:3]),
         *(pl.col(name).cast(pl.Boolean) for name in ("null_control", "member")),
     )
     names = whole.collect_schema().names()
-    given = pl.col("aggregate").cast(pl.String) if "aggregate" in names else pl.lit(NONE)
+    given = pl.col("aggregate").cast(pl.String) if "aggregate" in names else pl.lit(RECORDS)
     whole = whole.with_columns(given.alias("aggregate"))
-    for *own, aggregate in whole.select(*KEYS, "aggregate").unique(maintain_order=True).collect().iter_rows():
+    for *own, aggregate in whole.select(*FILE_KEYS, "aggregate").unique(maintain_order=True).collect().iter_rows():
         key = tuple(own)
         if wanted and key != (*wanted, False):
             continue
-        same = [pl.col(name).eq_missing(pl.lit(value)) for name, value in zip(KEYS, key, strict=True)]
+        same = [pl.col(name).eq_missing(pl.lit(value)) for name, value in zip(FILE_KEYS, key, strict=True)]
         same.append(pl.col("aggregate").eq_missing(pl.lit(aggregate)))
-        order = "record" if aggregate == NONE else "person"
+        order = "record" if aggregate == RECORDS else "person"
         columns = ("target", order, "member", "score", *(["person"] if "person" in names and order == "record" else []))
         rows = whole.filter(*same).select(columns).sort("target", order).collect()
         for name in columns:
@@ -136,7 +145,7 @@ def _foreign_scores(path: Path, *wanted: str) -> Iterator[Scored]:
                     f"{path}: column '{name}' has {empty} empty cells; expected NaN for a score that is not known"
                 )
         if None in key:
-            raise UserError(f"{path}: column '{KEYS[key.index(None)]}' has empty cells")
+            raise UserError(f"{path}: column '{FILE_KEYS[key.index(None)]}' has empty cells")
         target, record = rows["target"].unique(maintain_order=True).to_numpy(), rows[order].to_numpy()
         shape = (len(target), len(rows) // len(target))
         person = rows["person"].to_numpy()[: shape[1]] if "person" in columns else None
@@ -165,11 +174,11 @@ def _repeats(record: np.ndarray) -> bool:
 
 def _aggregate(file: Any, index: int, row_groups: list[list[Any]] | None) -> str:
     """Return how a row group's scores were aggregated from those of records; `none` for scores of records."""
-    if row_groups and len(row_groups[index]) > len(KEYS):
+    if row_groups and len(row_groups[index]) > len(FILE_KEYS):
         return str(row_groups[index][-1])
     if "aggregate" not in file.schema_arrow.names:
-        return NONE
-    return str(next(iter(_values(file, index, "aggregate")), NONE))
+        return RECORDS
+    return str(next(iter(_values(file, index, "aggregate")), RECORDS))
 
 
 def _values(file: Any, index: int, name: str) -> list[Any]:
@@ -182,7 +191,7 @@ def metric_rows(
     scored: Scored, fprs: Sequence[float], confidence: float, without: Columns | None = None
 ) -> list[dict[str, Any]]:
     """Return one attack's rows of metrics.parquet, one per target; `without` are the columns from `without_each`."""
-    key: dict[str, Any] = dict(zip(KEYS, scored.key, strict=True))
+    key: dict[str, Any] = dict(zip(FILE_KEYS, scored.key, strict=True))
     key |= {"unit": unit_of(scored.aggregate), "aggregate": scored.aggregate}
     names = [f"{name}{WITHOUT}" for name in ("auc", "balanced_accuracy", *(f"tpr_at_fpr_{fpr:g}" for fpr in fprs))]
     return [
@@ -198,7 +207,7 @@ def metrics_table(rows: list[dict[str, Any]]) -> pl.DataFrame:
     """Return metrics.parquet from its rows, one per attack × signal × likelihood × null_control × unit × aggregate × target, in order."""
     called = [name for share in SHARES for name in called_columns(share)]
     counts = dict.fromkeys(("target", "members", "non_members", "unscored", *called), pl.Int32)
-    kinds: dict[str, Any] = dict.fromkeys(KEYS + UNIT, pl.String) | counts | {"null_control": pl.Boolean}
+    kinds: dict[str, Any] = dict.fromkeys(FILE_KEYS + UNIT, pl.String) | counts | {"null_control": pl.Boolean}
     names = list(rows[0]) if rows else []
     kinds |= {name: pl.List(pl.Float64) for name in names if name.endswith(WITHOUT)}
     return pl.DataFrame(rows, schema={name: kinds.get(name, pl.Float64) for name in names})
@@ -207,3 +216,148 @@ def metrics_table(rows: list[dict[str, Any]]) -> pl.DataFrame:
 def flat(metrics: pl.DataFrame) -> pl.DataFrame:
     """Return a metrics table without its columns of lists, which a CSV file cannot hold."""
     return metrics.select(name for name in metrics.columns if not name.endswith(WITHOUT))
+
+
+KEYS = ("attack", "signal", "likelihood", "null_control", "unit", "aggregate")
+"""Columns that identify an attack on a setting."""
+
+
+def with_units(metrics: pl.DataFrame) -> pl.DataFrame:
+    """Return a metrics table with the columns unit and aggregate; a table that lacks them has the metrics of records."""
+    absent = {"unit": RECORD, "aggregate": RECORDS}
+    return metrics.with_columns(
+        pl.lit(value).alias(name) for name, value in absent.items() if name not in metrics.columns
+    )
+
+
+def of_aggregate(metrics: pl.DataFrame, aggregate: str) -> pl.DataFrame:
+    """Return the rows of one aggregate: `none` for records."""
+    return with_units(metrics).filter(pl.col("aggregate") == aggregate)
+
+
+def of_drawn_unit(metrics: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of persons if there are any, else those of records: the unit for which membership was drawn.
+
+    These units are independent of each other. Records of one person are not independent, so no bound may count them as
+    trials.
+    """
+    metrics = with_units(metrics)
+    persons = metrics.filter(pl.col("unit") == PERSON)
+    return persons if len(persons) else metrics
+
+
+def summarised(metrics: pl.DataFrame) -> list[str]:
+    """List the metrics to summarise: `auc`, `balanced_accuracy` and every `tpr_at_fpr_{x}`, without their intervals' columns."""
+    names = ["auc", "balanced_accuracy", *(name for name in metrics.columns if name.startswith("tpr_at_fpr_"))]
+    return [name for name in names if not name.endswith(("_low", "_high", WITHOUT))]
+
+
+def summarise(metrics: pl.DataFrame, confidence: float = 0.95) -> pl.DataFrame:
+    """Summarise `metrics` (one row per attack × signal × likelihood × null_control × target) over targets.
+
+    Return a row per attack × signal × likelihood × null_control, in the order of their first appearance. It has the
+    number of `targets` and the means of `members`, `non_members` and `unscored`. Every metric m of `summarised` has the
+    columns m_mean and m_sd (n − 1), the interval of the mean, m_low and m_high, and the prediction interval of a
+    further target, m_future_low and m_future_high. All are clipped to [0, 1] (`OverTargets`). `p_above_guessing` is the
+    one-sided p of an AUC above ½. A metric that cannot be resolved for some target is null. For a single target the sd
+    is null and the interval is the one over its records. p is null for records if membership was drawn by person.
+    """
+    names = summarised(metrics)
+    metrics = with_units(metrics)
+    drawn = set(of_drawn_unit(metrics)["unit"])
+    rows = []
+    for key, group in metrics.group_by(*KEYS, maintain_order=True):
+        over = {name: OverTargets.of(group, name, confidence) for name in names}
+        rows.append(
+            dict(zip(KEYS, key, strict=True))
+            | {"targets": len(group)}
+            | {name: group[name].mean() for name in ("members", "non_members", "unscored")}
+            | {f"{name}_{part}": value for name in names for part, value in _parts(over[name], len(group), confidence)}
+            | {"p_above_guessing": _known(over["auc"].above_guessing()) if key[4] in drawn else None}
+        )
+    kinds: dict[str, Any] = dict.fromkeys(KEYS, pl.String) | {"null_control": pl.Boolean, "targets": pl.Int32}
+    columns = ["members", "non_members", "unscored", *(f"{name}_{part}" for name in names for part in PARTS)]
+    return pl.DataFrame(rows, schema=kinds | dict.fromkeys([*columns, "p_above_guessing"], pl.Float64))
+
+
+PARTS = ("mean", "sd", "low", "high", "future_low", "future_high")
+
+
+def _parts(over: OverTargets, targets: int, confidence: float) -> Iterator[tuple[str, float | None]]:
+    """Yield the columns of a metric; all are null if some target does not resolve it."""
+    if over.count < targets:
+        yield from dict.fromkeys(PARTS).items()
+        return
+    ends = (*over.interval(confidence), *over.future(confidence))
+    yield from zip(PARTS, (over.mean, _known(over.sd), *(_cut(end) for end in ends)), strict=True)
+
+
+def _cut(value: float) -> float | None:
+    return None if math.isnan(value) else min(max(value, 0.0), 1.0)
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def exposure(scores: Float[np.ndarray, "N K"], member: Bool[np.ndarray, "N K"]) -> dict[str, np.ndarray]:
+    """Return per-record columns from one attack's scores on all K targets; NaN scores are left out of every mean.
+
+    `member_score`, `non_member_score`: mean score over the targets that trained on the record, and over the others.
+    `gap`: their difference. `percentile`: mean, over the targets that trained on the record, of the share of that
+    target's scored records with a lower score; ties count ½. `rank`: 1 is the most exposed, with the largest gap; equal
+    gaps keep the records' order, and records without a gap (NaN) come last. With a single target no record has a gap;
+    its members are ranked by their percentiles.
+    """
+    scored = ~np.isnan(scores)
+    inside, outside = scored & member, scored & ~member
+    totals = np.zeros((3, len(scores)))
+    for column, within, without in zip(scores.T, inside.T, outside.T, strict=True):
+        np.add(totals[0], column, out=totals[0], where=within)
+        np.add(totals[1], column, out=totals[1], where=without)
+        np.add(totals[2], _percentile(column), out=totals[2], where=within)
+    with np.errstate(invalid="ignore"):
+        member_score, percentile = totals[[0, 2]] / inside.sum(axis=1)
+        non_member_score = totals[1] / outside.sum(axis=1)
+    gap = member_score - non_member_score
+    decisive = percentile if scores.shape[1] == 1 else gap
+    rank = np.empty(len(gap), dtype=np.int32)
+    rank[np.argsort(np.where(np.isnan(decisive), np.inf, -decisive), kind="stable")] = np.arange(1, len(gap) + 1)
+    return {
+        "member_score": member_score,
+        "non_member_score": non_member_score,
+        "gap": gap,
+        "percentile": percentile,
+        "rank": rank,
+    }
+
+
+def _percentile(scores: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
+    """Return for each record the share of scored records with a lower score, where ties, including that with itself,
+    count ½; NaN for unscored records.
+    """
+    order = np.argsort(scores)  # NaN comes last
+    known = int(np.count_nonzero(~np.isnan(scores)))
+    ranked = scores[order[:known]]
+    first = np.flatnonzero(np.append(True, ranked[1:] != ranked[:-1])[:known])
+    tied = np.diff(first, append=known)
+    shares = np.full(len(scores), np.nan)
+    shares[order[:known]] = np.repeat((2 * first + tied) / (2 * max(known, 1)), tied)
+    return shares
+
+
+class Evaluation(Section):
+    """The metrics that are computed from the scores."""
+
+    fprs: tuple[float, ...] = (0.001, 0.01, 0.1)
+    """False-positive rates, as fractions, at which TPR is reported. Tables mark the rates for which the pool is too small."""
+    confidence: Probability = 0.95
+    """Level of all intervals."""
+
+    @field_validator("fprs")
+    @classmethod
+    def _fprs(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        for fpr in value:
+            if not 0 < fpr < 1:
+                raise ValueError(f"{fpr:g} is not between 0 and 1: FPRs are fractions, so 1 % is written 0.01")
+        return value

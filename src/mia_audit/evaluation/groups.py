@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from mia_audit.attacks.persons import unit_of
-from mia_audit.evaluation.files import KEYS, UNIT
+from mia_audit.attacks.design import unit_of
+from mia_audit.evaluation.files import FILE_KEYS, UNIT
 from mia_audit.evaluation.intervals import WITHOUT, chosen
-from mia_audit.evaluation.metrics import auc_interval, clopper_pearson, metrics_of_columns
-from mia_audit.evaluation.ranking import Ranking
+from mia_audit.evaluation.metrics import Ranking, auc_interval, clopper_pearson, metrics_of_columns
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -94,7 +93,7 @@ def group_rows(
     records.
     """
     score, member = scored.score, scored.member
-    key: dict[str, Any] = dict(zip(KEYS, scored.key, strict=True))
+    key: dict[str, Any] = dict(zip(FILE_KEYS, scored.key, strict=True))
     key |= {"unit": unit_of(scored.aggregate), "aggregate": scored.aggregate}
     called = [called_above(score, member, fpr) for fpr in fprs]
     again = None
@@ -202,8 +201,10 @@ def groups_table(rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
     """Return a setting's groups.parquet from its rows."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     if not rows:
-        names = [*KEYS, *UNIT, "column", "group", *COUNTS, "auc", "rest_auc"]
-    kinds: dict[str, Any] = dict.fromkeys((*KEYS, *UNIT, "column", "group"), pl.String) | {"null_control": pl.Boolean}
+        names = [*FILE_KEYS, *UNIT, "column", "group", *COUNTS, "auc", "rest_auc"]
+    kinds: dict[str, Any] = dict.fromkeys((*FILE_KEYS, *UNIT, "column", "group"), pl.String) | {
+        "null_control": pl.Boolean
+    }
     kinds |= dict.fromkeys(COUNTS, pl.Int32)
     kinds |= {name: pl.List(pl.Float64) for name in names if name.endswith(WITHOUT)}
     return pl.DataFrame(rows, schema={name: kinds.get(name, pl.Float64) for name in names})

@@ -1,20 +1,141 @@
-"""A batch of records and one model: the logits, and the gradients that explainers use."""
+"""A batch of records and one model: the logits, and the gradients that explainers use.
+
+The quantity that is explained: its value and its derivatives with respect to the logits, both in float64.
+
+Summaries of attributions: a few scalars per record, reduced on the attributions' device.
+
+A shadow model's training records as the explanation set, for explanations that are fitted to records.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mia_audit.explain.quantity import QUANTITIES
-from mia_audit.models.fast_pass import FastPass
+from mia_audit.explain.private_local import ExplanationSet, Terms
+from mia_audit.explain.private_local.solver import Problem
+from mia_audit.models.passes import FastPass
+from mia_audit.runtime.device import AdaptiveBatchSize
 
 if TYPE_CHECKING:
-    from mia_audit.explain.training_records import Members
+    from jaxtyping import Bool, Float, Int, Shaped
+    from torch import nn
+
+    from mia_audit.models import Inputs
+
+Function = Callable[[Float[Tensor, "B C"], Int[Tensor, " B"]], Tensor]
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A function of the logits [B, C] and one class per record: its `value` [B], and its `gradient` [B, C] with respect to the logits."""
+
+    value: Function
+    gradient: Function
+
+
+def _of_class(values: Float[Tensor, "B C"], classes: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
+    return values.gather(1, classes[:, None])[:, 0]
+
+
+def _logit_gradient(logits: Float[Tensor, "B C"], classes: Int[Tensor, " B"]) -> Float[Tensor, "B C"]:
+    return F.one_hot(classes, logits.shape[1]).to(logits)
+
+
+def _probability_gradient(logits: Float[Tensor, "B C"], classes: Int[Tensor, " B"]) -> Float[Tensor, "B C"]:
+    """Return ∂p_c/∂z_j = −p_c p_j and ∂p_c/∂z_c = p_c Σ_{j≠c} p_j; 1 − p_c in place of the sum would lose all digits for confident predictions."""
+    probabilities = logits.softmax(dim=1)
+    others = probabilities.scatter(1, classes[:, None], 0.0)
+    gradient = (-others).scatter(1, classes[:, None], others.sum(dim=1, keepdim=True))
+    return gradient * _of_class(probabilities, classes)[:, None]
+
+
+def _probability(logits: Float[Tensor, "B C"], classes: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
+    return _of_class(torch.softmax(logits, dim=1), classes)
+
+
+QUANTITIES = {
+    "logit": Quantity(_of_class, _logit_gradient),
+    "probability": Quantity(_probability, _probability_gradient),
+}
+"""The values of `explain`: the class's logit (Huang et al. 2024) or its softmax probability."""
+
+
+def summarise(attributions: Float[Tensor, "B ..."]) -> dict[str, Float[Tensor, " B"]]:
+    """Reduce every record's attributions to variance, L1, L2 and L∞, in float64.
+
+    The variance is (1/d) Σ (a − mean a)² over all d coordinates (Huang et al. 2024, Algorithm 1). Norms are reduced in
+    float64 and maxima in float32, which is fastest in torch; `torch.var` takes several times as long.
+    """
+    flat = attributions.flatten(start_dim=1)
+    exact = flat.double()
+    centred = exact - exact.mean(dim=1, keepdim=True)
+    return {
+        "variance": centred.square_().mean(dim=1),
+        "l1": torch.linalg.vector_norm(exact, ord=1, dim=1),
+        "l2": torch.linalg.vector_norm(exact, dim=1),
+        "linf": flat.abs().amax(dim=1).double(),
+    }
+
+
+ROWS = 256
+"""Number of records for which the model's values are computed at once."""
+
+
+@dataclass
+class Members:
+    """A model's training records as inputs, with the model's own values for these records: 2p − 1 of every class.
+
+    `inputs` are those of the pool. `member` marks the records on which shadow model number `shadow` was trained.
+    """
+
+    model: nn.Module
+    inputs: Inputs | Tensor
+    member: Bool[np.ndarray, " N"]
+    shadow: int
+    _explained: ExplanationSet | None = None
+    _last: tuple[Sequence[int], list[Problem]] = field(default=((), []))
+    persons: Shaped[np.ndarray, " N"] | None = None
+    """The ids of the records' persons, where the unit is the person."""
+
+    @property
+    def explained(self) -> ExplanationSet:
+        """The explanation set, whose values are computed only once."""
+        if self._explained is None:
+            rows = torch.as_tensor(np.flatnonzero(self.member), device=self.inputs.device)
+            records, values = zip(*AdaptiveBatchSize(ROWS)(lambda size: list(self._labelled(rows, size))), strict=True)
+            persons = None if self.persons is None else self.persons[self.member]
+            self._explained = ExplanationSet.of(np.concatenate(records), np.concatenate(values), persons=persons)
+        return self._explained
+
+    @torch.no_grad()
+    def _labelled(self, rows: Int[Tensor, " n"], size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for part in torch.split(rows, size):
+            inputs = self.inputs[part]
+            values = 2 * self.model(inputs).double().softmax(dim=1).cpu().numpy() - 1
+            yield inputs.flatten(1).cpu().numpy(), values
+
+    def problems(
+        self,
+        inputs: Float[Tensor, "B ..."],
+        records: Sequence[int],
+        values: Float[np.ndarray, " B"],
+        classes: Int[np.ndarray, " B"],
+        terms: Terms,
+    ) -> list[Problem]:
+        """Return the problem of explaining each record; those of the last batch are cached for the next explainer of the family."""
+        if self._last[0] != records:
+            points = self.explained.points(inputs.flatten(1).cpu().numpy())
+            self._last = (records, list(self.explained.problems(points, values, classes, terms)))
+        return self._last[1]
+
 
 CLASSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "predicted": lambda logits, _: logits.argmax(dim=1),

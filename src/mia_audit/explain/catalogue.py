@@ -1,25 +1,57 @@
-"""The registry of explainers, and their interface. Neither this file nor the import of a member's file imports torch."""
+"""The registry of explainers, and their interface. Neither this file nor the import of a member's file imports torch.
+
+The section of a config for explanations.
+
+Properties of built-in models that are known from the model's name alone. Nothing here imports torch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
 
 from mia_audit.errors import UserError
-from mia_audit.explain.model_kinds import Kind, kind_of
-from mia_audit.registry import Registry
-from mia_audit.sections import Options
+from mia_audit.registry import IN_FILE, Registry
+from mia_audit.sections import OpenSection, Options, Precision, known
 
 if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
 
     from mia_audit.explain.batch import Batch
-    from mia_audit.explain.shapley.box import Box, ByQuantity
+    from mia_audit.explain.shapley import Box, ByQuantity
 
+
+@dataclass(frozen=True)
+class Kind:
+    """The records that a model takes, whether it has channels (convolutions or tokens of an image), and whether all layers are plain."""
+
+    takes: tuple[Literal["image", "table"], ...] = ("image",)
+    channels: bool = True
+    plain: bool = False
+
+
+KINDS = {
+    "mlp": Kind(("table",), channels=False),
+    "locally-linear-maps": Kind(("image", "table"), channels=False),
+}
+"""Built-in models that differ from timm's models, because they take tables or have no channels."""
+ANY = Kind(("image", "table"), plain=True)
+"""A model in a user's file, which may take any records."""
+
+
+def kind_of(model: str) -> Kind:
+    """Return the kind of the model of that name; an unknown name is treated as that of a timm model."""
+    return ANY if IN_FILE.fullmatch(model) else KINDS.get(model, Kind())
+
+
+if TYPE_CHECKING:
     OfBox = Callable[[Box, Mapping[str, Any]], ByQuantity]
     Attribute = Callable[[Batch, Mapping[str, Any]], dict[str, Float[Tensor, "B ..."]]]
+
 
 GRADIENT = "gradient"
 """The family of explainers that read `Batch.gradients` and share the pass that computes the outputs."""
@@ -82,7 +114,7 @@ class Explainer:
         return self.reads_what or " and ".join(self.models or self.learners or ("torch modules",))
 
 
-explainers: Registry[Explainer] = Registry("explainer", "mia_audit.explain.methods", "_", eager=True)
+explainers: Registry[Explainer] = Registry("explainer", "mia_audit.explain.methods")
 """Explainers by name. All their files are imported, so one file may register several, or all names that match a pattern."""
 
 
@@ -136,3 +168,53 @@ def needs_module(name: str) -> UserError:
 def private_epsilon(name: str) -> float | None:
     """Return the ε of each explanation, with respect to the model's training records; None if it is not private."""
     return explainers[name].epsilon if name in explainers else None
+
+
+class Explainers(OpenSection):
+    """Explainers and the explained quantities. The explainers declare further keys."""
+
+    methods: tuple[str, ...] = ("ixg", "saliency", "ig", "gradient_shap")
+    """Registered explainers, `captum:CLASS`, `private_local:EPSILON`, or `file.py:function`."""
+    explain: tuple[Literal["logit", "probability"], ...] = ("logit",)
+    """Quantity explained: the logit of the class (Huang et al. 2024) or its softmax probability."""
+    explained_class: Literal["predicted", "true"] = "predicted"
+    """The class whose quantity is explained."""
+    precision: Precision | None = None
+    """float32 when left out; `tf32` and `bf16` are faster on GPUs; under bf16 the classifier stays in float32."""
+
+    loss_temperatures: tuple[Annotated[float, Field(gt=0, le=1000)], ...] = ()
+    """Temperatures T of the softmax, for which the signal `loss_tT` is computed from the logits in addition to `loss`; RMIA's paper uses 2."""
+
+    @classmethod
+    def members(cls) -> dict[str, Options]:
+        """Return the options of every registered explainer, including those that are named by a pattern."""
+        return {name: explainers[name].options for name in [*explainers.names(), *explainers.examples()]}
+
+    @field_validator("methods")
+    @classmethod
+    def _methods(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            if check := explainers[known(explainers, name)].check:
+                try:
+                    check()
+                except UserError as error:
+                    raise ValueError(str(error)) from None
+        return value
+
+    @model_validator(mode="after")
+    def _options(self) -> Self:
+        chosen = tuple(model for name in self.methods for model in explainers[name].options)
+        self._resolve(
+            "no explainer reads", chosen, tuple(model for models in self.members().values() for model in models)
+        )
+        return self
+
+    @model_validator(mode="after")
+    def _quantities(self) -> Self:
+        for name in self.methods:
+            explained = explainers[name].quantities
+            if explained and not set(explained) & set(self.explain):
+                raise ValueError(
+                    f"explain: {name} explains only the {explained[0]}; add this quantity, or leave {name} out"
+                )
+        return self

@@ -15,17 +15,9 @@ from torch import Tensor
 from mia_audit.errors import UserError
 from mia_audit.explain.catalogue import explainers
 from mia_audit.explanation_metrics.catalogue import DRAWS, measures
-from mia_audit.explanation_metrics.maps import at_inputs, to_maps
-from mia_audit.explanation_metrics.perturbation import Probe
-from mia_audit.learners import (
-    Attribution,
-    ExplainedModel,
-    ExplanationRequest,
-    Records,
-    TorchBackedModel,
-    TrainedModel,
-)
-from mia_audit.runtime.memory import AdaptiveBatchSize
+from mia_audit.explanation_metrics.maps import Probe, at_inputs, to_maps
+from mia_audit.learners import Attribution, ExplainedModel, ExplanationRequest, Records, TorchBackedModel, TrainedModel
+from mia_audit.runtime.device import AdaptiveBatchSize
 from mia_audit.seeds import generator
 
 

@@ -1,6 +1,5 @@
 """Learners: each trains a model on members and computes its outputs. The built-in torch loop is one of them."""
 
-from mia_audit.learners.catalogue import estimator, learners, open_learner
 from mia_audit.learners.protocol import (
     Attribution,
     Compute,
@@ -14,6 +13,9 @@ from mia_audit.learners.protocol import (
     TorchBackedModel,
     TrainedModel,
     TrainedOn,
+    estimator,
+    learner_named,
+    open_learner,
 )
 from mia_audit.training.task import Records, TrainingTask
 
@@ -33,6 +35,6 @@ __all__ = [
     "TrainedOn",
     "TrainingTask",
     "estimator",
-    "learners",
+    "learner_named",
     "open_learner",
 ]

@@ -3,14 +3,25 @@
 Later stages use only logits, attributions and a folder. Abilities that only some models have are separate protocols,
 which a stage checks with `isinstance`: attributions (`ExplainedModel`), their summaries from a single pass
 (`SummarisingModel`), and a torch module (`TorchBackedModel`).
+
+The registry of learners, and their look-up by architecture.json. Nothing here imports torch.
+
+Import finished models, stored by other software, into the folder that a learner opens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from shutil import copy2, copytree
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
+
+from mia_audit.errors import UserError, suggest
+from mia_audit.foreign_json import read_object
+from mia_audit.registry import file_digest
+from mia_audit.storage import atomic_write
 
 if TYPE_CHECKING:
     import numpy as np
@@ -184,3 +195,96 @@ class Learner(Protocol):
 
     def load(self, folder: Path) -> TrainedModel:
         """Open a saved model. Raises UserError, which names the file, if it is missing, damaged or of another learner."""
+
+
+LEARNERS = {
+    "torch-module": ("mia_audit.learners.torch_module", "TorchLearner"),
+    "estimator": ("mia_audit.learners.estimator", "EstimatorLearner"),
+    "script": ("mia_audit.learners.script", "ScriptLearner"),
+}
+"""Learners by the name in architecture.json: module and class. A module is imported when its learner is needed."""
+
+
+def learner_named(name: str) -> LearnerFactory:
+    """Return the learner of that name; raises UserError if there is none."""
+    if name not in LEARNERS:
+        raise UserError(f"unknown learner '{name}': {suggest(name, LEARNERS)}")
+    module, factory = LEARNERS[name]
+    return cast(LearnerFactory, getattr(import_module(module), factory))
+
+
+def open_learner(path: Path, compute: Compute) -> tuple[dict[str, Any], Learner]:
+    """Read an architecture.json, and return it and the learner that it names, set up with `compute`.
+
+    Raises UserError, which names the file, if the file is missing or damaged, the learner is unknown, or the
+    architecture does not suit the learner.
+    """
+    architecture = read_object(path, "a file that `mia-audit architecture` wrote")
+    if not isinstance(architecture.get("learner"), str):
+        raise UserError(f"{path}: the key 'learner' is missing; expected a file that `mia-audit architecture` wrote")
+    code = architecture.get("code", {})
+    if not isinstance(code, dict):
+        raise UserError(f"{path}: code: expected code files and their digests")
+    for file, digest in code.items():
+        if digest != file_digest(file):
+            raise UserError(f"{file}: changed after {path} was written; start the workflow again")
+    try:
+        return architecture, learner_named(architecture["learner"])(architecture, compute)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def described(learner: str, section: ModelSection, pool: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys that architecture.json has for every learner except the built-in one. The learner adds its own keys."""
+    return {
+        "name": section.name,
+        "learner": learner,
+        "model": section.model,
+        "arguments": dict(section.parameters),
+        "shape": list(pool["shape"]),
+        "input_shape": list(pool["shape"]),
+        "classes": len(pool["classes"]),
+        "outputs": section.outputs,
+        "votes": section.votes,
+        "code": dict(section.code),
+        "reads_public": False,
+    }
+
+
+MakesEstimator = TypeVar("MakesEstimator", bound=Callable[..., Any])
+
+
+def estimator() -> Callable[[MakesEstimator], MakesEstimator]:
+    """Declare as a model the decorated function `make(**parameters)`, which returns an unfitted estimator.
+
+    A config names it as `file.py:function`. `learners.naming` looks for the decorator in the file's text, to
+    distinguish the function from a training function.
+    """
+
+    return lambda make: make
+
+
+WEIGHTS_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
+"""Endings of files that hold the weights of a torch module."""
+
+
+def adopt(learner: Learner, path: Path, folder: Path) -> None:
+    """Import a finished model into an existing, empty folder, by the learner's `adopt` if it has one, or else as a copy.
+
+    Raises UserError, which names the path, if the path does not exist or is not a model of that learner.
+    """
+    if not path.exists():
+        raise UserError(f"{path}: no such file or folder; expected a finished model")
+    if isinstance(learner, AdoptingLearner):
+        learner.adopt(path, folder)
+    else:
+        copy_into(folder, path)
+
+
+def copy_into(folder: Path, path: Path, name: str = "") -> None:
+    """Copy a file, or the contents of a folder, into a folder; a file is renamed to `name` if given."""
+    if path.is_dir():
+        copytree(path, folder, dirs_exist_ok=True)
+        return
+    with atomic_write(folder / (name or path.name)) as partial:
+        copy2(path, partial)

@@ -6,8 +6,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from mia_audit.learners.naming import script_and_function
-from mia_audit.learners.user_code import user_code
+from mia_audit.learners.naming import script_and_function, user_code
 from mia_audit.registry import load_file
 from mia_audit.runtime.torchvision_guard import guard_imports
 

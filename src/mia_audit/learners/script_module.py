@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from mia_audit.errors import UserError
 from mia_audit.learners.answers import check_order, logits_of
-from mia_audit.learners.kinds.torch_module import TorchModel
 from mia_audit.learners.script_file import Script
+from mia_audit.learners.torch_module import TorchModel
 from mia_audit.models import Inputs, load_weights, save_weights
-from mia_audit.models.pretrained import read_tensors
+from mia_audit.models.architecture import read_tensors
 from mia_audit.models.weights import WEIGHTS, write_weights
 from mia_audit.runtime.device import device_for
 from mia_audit.training.task import Records

@@ -4,15 +4,17 @@ from mia_audit.models.architecture import (
     batch_norm_layers,
     build,
     check_architecture,
+    classifier,
     construct,
     describe,
+    fetch,
     load,
     own_normalisation,
     read_architecture,
+    read_start,
 )
 from mia_audit.models.catalogue import architectures
 from mia_audit.models.inputs import Inputs, Subset, taken_by, to_input
-from mia_audit.models.pretrained import classifier, fetch, read_start
 from mia_audit.models.weights import load_weights, save_weights, write_weights
 
 __all__ = [

@@ -27,7 +27,7 @@ class Family(Protocol):
         """Return the shape of one record at the model's input."""
 
 
-architectures: Registry[Family] = Registry("architecture", "mia_audit.models.architectures", "_", eager=True)
+architectures: Registry[Family] = Registry("architecture", "mia_audit.models.architectures")
 """Architectures by name; a file may register several."""
 
 Build = Callable[..., "nn.Module"]

@@ -1,8 +1,14 @@
-"""Convert stored records to a model's input tensors, batch by batch."""
+"""Convert stored records to a model's input tensors, batch by batch.
+
+Functions for all image models: channels and sizes of the input.
+
+Read the next batch while the GPU computes with the current one.
+"""
 
 import ctypes
 import mmap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from math import prod
 from typing import Any
@@ -13,7 +19,56 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int, Num
 from torch import Tensor
 
-from mia_audit.models.prefetch import ReadAhead
+from mia_audit.errors import UserError
+from mia_audit.models.catalogue import Parameters
+
+
+def channels_and_size(model: str, shape: tuple[int, ...]) -> tuple[int, tuple[int, int]]:
+    """Split a pool's shape [C, H, W]; UserError for a table."""
+    if len(shape) != 3:
+        raise UserError(
+            f"model '{model}' takes images, not a table of {shape[0]} columns: choose a table model such as 'mlp'"
+        )
+    return shape[0], (shape[1], shape[2])
+
+
+def image_size(parameters: Parameters, size: tuple[int, int]) -> int | list[int]:
+    """Return the input's size: `img_size` of the parameters if given, else `size`, as one number if it is square."""
+    asked = parameters.get("img_size")
+    if asked is None:
+        return size[0] if size[0] == size[1] else list(size)
+    if isinstance(asked, bool) or not isinstance(asked, int) or asked < 1:
+        raise UserError(f"parameters.img_size: a whole number of pixels was expected, not {asked!r}")
+    return asked
+
+
+def input_shape(arguments: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return [C, H, W] from resolved arguments."""
+    size = arguments["img_size"]
+    height, width = (size, size) if isinstance(size, int) else size
+    return (arguments["in_chans"], height, width)
+
+
+class ReadAhead:
+    """Reads slices of `count` records by calling `read`, and the next slice of the same length in a thread.
+
+    So consecutive slices are ready when they are requested; any other slice is read on request.
+    """
+
+    def __init__(self, read: Callable[[slice], Tensor], count: int) -> None:
+        self._read, self._count = read, count
+        self._thread = ThreadPoolExecutor(1, "read ahead")
+        self._next: tuple[slice, Future[Tensor]] | None = None
+
+    def __call__(self, rows: slice) -> Tensor:
+        """Return the slice's records, and start to read the next slice."""
+        expected = self._next if self._next and self._next[0] == rows else None
+        batch = expected[1].result() if expected else self._read(rows)
+        following = slice(rows.stop, min(2 * rows.stop - rows.start, self._count))
+        more = following.start < following.stop
+        self._next = (following, self._thread.submit(self._read, following)) if more else None
+        return batch
+
 
 READY = 2**28
 """Largest size in float32, in bytes, of a pool that is converted once and kept. A larger pool is converted batch by batch."""

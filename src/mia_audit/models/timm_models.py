@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from mia_audit.errors import UserError
 from mia_audit.models.catalogue import Parameters, architectures
-from mia_audit.models.images import channels_and_size, image_size, input_shape
+from mia_audit.models.inputs import channels_and_size, image_size, input_shape
 from mia_audit.runtime.torchvision_guard import guard
 
 PLAIN = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")

@@ -15,7 +15,7 @@ from mia_audit.errors import UserError
 from mia_audit.foreign_json import parse_object
 from mia_audit.seeds import AUDIT_ONLY
 from mia_audit.storage import atomic_write
-from mia_audit.storage.stamps import STAMPS
+from mia_audit.storage.tables import STAMPS
 
 WEIGHTS = "weights.safetensors"
 """The file of a model's weights in the folder of a shadow model."""

@@ -2,7 +2,7 @@
 
 from mia_audit.errors import UserError, suggest
 from mia_audit.papers import fadp, harder2020, huang2024, patel2020
-from mia_audit.papers.printed import Paper
+from mia_audit.papers.cells import Paper
 
 PAPERS = {
     "huang2024": huang2024.PAPER,

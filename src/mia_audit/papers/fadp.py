@@ -1,6 +1,6 @@
 """The FADP paper: noise by feature importance."""
 
-from mia_audit.papers.printed import Paper
+from mia_audit.papers.cells import Paper
 
 PAPER = Paper(
     citation="Balancing Trade-offs: Adaptive Differential Privacy in Interpretable Machine Learning Models",

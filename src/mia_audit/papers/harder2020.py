@@ -1,6 +1,6 @@
 """Harder, Bauer and Park 2020: locally linear maps, trained with differential privacy."""
 
-from mia_audit.papers.printed import Paper
+from mia_audit.papers.cells import Paper
 
 PAPER = Paper(
     citation="Harder, Bauer and Park 2020, Interpretable and Differentially Private Predictions",

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from mia_audit.papers.cells import command
-from mia_audit.papers.measured import Measured
-from mia_audit.papers.printed import Key, Panel, Paper, printed_rows
+from mia_audit.papers.cells import Key, Measured, Panel, Paper, command, printed_rows
 
 if TYPE_CHECKING:
     from mia_audit.evaluation.intervals import OverTargets

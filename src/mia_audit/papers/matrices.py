@@ -10,14 +10,11 @@ import numpy as np
 import polars as pl
 
 from mia_audit.attacks import attacks
-from mia_audit.attacks.io.published import Published
-from mia_audit.evaluation.authors_read_out import FPRS
-from mia_audit.evaluation.metrics import target_metrics
-from mia_audit.evaluation.roc import log_grid, mean_log_roc
-from mia_audit.papers.measured import READ, read_out
-from mia_audit.papers.printed import printed_cells
+from mia_audit.attacks.io.layouts import Published
+from mia_audit.evaluation.metrics import FPRS, log_grid, mean_log_roc, target_metrics
+from mia_audit.papers.cells import READ, printed_cells, read_out
 from mia_audit.report.data.series import PALETTE
-from mia_audit.report.figures.layout import COLUMN, draw_roc, log_log
+from mia_audit.report.figures.style import COLUMN, draw_roc, log_log
 from mia_audit.signals.name import Reading, read_signal
 
 if TYPE_CHECKING:

@@ -11,15 +11,15 @@ import numpy as np
 import polars as pl
 
 from mia_audit.config.load import check_audit
-from mia_audit.config.report_specs import ReportSpec
+from mia_audit.config.specs import ReportSpec
 from mia_audit.errors import UserError
-from mia_audit.papers.printed import Paper, printed_rows
+from mia_audit.papers.cells import Paper, printed_rows
 from mia_audit.report.data.findings import Estimate, estimate
 from mia_audit.report.data.opened import PROVENANCE, read_provenance
 from mia_audit.report.data.results import Results
 from mia_audit.report.data.spec import parse_spec
-from mia_audit.report.figures.private_studies import of_protocol
-from mia_audit.report.tables.columns import parts
+from mia_audit.report.figures.private import of_protocol
+from mia_audit.report.tables.catalogue import parts
 
 if TYPE_CHECKING:
     from mia_audit.report.data.private import Studied

@@ -1,32 +1,91 @@
-"""Time the attacks on a setting and their evaluation on this machine, with the audit's own code on random signals."""
+"""Time the attacks on a setting and their evaluation on this machine, with the audit's own code on random signals.
+
+Time work on this machine: in processor seconds, which other processes do not affect, or in a GPU's seconds.
+"""
 
 from __future__ import annotations
 
+import argparse
+import ast
+import inspect
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.attacks.catalogue import attacks
-from mia_audit.attacks.run import plan as attack_runs
-from mia_audit.attacks.run import scores_of
-from mia_audit.attacks.subsets import counts
+from mia_audit.attacks.catalogue import attacks, scores_of
+from mia_audit.attacks.catalogue import plan as attack_runs
+from mia_audit.attacks.design import counts
 from mia_audit.config.expand import families_of, settings
 from mia_audit.evaluation.files import Scored, metric_rows
-from mia_audit.evaluation.leave_outs import without_each
-from mia_audit.planning.clock import extrapolated
+from mia_audit.evaluation.intervals import without_each
 from mia_audit.seeds import generator
-from mia_audit.signals.explanation_sets import STEM
+from mia_audit.signals.compute import STEM
 from mia_audit.signals.families import columns
 from mia_audit.signals.name import FIT_ERROR, SUMMARIES, Reading, is_signal, read_signal
 
 if TYPE_CHECKING:
-    from mia_audit.attacks.run import Run
+    from mia_audit.attacks.catalogue import Run
     from mia_audit.config.schema import Audit
     from mia_audit.planning.sizes import Size
 
-LEAST = 128
+LONG = 0.1
+"""No larger run follows a timed run of this many seconds, unless the caller says otherwise."""
+
+PARSED = 0.028
+"""Processor seconds to parse the source of `argparse` on the machine that gave the constants of `estimate`."""
+
+
+def pace() -> float:
+    """Return this machine's processor time relative to that of the machine that gave the constants of `estimate`."""
+    source = inspect.getsource(argparse)
+    return min(_once(lambda: ast.parse(source), time.process_time) for _ in range(5)) / PARSED
+
+
+def extrapolated(
+    work: Callable[[int], Callable[[], object]],
+    most: int,
+    least: int = 1,
+    clock: Callable[[], float] = time.process_time,
+    empty: bool = False,
+    long: float = LONG,
+) -> float:
+    """Return the seconds of work on `most` records: runs of `least`, 4, 16 … times `least` records are timed until one is long.
+
+    A line through the last two gives the rest. `work` prepares a run, which is not timed. With `empty`, a first run that
+    is long is compared with a run without records, as a private step has a long set-up.
+    """
+
+    def seconds(count: int) -> float:
+        run = work(count)
+        taken = _once(run, clock)
+        return taken if taken > 5 * LONG and warm else min(taken, _once(run, clock))
+
+    warm, before = False, (0, 0.0)
+    count = min(least, most)
+    taken = seconds(count)
+    warm = True
+    while count < most and taken < long:
+        before = count, taken
+        count = min(4 * count, most)
+        taken = seconds(count)
+    if count == most:
+        return taken
+    if empty and not before[0]:
+        before = 0, seconds(0)
+    each = min(max(taken - before[1], 0.0) / (count - before[0]), taken / count)
+    return taken + each * (most - count)
+
+
+def _once(run: Callable[[], object], clock: Callable[[], float]) -> float:
+    start = clock()
+    run()
+    return clock() - start
+
+
+LEAST_SECONDS = 128
 """Number of records in the smallest timed run."""
 
 
@@ -95,7 +154,7 @@ def _seconds(run: Run, records: int, models: int, fprs: Sequence[float]) -> dict
             readings = [Reading(signal, [values]) for signal, values in zip(run.signals, drawn, strict=True)]
             return lambda: stage(readings, member)
 
-        return extrapolated(work, max(records, 2), LEAST, long=1.0)
+        return extrapolated(work, max(records, 2), LEAST_SECONDS, long=1.0)
 
     def score(readings: list[Reading], member: np.ndarray) -> object:
         return list(scores_of([run], {one.signal: one.queries for one in readings}.__getitem__, member, member))

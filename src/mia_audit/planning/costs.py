@@ -13,19 +13,17 @@ from torch import Tensor, nn
 
 from mia_audit.config.expand import needs_training_records
 from mia_audit.errors import UserError
-from mia_audit.explain.batch import explained_batch
+from mia_audit.explain.batch import Members, explained_batch
 from mia_audit.explain.catalogue import GRADIENT
 from mia_audit.explain.private_local import ExplanationSet
-from mia_audit.explain.training_records import Members
 from mia_audit.explanation_metrics.study import Task, alone, beside, defined, explained
 from mia_audit.learners import ExplanationRequest, Records
-from mia_audit.learners.kinds.torch_module import TorchModel
-from mia_audit.learners.torch_signals import module_summaries
+from mia_audit.learners.torch_module import TorchModel, module_summaries
 from mia_audit.models import construct
-from mia_audit.planning.clock import extrapolated
+from mia_audit.planning.attacks import extrapolated
 from mia_audit.privacy.catalogue import Job, Mechanism
 from mia_audit.privacy.per_record import LEAST
-from mia_audit.runtime.precision import computing
+from mia_audit.runtime.device import computing
 from mia_audit.sections import Precision
 from mia_audit.training.loop import OPTIMIZERS
 from mia_audit.training.section import Training

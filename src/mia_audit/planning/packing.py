@@ -18,11 +18,11 @@ from mia_audit.config.load import check_audit
 from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError
 from mia_audit.learners.naming import BUILT_IN
-from mia_audit.training.identity import identity
+from mia_audit.training.task import identity
 
 if TYPE_CHECKING:
     from mia_audit.planning.costs import Costs
-    from mia_audit.planning.estimate import Models
+    from mia_audit.planning.plan import Models
     from mia_audit.planning.sizes import Size
 
 AUTO = "auto"
@@ -79,7 +79,7 @@ def models_per_job(audit: Audit, sizes: Mapping[str, Size], models: Models, cost
 
     Raises UserError if the user's own code trains a model, because its time is unknown.
     """
-    from mia_audit.planning.estimate import training_seconds
+    from mia_audit.planning.plan import training_seconds
 
     foreign = [name for name, section in audit.architectures.items() if section.learner != BUILT_IN]
     if foreign:
@@ -105,7 +105,7 @@ def _key(audit: Audit) -> str:
 def _main(results: Path) -> None:
     """Print the number for the config on standard input."""
     from mia_audit.planning.costs import Costs
-    from mia_audit.planning.estimate import models_of
+    from mia_audit.planning.plan import models_of
     from mia_audit.planning.sizes import size_of
     from mia_audit.runtime.device import device_for
 

@@ -1,5 +1,5 @@
 """Pools: the records that an audit is about, and the public records."""
 
-from mia_audit.pools.catalogue import pools
+from mia_audit.pools.section import pools
 
 __all__ = ["pools"]

@@ -1,15 +1,23 @@
-"""Centre and scale a table's columns by constants that do not depend on the audited records."""
+"""Centre and scale a table's columns by constants that do not depend on the audited records.
 
-from collections.abc import Callable
+The columns of a table: their roles in the config, and detection of undeclared columns that look like identifiers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 
 from mia_audit.errors import UserError, suggest
-from mia_audit.pools.catalogue import Source
-from mia_audit.pools.section import Dataset
+from mia_audit.pools.section import Dataset, Source
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Table = Float[np.ndarray, "n d"]
 
@@ -75,3 +83,139 @@ STANDARDISATIONS: dict[str, Callable[[Source, Dataset, str], Constants]] = {
     "stated": _stated,
 }
 """The values of `standardise`, each a function of the source, its section, and the section's name for errors."""
+
+IDENTIFIER = re.compile(
+    r"(?i)(^|[_\W])(id|ids|uuid|guid|ssn|name|surname|email|e-mail|phone|address|zip|zipcode|postcode|iban|mrn|patient|index|row)($|[_\W])"
+    r"|(?-i:[a-z]I[Dd])$|^unnamed"
+)
+"""Column names that suggest an id of persons or rows."""
+
+FEW = 20
+"""A column with at most this many distinct values, or rows, is assumed to identify nobody."""
+NEARLY = 0.9
+"""A column is assumed to identify rows if at least this share of its values are distinct."""
+MANY_WORDS = 100
+"""A column of text with this many distinct values or more must be declared as a category."""
+MANY_NUMBERS, SHARE = 1000, 0.1
+"""A column of whole numbers is assumed to hold ids if its distinct values exceed both this number and this share of rows."""
+LONG = 5
+"""Whole numbers that all have the same number of digits, this many or more, are assumed to be ids (of customers, patients, places)."""
+MOST_CATEGORIES = 1000
+"""Largest number of values of a category; each value becomes a column."""
+
+
+def described(frame: pl.DataFrame, dataset: Dataset, root: str, where: str) -> pl.DataFrame:
+    """Return the columns for models, with the label: dropped columns are removed, and missing values filled in.
+
+    Raises UserError for columns that the table does not have, and for columns that look like identifiers and have no
+    stated role.
+    """
+    for key in ("columns", "impute"):
+        for name in getattr(dataset, key):
+            if name not in frame.columns:
+                raise UserError(f"{where}.{key}: {root} has no column '{name}': {suggest(name, frame.columns)}")
+            if name in (dataset.label, dataset.person):
+                held = "holds the class" if name == dataset.label else "names the person of every record"
+                raise UserError(f"{where}.{key}.{name}: the column {held} and is never a feature; leave it out here")
+    dropped = {name for name, what in dataset.columns.items() if what == "drop"}
+    if twice := sorted(dropped & set(dataset.impute)):
+        raise UserError(f"{where}.impute.{twice[0]}: the column is dropped; leave it out here")
+    declared = {dataset.label, dataset.person, *dataset.columns}
+    if odd := identifiers(frame, declared):
+        raise UserError(f"{where}.columns: {root}: {_identifier_words(odd)}")
+    return _imputed(frame.drop(dropped - {""}), dataset.impute, where)
+
+
+def identifiers(frame: pl.DataFrame, declared: Collection[str]) -> dict[str, str]:
+    """Return the columns of whole numbers or text that seem to identify records or people, each with the reason.
+
+    The columns in `declared`, whose role the config states, are not checked.
+    """
+    looks = ((name, _looks(frame[name])) for name in frame.columns if name not in declared)
+    return {name: why for name, why in looks if why}
+
+
+def _looks(column: pl.Series) -> str:
+    import polars as pl
+
+    words = column.dtype in (pl.String, pl.Categorical, pl.Enum)
+    if not (words or column.dtype.is_integer()) or len(column) <= FEW:
+        return ""
+    distinct = column.n_unique()
+    if distinct <= FEW:
+        return ""
+    if distinct >= NEARLY * len(column):
+        return f"a different value in {'every row' if distinct == len(column) else f'{distinct} of {len(column)} rows'}"
+    if IDENTIFIER.search(column.name):
+        return f"its name, and {distinct} different values"
+    if not words and _digits(column) >= LONG:
+        return f"{distinct} different numbers of {_digits(column)} digits each"
+    if words and distinct >= len(column) / 2:
+        return f"{distinct} different words in {len(column)} rows"
+    if words and distinct > MANY_WORDS:
+        return f"{distinct} different words"
+    if not words and distinct > max(MANY_NUMBERS, SHARE * len(column)):
+        return f"{distinct} different whole numbers in {len(column)} rows"
+    return ""
+
+
+def _digits(column: pl.Series) -> int:
+    """Return the number of digits of a column's whole numbers; 0 if the numbers differ in length, or one of them is not positive."""
+    low, high = column.min(), column.max()
+    if not isinstance(low, int) or not isinstance(high, int) or low <= 0:
+        return 0
+    return len(str(low)) if len(str(low)) == len(str(high)) else 0
+
+
+def _identifier_words(odd: Mapping[str, str]) -> str:
+    listed = ", ".join(f"'{name}' ({why})" for name, why in odd.items())
+    first = next(iter(odd))
+    looks = "looks like an identifier" if len(odd) == 1 else "look like identifiers"
+    return (
+        f"column{'s' * (len(odd) > 1)} {listed} {looks}: declare each one, such as person: {first}, or columns:"
+        f" {{{first}: drop}} (no model gets it), {{{first}: category}} (one column per value) or {{{first}: feature}} (used as it is)"
+    )
+
+
+def category(column: pl.Series, root: str, where: str) -> list[pl.Series]:
+    """Return a column of 0 and 1 for each value, in the order of the values."""
+    import polars as pl
+
+    values = column.unique().sort()
+    if len(values) > MOST_CATEGORIES:
+        raise UserError(
+            f"{where}.columns.{column.name}: {len(values)} different values in {root}, each of which would be a column; expected at most"
+            f" {MOST_CATEGORIES}: drop it, or group its values"
+        )
+    names = values.cast(pl.String).to_list()
+    return [(column == value).alias(f"{column.name}={name}") for value, name in zip(values, names, strict=True)]
+
+
+def _imputed(frame: pl.DataFrame, constants: Mapping[str, float | str], where: str) -> pl.DataFrame:
+    """Replace missing values by the stated constants."""
+    import polars as pl
+
+    filled = []
+    for name, constant in constants.items():
+        column = frame[name]
+        if column.dtype.is_numeric() != isinstance(constant, int | float):
+            kind = "numbers" if column.dtype.is_numeric() else "text"
+            raise UserError(
+                f"{where}.impute.{name}: '{constant}' for a column that holds {kind}: state a constant of that kind"
+            )
+        if column.dtype.is_integer() and float(constant).is_integer():
+            constant = int(constant)
+        elif column.dtype.is_integer():
+            column = column.cast(pl.Float64)
+        if column.dtype.is_float():
+            column = column.fill_nan(None)
+        filled.append(
+            column.fill_null(constant).alias(name) if column.dtype.is_numeric() else _text(column, str(constant))
+        )
+    return frame.with_columns(filled)
+
+
+def _text(column: pl.Series, constant: str) -> pl.Series:
+    import polars as pl
+
+    return column.cast(pl.String).fill_null(constant)

@@ -179,7 +179,7 @@ class MechanismKind:
         return self.protect(section, job)
 
 
-mechanisms: Registry[MechanismKind] = Registry("mechanism", "mia_audit.privacy.mechanisms", "-")
+mechanisms: Registry[MechanismKind] = Registry("mechanism", "mia_audit.privacy.mechanisms", "mia_audit.privacy.fadp")
 """Mechanisms by name. Their files import torch only inside functions, so that configs can be read without torch."""
 
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from mia_audit.errors import UserError
 from mia_audit.models import Inputs
-from mia_audit.models.channels import Channels, channel_weights, channels_of
-from mia_audit.runtime.memory import AdaptiveBatchSize
+from mia_audit.models.passes import Channels, channel_weights, channels_of
+from mia_audit.runtime.device import AdaptiveBatchSize
 from mia_audit.storage import atomic_write
 
 

@@ -5,6 +5,10 @@ the audit's seed, every term of the training run and the content of the training
 in any of these have unrelated batches and unrelated noise; equal runs have the same bytes. There is no privacy against
 anyone who knows the seed, because they can recompute and subtract the noise. A released model uses a `fresh_key`
 instead, which exists only in the memory of the process that trains it.
+
+Squared norms and weighted sums of rows of any type, in float64 and bounded memory.
+
+Per-record clipping: the factor that bounds one record's contribution to a sum of gradients.
 """
 
 import hashlib
@@ -12,7 +16,8 @@ import hmac
 import json
 import math
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -165,3 +170,58 @@ def seed_layers(seed: bytes) -> None:
     words = torch.frombuffer(bytearray(seed), dtype=torch.int32).long() & 0xFFFFFFFF
     state[MERSENNE_OFFSET : MERSENNE_OFFSET + 8 * MERSENNE_WORDS] = words.view(torch.uint8)
     torch.set_rng_state(state)
+
+
+DOUBLED = {"cpu": 2**18, "cuda": 2**26}
+"""Number of elements that are converted to float64 at once."""
+
+RUN = 512
+"""Number of elements whose squares are summed in float32 before float64: the relative error of a norm is then at most 5e-7."""
+
+
+def squared_norms(rows: Float[Tensor, "b n"], scale: Float[Tensor, " s"] | None = None) -> Float[Tensor, " b"]:
+    """Return the squared norm of every row. Its elements are multiplied by `scale` (one number, or n), if given."""
+    if scale is not None:
+        return squared_norms(rows) * scale.double().square() if len(scale) == 1 else squared_norms(rows * scale)
+    runs = rows.shape[1] // RUN * RUN
+    parts = [rows[:, runs:]] + ([rows[:, :runs].reshape(len(rows), -1, RUN)] if runs else [])
+    norms = [torch.linalg.vector_norm(part, dim=-1).double().reshape(len(rows), -1) for part in parts]
+    return torch.cat(norms, dim=1).square().sum(dim=1)
+
+
+def at_once(device: torch.device, rows: int) -> int:
+    """Return how many elements of each row are converted at once."""
+    return max(1, DOUBLED.get(device.type, DOUBLED["cpu"]) // max(1, rows))
+
+
+def add_weighted(rows: Float[Tensor, "b n"], weights: Float[Tensor, " b"], total: Float[Tensor, " n"]) -> None:
+    """Add Σ weight · row to a float64 total."""
+    width = at_once(rows.device, len(rows))
+    for start in range(0, rows.shape[1], width):
+        part = slice(start, start + width)
+        total[part].addmv_(rows[:, part].double().t(), weights)
+
+
+STABILITY = 0.01
+
+
+@dataclass(frozen=True)
+class Clipping:
+    """Factors from the norms of per-record gradients, and the sensitivity of the clipped sum to one record."""
+
+    name: str
+    factors: Callable[[Float[Tensor, " b"]], Float[Tensor, " b"]]
+    sensitivity: float
+
+
+def automatic(clip_norm: float) -> Clipping:
+    """Return the clipping by 1/(‖g‖ + γ) with γ = 0.01, which has no norm to tune and sensitivity 1 (Bu et al. 2023, AUTO-S)."""
+    return Clipping("automatic", lambda norms: 1 / (norms + STABILITY), 1.0)
+
+
+def flat(clip_norm: float) -> Clipping:
+    """Return the clipping by min(1, C/‖g‖), with sensitivity C (Abadi et al. 2016)."""
+    return Clipping(f"flat {clip_norm:g}", lambda norms: (clip_norm / norms).clamp(max=1), clip_norm)
+
+
+CLIPPINGS: dict[str, Callable[[float], Clipping]] = {"automatic": automatic, "flat": flat}

@@ -1,25 +1,79 @@
-"""Exact per-record gradients of every trainable parameter, and their clipped sum in bounded memory."""
+"""Exact per-record gradients of every trainable parameter, and their clipped sum in bounded memory.
+
+Equivalent replacements for operations that vmap batches badly.
+
+Persons as the unit of private training, and the choice of their records in a step.
+"""
+
+from __future__ import annotations
 
 import math
 import sys
 from collections.abc import Callable, Sequence
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
+from torch.overrides import TorchFunctionMode
 
 from mia_audit.errors import UserError
-from mia_audit.privacy.book_keeping.check import checked_pass
-from mia_audit.privacy.book_keeping.engine import BookKeeping
-from mia_audit.privacy.book_keeping.trace import NotCovered
+from mia_audit.models.passes import attention, patches
+from mia_audit.privacy.book_keeping.engine import BookKeeping, checked_pass
+from mia_audit.privacy.book_keeping.rules import NotCovered
 from mia_audit.privacy.catalogue import HELD, PerRecord
-from mia_audit.privacy.clipping import Clipping
-from mia_audit.privacy.float64_sums import add_weighted, squared_norms
-from mia_audit.privacy.vmap_compat import Batchable
-from mia_audit.runtime.memory import AdaptiveBatchSize
+from mia_audit.privacy.noise import Clipping, add_weighted, squared_norms
+from mia_audit.runtime.device import AdaptiveBatchSize
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Int
+
+    from mia_audit.privacy.noise import Stream
+
+
+class Batchable(TorchFunctionMode):
+    """A context that replaces fused attention, and convolutions that cut images into patches, by plain matrix products.
+
+    vmap has no rule for the fused attention kernels: it loops over records and warns at every call. For per-record
+    gradients of a convolution it uses a grouped convolution, which is several times slower than a matrix product of
+    patches. Layer normalisation is computed in float32, whatever the precision of the pass. If a record is passed
+    `alone`, torch's group norm misreads the memory layout of an image and raises an error, so it receives a copy in the
+    usual layout.
+    """
+
+    def __init__(self, alone: bool = False) -> None:
+        super().__init__()
+        self._replacements = REPLACEMENTS | ({F.group_norm: copied_group_norm} if alone else {})
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return self._replacements.get(func, func)(*args, **(kwargs or {}))
+
+
+def copied_group_norm(
+    images: Tensor, groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Group normalisation of a copy of the images in torch's usual memory layout."""
+    return F.group_norm(images.clone(memory_format=torch.contiguous_format), groups, weight, bias, eps)
+
+
+def float32_layer_norm(
+    inputs: Tensor, shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Layer normalisation in float32. Under vmap, torch's own fails because it mixes bfloat16 gradients with float32 weights."""
+    return F.layer_norm(inputs.float(), shape, weight, bias, eps)
+
+
+REPLACEMENTS: dict[Callable[..., Any], Callable[..., Any]] = {
+    F.scaled_dot_product_attention: attention,
+    F.conv2d: patches,
+    F.layer_norm: float32_layer_norm,
+}
 
 LEAST = 8
 """Smallest number of records in a pass.
@@ -286,3 +340,35 @@ class ClippedSum:
         pieces = torch.split(vector, [value.numel() for value in self.parameters])
         for value, piece in zip(self.parameters, pieces, strict=True):
             value.grad = piece.view_as(value).to(value.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class People:
+    """The person of every record of a training set [n], numbered from 0, and the largest number of a person's records in a step."""
+
+    of: Int[Tensor, " n"]
+    most: int
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    @cached_property
+    def _counts(self) -> Int[Tensor, " P"]:
+        return torch.bincount(self.of)
+
+    def records(self, drawn: Bool[Tensor, " P"], stream: Stream) -> Int[Tensor, " b"]:
+        """Return the records of the drawn persons, in order. If a person has more than `most` records, draw `most` of them uniformly.
+
+        The choice for a person does not depend on the other persons drawn.
+        """
+        rows = drawn[self.of].nonzero().squeeze(1)
+        if int(self._counts.max()) <= self.most:
+            return rows
+        keys = stream.uniform(len(self.of))[rows]
+        order = torch.argsort(keys)
+        order = order[torch.argsort(self.of[rows[order]], stable=True)]
+        owners = self.of[rows[order]]
+        starts = torch.searchsorted(owners, owners)
+        kept = order[torch.arange(len(order)) - starts < self.most]
+        chosen: Tensor = rows[kept.sort().values]
+        return chosen

@@ -17,13 +17,11 @@ from mia_audit.pools.store import read_records
 from mia_audit.privacy import accounting, ledger
 from mia_audit.privacy.ledger import RESTART, Receipt
 from mia_audit.releasing.card import CARD, PAGE, card, page
-from mia_audit.releasing.recipe import PROTECTED, UNPROTECTED, Recipe
-from mia_audit.releasing.unfinished import Unfinished, unfinished
+from mia_audit.releasing.recipe import PROTECTED, UNPROTECTED, Recipe, Unfinished, unfinished
 from mia_audit.storage import atomic_folder, write_json, write_text
 from mia_audit.storage.atomic import create_once
-from mia_audit.storage.identifier import audit_id
-from mia_audit.storage.manifest import write_manifest
-from mia_audit.training.checkpoints import Checkpoint
+from mia_audit.storage.digests import audit_id, write_manifest
+from mia_audit.training.task import Checkpoint
 
 if TYPE_CHECKING:
     from mia_audit.learners import TrainedModel
@@ -99,7 +97,7 @@ def _checkpoint(recipe: Recipe, work: Unfinished) -> Checkpoint:
     """Return the checkpoint of the built-in loop. Training by other learners starts again from the beginning."""
     if recipe.terms[0] is None:
         return Checkpoint()
-    from mia_audit.training.released import KeptEpochs
+    from mia_audit.training.shadow import KeptEpochs
 
     return KeptEpochs(work.folder, work.key)
 

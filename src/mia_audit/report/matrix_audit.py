@@ -14,30 +14,25 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from mia_audit.attacks.catalogue import AUTHORS, asked
+from mia_audit.attacks.catalogue import AUTHORS, Run, asked, permuted_membership, plan
 from mia_audit.attacks.design import recognise
-from mia_audit.attacks.io.checks import check_coins
+from mia_audit.attacks.io.layouts import population_files, with_population
 from mia_audit.attacks.io.matrices import MatrixFiles, parse_signal_file, read_column
-from mia_audit.attacks.io.parquet import GIVEN, SignalsFile, readings_metadata, write_scores
-from mia_audit.attacks.io.population import population_files, with_population
-from mia_audit.attacks.run import Run, permuted_membership, plan
+from mia_audit.attacks.io.parquet import GIVEN, SignalsFile, check_coins, readings_metadata, write_scores
 from mia_audit.errors import UserError
-from mia_audit.evaluation.bounds_table import bounds_table
-from mia_audit.evaluation.exposure import exposure
-from mia_audit.evaluation.files import KEYS, Scored, flat, metrics_table, read_scores
-from mia_audit.evaluation.model_counts import MODEL_COUNTS, model_counts
-from mia_audit.evaluation.run import score_and_evaluate
-from mia_audit.evaluation.summary import summarise
+from mia_audit.evaluation.epsilon_bounds import bounds_table
+from mia_audit.evaluation.files import FILE_KEYS, Scored, exposure, flat, metrics_table, read_scores, summarise
+from mia_audit.evaluation.run import MODEL_COUNTS, model_counts, score_and_evaluate
 from mia_audit.privacy.catalogue import Terms
 from mia_audit.regular_files import private_folder
-from mia_audit.report.data.handed_on import by_base_name
-from mia_audit.report.given import GivenSetting
+from mia_audit.report.data.provenance import by_base_name
+from mia_audit.report.data.spec import GivenSetting
 from mia_audit.report.terminal import ANSWER, answer_content, answer_text
 from mia_audit.sanitise import csv
 from mia_audit.sections import NAME
 from mia_audit.storage import check_out, read_frame, sha256, write_table, write_text
-from mia_audit.storage.manifest import write_manifest
-from mia_audit.training.report import Epoch, TrainingReport, training_table
+from mia_audit.storage.digests import write_manifest
+from mia_audit.training.task import Epoch, TrainingReport, training_table
 
 REPORTED = ("tables", "figures", "report.html", ANSWER, "provenance.json")
 """The outputs of an audit's report."""
@@ -220,7 +215,7 @@ def strongest(metrics: pl.DataFrame) -> tuple[str, str, str]:
 
 def exposure_table(scored: Scored, columns: dict[str, np.ndarray]) -> pl.DataFrame:
     """Return the exposures of records under one attack, the most exposed first."""
-    named = [pl.lit(value).alias(name) for name, value in zip(KEYS, scored.key[:3], strict=False)]
+    named = [pl.lit(value).alias(name) for name, value in zip(FILE_KEYS, scored.key[:3], strict=False)]
     return pl.DataFrame({"record": scored.record, **columns}).with_columns(named).sort("rank")
 
 
@@ -346,9 +341,9 @@ def results_of(request: Request, exposures: Iterable[Exposures] = ()) -> Results
 
 
 def _report(request: Request, exposures: Iterable[Exposures]) -> None:
-    from mia_audit.report.data.find import find
     from mia_audit.report.data.provenance import provenance, write_page
-    from mia_audit.report.figures.catalogue import draw
+    from mia_audit.report.data.results import find
+    from mia_audit.report.figures.style import draw
     from mia_audit.report.page.render import render
     from mia_audit.report.tables.catalogue import write
 

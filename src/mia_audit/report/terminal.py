@@ -23,11 +23,11 @@ SILENT = "not distinguishable from guessing"
 
 def answer_content(results: Results, findings: Findings) -> dict[str, Any]:
     """Return the content of answer.json: cautions, then for every group its sentences and a row per setting."""
-    from mia_audit.report.text.cautions import cautions
+    from mia_audit.report.text.answer import cautions
 
     spec, studies = results.spec, []
     if spec.studies and not findings.settings:
-        from mia_audit.report.page.private_section import conclusions  # and the privacy accounting with it
+        from mia_audit.report.page.private import conclusions  # and the privacy accounting with it
 
         studies = [{"name": name, "conclusion": text} for name, text in conclusions(results)]
     return {

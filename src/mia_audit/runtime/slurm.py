@@ -1,11 +1,43 @@
-"""Functions for the machine on which the workflow is started, if its jobs run on SLURM."""
+"""Functions for the machine on which the workflow is started, if its jobs run on SLURM.
 
+Make the commands of jobs available on PATH, however Snakemake itself was started.
+
+Remove the lock that a killed run of Snakemake leaves.
+
+Files whose modification time is in the future, because a clock was ahead when they were written.
+"""
+
+import fcntl
+import os
+import platform
 import re
 import shutil
 import subprocess
+import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
-from mia_audit.runtime.search_path import prepend
+from mia_audit.errors import UserError
+from mia_audit.regular_files import open_regular
+
+
+def prepend(folder: Path) -> None:
+    """Put a folder first on this process's PATH. The jobs that this process starts inherit it."""
+    known = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    os.environ["PATH"] = os.pathsep.join([str(folder), *(path for path in known if path != str(folder))])
+
+
+def prepend_environment() -> None:
+    """Put this Python's folder of programs first on PATH, unless PATH names it already.
+
+    If Snakemake is started by its path in a virtual environment that is not activated, it then starts that
+    environment's commands. On SLURM every job's own Snakemake process does the same. A PATH that names the folder keeps
+    its order, so that a user can put a program of their own before it.
+    """
+    programs = Path(sys.executable).parent
+    if str(programs) not in os.environ.get("PATH", "").split(os.pathsep):
+        prepend(programs)
 
 
 def put_first_on_path(folder: Path) -> bool:
@@ -76,3 +108,71 @@ def cancel_jobs_of(log: Path, executor: str) -> None:
     """
     if executor == EXECUTOR and (run := RUN_ID.search(log.read_text(encoding="utf-8", errors="replace"))):
         subprocess.run(["scancel", f"--name={run[1]}"], check=False)
+
+
+_held: list[int] = []
+"""Descriptors of locked files, open until the process ends."""
+
+
+def release_stale_lock(folder: Path) -> bool:
+    """Remove the Snakemake lock that a killed orchestrator left in `folder`; return whether there was one.
+
+    Every orchestrator of this workflow, even one that only plans, holds a shared kernel lock (flock) on a file while it
+    lives. The kernel releases this lock however the process ends. A process that gets the exclusive lock knows that no
+    other orchestrator runs here, so Snakemake's lock files are stale. If a process does not get it, or runs on another
+    host than the last orchestrator (a shared file system may keep flocks per host), the lock files stay. Snakemake then
+    refuses to start, and says how to unlock. Raises UserError if one of these files is a link.
+    """
+    state = folder / ".snakemake"
+    state.mkdir(exist_ok=True)
+    for place in (state, state / "locks"):
+        if place.is_symlink():
+            raise UserError(f"{place}: a symbolic link, through which other files would be removed. Remove the link")
+    descriptor = open_regular(  # filelock has no shared flock; a folder may be shared by several users
+        state / "orchestrator", os.O_RDWR | os.O_CREAT, 0o666, own=False, single=True
+    )
+    _held.append(descriptor)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        released = False
+    else:
+        released = _release(descriptor, state / "locks")
+    with suppress(OSError):  # on a file system without flock, Snakemake's lock is never considered stale
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+    return released
+
+
+def _release(descriptor: int, locks: Path) -> bool:
+    host = platform.node().encode()
+    last_host = os.pread(descriptor, 1024, 0)
+    stale = list(locks.glob("*.lock"))
+    if stale and last_host not in (b"", host):
+        return False
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, host, 0)
+    for lock in stale:
+        lock.unlink(missing_ok=True)
+    return bool(stale)
+
+
+TOLERANCE = 2.0
+"""Number of seconds by which a file server's clock may be ahead of this machine's."""
+
+
+def clamp_future_mtimes(folder: Path) -> int:
+    """Set modification times in the future to now, for all files below `folder`; return the number of these files.
+
+    Snakemake treats an output that is older than its input as a failure, so every job that reads such a file would fail
+    until the clock has caught up.
+    """
+    now = time.time()
+    count = 0
+    for parent, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = Path(parent, name)
+            with suppress(FileNotFoundError):  # another process has removed its temporary file meanwhile
+                if path.lstat().st_mtime > now + TOLERANCE:
+                    os.utime(path, (now, now), follow_symlinks=False)
+                    count += 1
+    return count

@@ -48,6 +48,7 @@ COMPUTING = ("architecture", "pretrain", "train", "signals", "target", "explanat
 """The stages that import PyTorch."""
 PROGRAM = "import sys; from mia_audit.cli import serve; serve(int(sys.argv[1]), pytorch=sys.argv[2] == '1')"
 Main = Callable[[Sequence[str]], int]
+Load = Callable[[str], object]
 LENGTH = struct.Struct("!I")
 KILLED = 128 + signal.SIGKILL
 
@@ -123,7 +124,7 @@ def run_warm(arguments: Sequence[str]) -> int | None:
     return KILLED if code is None else code - 1
 
 
-def serve(listener_descriptor: int, main: Main, pytorch: bool) -> None:
+def serve(listener_descriptor: int, main: Main, load: Load, pytorch: bool) -> None:
     """Fork a child that runs `main` for every requesting job, until standard input closes because the starting process has ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the jobs, not for the worker
     identity = _identity()  # note the state before any import, because PyTorch sets environment variables
@@ -134,10 +135,10 @@ def serve(listener_descriptor: int, main: Main, pytorch: bool) -> None:
                 break
             connection, _ = listener.accept()
             with connection:
-                stage = _answer(connection, listener, main, pytorch, identity)
+                stage = _answer(connection, listener, main, load, pytorch, identity)
             if stage == "pool":  # models follow: PyTorch is imported while the pool is built
                 with suppress(Exception):  # the job that needs PyTorch reports the error
-                    _preload(COMPUTING[0], pytorch)
+                    _preload(COMPUTING[0], load, pytorch)
             _reap(os.WNOHANG)
     _reap(0)
 
@@ -152,7 +153,7 @@ def _reap(options: int) -> None:
 
 
 def _answer(
-    connection: socket.socket, listener: socket.socket, main: Main, pytorch: bool, identity: dict[str, Any]
+    connection: socket.socket, listener: socket.socket, main: Main, load: Load, pytorch: bool, identity: dict[str, Any]
 ) -> str | None:
     """Fork a child for the requested stage and return the stage; None if the job has to run in its own process."""
     descriptors: list[int] = []
@@ -167,7 +168,7 @@ def _answer(
         if request["identity"] != identity or len(descriptors) != 3:
             return None
         stage: str = request["arguments"][0]
-        _preload(stage, pytorch)
+        _preload(stage, load, pytorch)
         if os.fork() == 0:
             listener.close()
             _become(request, connection, descriptors, main)
@@ -266,9 +267,9 @@ def _identity() -> dict[str, Any]:
     }
 
 
-def _preload(stage: str, pytorch: bool) -> None:
+def _preload(stage: str, load: Load, pytorch: bool) -> None:
     """Import the packages for a stage's children."""
-    import_module(f"mia_audit.commands.{stage.replace('-', '_')}")
+    load(stage)
     if pytorch and stage in COMPUTING:
         from mia_audit.runtime.torchvision_guard import guard
 

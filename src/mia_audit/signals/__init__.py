@@ -13,7 +13,7 @@ class _Callable(ModuleType):
     """The package, which calls its function `of_model.signals` when it is called."""
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        from mia_audit.signals.of_model import signals
+        from mia_audit.signals.compute import signals
 
         return signals(*arguments, **named)
 

@@ -1,7 +1,17 @@
-"""Signals: a few scalars per model and record, from the model's outputs and from explanations of them. Nothing here imports torch."""
+"""Signals: a few scalars per model and record, from the model's outputs and from explanations of them. Nothing here imports torch.
+
+Signals of one model in memory, for a notebook: a torch module, or a fitted estimator.
+
+Signals from explanations of one fixed black box, for attacks on membership in the explanation set.
+
+A record's own explanation does not depend on whether the record is in the set, because its term vanishes at x = z. So
+the attacker queries the explanation at the record's nearest neighbour, and measures how well this explanation fits the
+record.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,9 +19,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mia_audit.errors import UserError
-from mia_audit.explain.catalogue import GRADIENT, explainers, needs_module
+from mia_audit.explain.catalogue import GRADIENT, Explainers, explainers, needs_module
+from mia_audit.explain.catalogue import explainers as known_explainers
+from mia_audit.explain.private_local.records import ExplanationSet
+from mia_audit.explain.private_local.solver import descend, learning_rate, minimum
 from mia_audit.learners import (
     Attribution,
+    Compute,
     ExplainedModel,
     ExplanationRequest,
     Records,
@@ -21,12 +35,17 @@ from mia_audit.learners import (
     TrainedModel,
     TrainedOn,
 )
-from mia_audit.signals.families import columns
-from mia_audit.signals.name import stem
-from mia_audit.training import outputs
+from mia_audit.learners.naming import BUILT_IN, Outputs
+from mia_audit.seeds import generator
+from mia_audit.signals.families import columns, families
+from mia_audit.signals.name import FIT_ERROR, stem
+from mia_audit.training import task
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    import polars as pl
+    from jaxtyping import Bool, Float, Int
+
+    from mia_audit.explain.private_local.terms import Terms
 
 
 @dataclass(frozen=True)
@@ -100,11 +119,11 @@ def _outputs(model: TrainedModel, records: Records, options: Mapping[str, Any]) 
         raise UserError(f"the model's output for record {records.numbers[finite.argmin()]} is not finite")
     return {
         "predicted": logits.argmax(axis=1).astype(np.int32),
-        "loss": outputs.loss(logits, records.labels).astype(np.float32),
-        "confidence": outputs.confidence(logits, records.labels).astype(np.float32),
+        "loss": task.loss(logits, records.labels).astype(np.float32),
+        "confidence": task.confidence(logits, records.labels).astype(np.float32),
         **{
-            name: outputs.loss(logits / temperature, records.labels).astype(np.float32)
-            for name, temperature in outputs.losses_at(options).items()
+            name: task.loss(logits / temperature, records.labels).astype(np.float32)
+            for name, temperature in task.losses_at(options).items()
         },
     }
 
@@ -131,4 +150,130 @@ def summarise(attributions: Float[np.ndarray, "n ..."]) -> dict[str, Float[np.nd
         "l1": sizes.sum(axis=1),
         "l2": np.sqrt(np.square(flat).sum(axis=1)),
         "linf": sizes.max(axis=1),
+    }
+
+
+def signals(
+    model: Any,
+    records: Any,
+    labels: Any,
+    explainers: Sequence[str] = ("ixg",),
+    *,
+    seed: int = 0,
+    batch: int = 256,
+    **options: Any,
+) -> pl.DataFrame:
+    """Return a row per record: label, prediction, loss, confidence, and summaries of the explanations of a model.
+
+    `model` is a torch module, which is copied and put in eval mode, or a fitted estimator with scikit-learn's
+    interface. `records` are its inputs, [n, …], and `labels` their classes, numbered from 0. `explainers` and the other
+    `options` are those of a config's section `explainers` (docs/explainers.md). Raises UserError for an unknown
+    explainer or option, for explainers that need training records, and for an output that is not finite.
+    """
+    import polars as pl
+    from pydantic import ValidationError
+
+    try:
+        section = Explainers(methods=tuple(explainers), **options)
+    except ValidationError as error:
+        raise UserError(f"signals: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
+    if fitted := [name for name in section.methods if known_explainers[name].needs_training_records]:
+        raise UserError(
+            f"signals: {fitted[0]} is fitted to training records, which only an audit provides; leave it out"
+        )
+    rows = _array(records)
+    truth = _array(labels).astype(np.int64)
+    if rows.ndim < 2 or truth.shape != rows.shape[:1]:
+        raise UserError(
+            f"signals: records of shape {list(rows.shape)} and labels of shape {list(truth.shape)}; expected [n, …] and [n]"
+        )
+    trained, learner, classes = _trained(model, batch, int(truth.max(initial=0)) + 1)
+    pool = Records(rows, truth, {"classes": list(range(classes))}, np.arange(len(rows)))
+    columns: dict[str, np.ndarray] = {}
+    for family, asked in families(section, "", learner).items():
+        columns |= model_signals(trained, pool, Task(family, asked, seed, batch))
+    wanted = ("label", "predicted", "loss", "confidence", *section.methods)
+    return pl.DataFrame({name: values for name, values in columns.items() if name.startswith(wanted)})
+
+
+def _array(values: Any) -> np.ndarray:
+    detached = getattr(values, "detach", None)
+    return np.asarray(detached().cpu() if detached else values)
+
+
+def _trained(model: Any, batch: int, classes: int) -> tuple[TrainedModel, str, int]:
+    """Return the model in the form that an audit queries, the learner of such models, and the number of classes."""
+    from mia_audit.learners.estimator import EstimatorModel, is_estimator
+
+    if is_estimator(model):
+        known = np.asarray(getattr(model, "classes_", np.arange(classes)))
+        outputs: Outputs = "probabilities" if hasattr(model, "predict_proba") else "logits"
+        asked = EstimatorModel(model, outputs, 0, Compute(batch=batch), f"signals: {type(model).__name__}")
+        return asked, "estimator", max(classes, int(known.max()) + 1)
+    from copy import deepcopy
+
+    from torch import nn
+
+    from mia_audit.learners.torch_module import TorchModel
+
+    if not isinstance(model, nn.Module):
+        raise UserError(f"signals: a {type(model).__name__}; expected a torch module or a fitted estimator")
+    return TorchModel(deepcopy(model), batch), BUILT_IN, classes
+
+
+ROWS = 1024
+"""Number of records whose distances to all others are in memory at once."""
+STEM = "local_linear"
+
+
+def neighbours(points: Float[np.ndarray, "N n"]) -> Int[np.ndarray, " N"]:
+    """Return every point's nearest other point."""
+    squares = np.square(points).sum(axis=1)
+    nearest = []
+    for first in range(0, len(points), ROWS):
+        distance = squares - 2 * points[first : first + ROWS] @ points.T
+        np.fill_diagonal(distance[:, first:], np.inf)
+        nearest.append(distance.argmin(axis=1))
+    return np.concatenate(nearest)
+
+
+def membership_signals(
+    explained: ExplanationSet,
+    member: Bool[np.ndarray, " N"],
+    asked: Int[np.ndarray, " N"],
+    terms: Terms,
+    noisy: bool,
+    key: tuple[int | str, ...],
+) -> dict[str, Float[np.ndarray, " N"]]:
+    """Explain record `asked[i]` only from the members, for every record i, and return the signals of each.
+
+    `fit_error` is |φᵀ(x_i − z) − (f(x_i) − f(z))|, the error at record i of the explanation φ of record z = `asked[i]`.
+    The summaries of φ are those of any attribution. Without `noisy` the exact minimum is computed; with `noisy`, each
+    explanation has independent noise, keyed by `key` and its record.
+    """
+    inside = explained.among(member)
+    queries, which = np.unique(asked, return_inverse=True)
+    points = explained.points(np.asarray(explained.records))
+    values = explained.values
+    classes = values.argmax(axis=1) if values.shape[1] > 1 else np.zeros(len(values), dtype=np.int64)
+    kinds = classes[queries]
+    problems = list(inside.problems(points[queries], values[queries, kinds], kinds, terms))
+    if noisy:
+        deviation, features = terms.multiplier * terms.sensitivity / inside.units, inside.features
+        # the noise differs between terms and between explanation sets, because equal noise could be subtracted
+        own = (*key, repr(terms), hashlib.sha256(member.tobytes() + inside.whose).hexdigest())
+        noise = [generator(*own, int(query)).standard_normal((terms.steps, features)) for query in queries]
+        rate = learning_rate(terms.c, deviation, features)
+        explanations = descend(problems, np.zeros((len(queries), features)), deviation * np.stack(noise), rate)
+    else:
+        explanations = np.stack([minimum(problem) for problem in problems])
+    phi = explanations[which]
+    predicted = np.einsum("in,in->i", phi, points - points[asked])
+    true = values[np.arange(len(values)), classes[asked]] - values[asked, classes[asked]]
+    return {
+        FIT_ERROR: np.abs(predicted - true),
+        f"{STEM}_variance": phi.var(axis=1),
+        f"{STEM}_l1": np.abs(phi).sum(axis=1),
+        f"{STEM}_l2": np.linalg.norm(phi, axis=1),
+        f"{STEM}_linf": np.abs(phi).max(axis=1),
     }

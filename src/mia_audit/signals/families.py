@@ -1,18 +1,25 @@
-"""Families of signals. One job computes a family, which has its own options and columns."""
+"""Families of signals. One job computes a family, which has its own options and columns.
+
+Signals derived from others: loss and confidence from one another, and both from the probability of the label.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from mia_audit.explain.catalogue import GRADIENT, explainers
 from mia_audit.learners.naming import BUILT_IN
-from mia_audit.signals.name import DECISIONS, DIAGNOSTIC, OUTPUTS, SUMMARIES, stem
-from mia_audit.training.outputs import TEMPERATURES, losses_at
+from mia_audit.signals.name import DECISIONS, DIAGNOSTIC, OUTPUTS, PROBABILITY, SUMMARIES, Signal, read_signal, stem
+from mia_audit.training.task import TEMPERATURES, losses_at
 
 if TYPE_CHECKING:
-    from mia_audit.explain.section import Explainers
+    from jaxtyping import Float
+
+    from mia_audit.explain.catalogue import Explainers
 
 
 def families(section: Explainers, model: str, learner: str = BUILT_IN) -> dict[str, dict[str, Any]]:
@@ -79,3 +86,77 @@ def options_of(section: Explainers, names: Iterable[str]) -> dict[str, Any]:
 
 def _safe(name: str) -> str:
     return re.sub(r"\W+", "-", name)
+
+
+if TYPE_CHECKING:
+    Cells = Float[np.ndarray, "N K"]
+    Read = Callable[[Signal], Sequence[Cells]]
+
+
+def loss_from_probability(probability: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
+    """Return −log p; a probability of 0 is replaced by the smallest positive number."""
+    loss: Float[np.ndarray, "N K"] = -np.log(_within(probability)[0])
+    return loss
+
+
+def confidence_from_probability(probability: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
+    """Return log p − log(1 − p); probabilities of 0 and 1 are replaced by the nearest numbers between them."""
+    inside, complement = _within(probability)
+    confidence: Float[np.ndarray, "N K"] = np.log(inside) - np.log(complement)
+    return confidence
+
+
+def _within(probability: Float[np.ndarray, "N K"]) -> tuple[np.ndarray, np.ndarray]:
+    """Return p and 1 − p, both positive."""
+    probability = probability.astype(np.float64, copy=False)
+    complement = 1 - probability
+    least, gap = (values.min(where=values > 0, initial=0.5) for values in (probability, complement))
+    return np.maximum(probability, least), np.maximum(complement, gap)
+
+
+def confidence_from_loss(loss: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
+    """Return log p − log(1 − p) for p = exp(−loss); a loss of 0 is replaced by the smallest positive number."""
+    least = loss.min(where=loss > 0, initial=np.inf)
+    loss = np.maximum(loss, least if np.isfinite(least) else 1.0)
+    confidence: Float[np.ndarray, "N K"] = np.negative(loss, dtype=np.float64)
+    complement = np.expm1(confidence)
+    confidence -= np.log(np.negative(complement, out=complement), out=complement)
+    return confidence
+
+
+def loss_from_confidence(confidence: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
+    """Return −log p for log p − log(1 − p) = confidence."""
+    loss: Float[np.ndarray, "N K"] = np.negative(confidence, dtype=np.float64)
+    np.logaddexp(0, loss, out=loss)
+    return loss
+
+
+SOURCES: dict[str, dict[str, Callable[[Cells], Cells]]] = {
+    "confidence": {"loss": confidence_from_loss, PROBABILITY: confidence_from_probability},
+    "loss": {"confidence": loss_from_confidence, PROBABILITY: loss_from_probability},
+}
+"""The signals from which loss and confidence are derived if they are not given, the best first."""
+
+
+def with_derived(given: Sequence[Signal]) -> list[Signal]:
+    """Return the signals that attacks can read: the given ones without the probability, then those derived from them."""
+    read = [signal for signal in given if signal.name != PROBABILITY]
+    names = {signal.name for signal in given}
+    return [*read, *map(read_signal, derived_from(names))]
+
+
+def source_of(name: str, given: Collection[str]) -> str:
+    """Return the source of a derived signal; empty if the signal is given, or cannot be derived."""
+    if name in given:
+        return ""
+    return next((source for source in SOURCES.get(name, {}) if source in given), "")
+
+
+def derived_from(given: Collection[str]) -> dict[str, str]:
+    """Return the signals that can be derived from the given ones, each with its source."""
+    return {name: source for name in SOURCES if (source := source_of(name, given))}
+
+
+def derive(name: str, source: str, read: Read) -> list[Cells]:
+    """Return the values [N, K] of a derived signal for every query, given the function that reads its source."""
+    return [SOURCES[name][source](values) for values in read(read_signal(source))]

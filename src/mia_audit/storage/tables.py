@@ -1,23 +1,166 @@
-"""Parquet tables: written atomically, checked when written and when read."""
+"""Parquet tables: written atomically, checked when written and when read.
+
+Columns of Parquet files, read batch by batch, because a setting's whole column would be larger than anything else in memory.
+
+The columns and types that a table from another tool must have to be read like an audit's own table.
+
+Diverged models, which an audit leaves out: every table from training to metrics lists them in its metadata.
+
+Stamps: a small file for every job that trained or explained shadow models. The workflow waits for this file.
+
+Every result belongs to a shadow model and is named after it; jobs only group the models, and may group them differently
+when models are added. A stamp is named after its first and last model, in a hidden folder beside the results of its
+job, and holds the key of every model: the digest of everything that the model's result depends on. No model is in two
+stamps, so an existing stamp always describes existing results.
+"""
+
+from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mia_audit.errors import UserError, first_line
+from mia_audit.errors import UserError, first_line, suggest
 from mia_audit.foreign_json import parse_object
 from mia_audit.storage import digests
-from mia_audit.storage.atomic import atomic_write
-from mia_audit.storage.contracts import CONTRACTS, check_columns
+from mia_audit.storage.atomic import atomic_write, write_json
 from mia_audit.storage.unpacked import check_parquet, without_metadata
 
 if TYPE_CHECKING:
     import polars as pl
+    from jaxtyping import Int, Shaped
+
+if TYPE_CHECKING:
+    Parts = Iterable[Shaped[np.ndarray, " b"]]
+
+
+BATCH_ROWS = 1 << 18
+"""Number of rows of a column that are read at a time."""
+
+
+def column_parts(
+    file: pq.ParquetFile, name: str, where: str, row_groups: Sequence[int] | None = None
+) -> Iterator[np.ndarray]:
+    """Yield a column's values in parts, from all row groups or some; raises UserError after the last part if cells were empty."""
+    empty = 0
+    for batch in file.iter_batches(BATCH_ROWS, columns=[name], row_groups=row_groups):
+        values = batch.column(0)
+        empty += values.null_count
+        if not empty:
+            yield values.to_numpy(zero_copy_only=False)
+    if empty:
+        raise UserError(f"{where}: column '{name}' has {empty} empty cells; expected a value in each")
+
+
+def joined(parts: Parts) -> np.ndarray:
+    """Return the values of all parts."""
+    values = list(parts)
+    return np.concatenate(values) if values else np.empty(0)
+
+
+def filled(parts: Parts, rows: int, dtype: type) -> np.ndarray:
+    """Return the `rows` values of all parts as an array of this type."""
+    values: np.ndarray = np.empty(rows, dtype=dtype)
+    start = 0
+    for part in parts:
+        values[start : start + len(part)] = part
+        start += len(part)
+    return values
+
+
+def stretches(parts: Parts) -> tuple[np.ndarray, Int[np.ndarray, " s"]]:
+    """Return the value of every run of equal values, and the row at which each run begins."""
+    values: list[np.ndarray] = []
+    starts: list[np.ndarray] = []
+    row, last = 0, None
+    for part in parts:
+        begins = np.flatnonzero(np.append(last is None or part[0] != last, part[1:] != part[:-1]))
+        values.append(part[begins])
+        starts.append(begins + row)
+        row, last = row + len(part), part[-1]
+    return joined(values), joined(starts)
+
+
+def repeated(parts: Parts, count: int) -> np.ndarray | None:
+    """Return the first `count` values if all others repeat them in the same order, else None."""
+    first, row = np.empty(0), 0
+    for part in parts:
+        if not row:
+            first = np.empty(count, dtype=part.dtype)
+        while len(part):
+            place = row % count
+            here = part[: count - place]
+            if row < count:
+                first[place : place + len(here)] = here
+            elif (first[place : place + len(here)] != here).any():
+                return None
+            part, row = part[len(here) :], row + len(here)
+    return first
+
+
+Test = tuple[str, Callable[[pa.DataType], bool]]
+
+
+def _text(kind: pa.DataType) -> bool:
+    inner = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(inner) or pa.types.is_large_string(inner) or pa.types.is_string_view(inner))
+
+
+def _number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+TEXT: Test = ("text", _text)
+WHOLE: Test = ("whole numbers", lambda kind: bool(pa.types.is_integer(kind)))
+NUMBER: Test = ("numbers", _number)
+TRUTH: Test = ("true or false, or 0 and 1", lambda kind: bool(pa.types.is_boolean(kind) or pa.types.is_integer(kind)))
+
+_ATTACK = dict.fromkeys(("attack", "signal", "likelihood"), TEXT) | {"null_control": TRUTH, "target": WHOLE}
+
+CONTRACTS: dict[str, dict[str, Test]] = {
+    "signals": {"shadow": WHOLE, "record": WHOLE, "member": TRUTH},
+    "scores": _ATTACK | {"record": WHOLE, "member": TRUTH, "score": NUMBER},
+    "metrics": _ATTACK | {"members": WHOLE, "non_members": WHOLE, "auc": NUMBER},
+}
+"""Required columns by kind of table, for the kinds that may come from other tools (docs/data.md)."""
+
+ID: Test = ("whole numbers or text", lambda kind: _text(kind) or bool(pa.types.is_integer(kind)))
+
+OPTIONAL: dict[str, dict[str, Test]] = {
+    "signals": {"person": ID},
+    "scores": {"person": ID, "unit": TEXT, "aggregate": TEXT},
+}
+"""Optional columns by kind of table."""
+
+OTHERS = {"signals": NUMBER}
+"""Types of all other columns, for the kinds of table in which they matter."""
+
+
+def check_columns(path: Path, schema: pa.Schema, kind: str) -> None:
+    """Raise a UserError that names the first column of a table that is missing or has the wrong type for its kind."""
+    contract = CONTRACTS[kind]
+    for name, (words, holds) in contract.items():
+        if name not in schema.names:
+            raise UserError(f"{path}: no column '{name}' ({words}) for a {kind} table: {suggest(name, schema.names)}")
+        if not holds(schema.field(name).type):
+            raise UserError(f"{path}: column '{name}' holds {schema.field(name).type}; expected {words}")
+    words, holds = OTHERS.get(kind, ("", lambda _: True))
+    optional = OPTIONAL.get(kind, {})
+    for field in schema:
+        if field.name in optional and not optional[field.name][1](field.type):
+            raise UserError(f"{path}: column '{field.name}' holds {field.type}; expected {optional[field.name][0]}")
+        if field.name not in contract | optional and not holds(field.type):
+            raise UserError(
+                f"{path}: column '{field.name}' holds {field.type}; expected {words}, or leave the column out"
+            )
+
 
 SCHEMA_VERSION = "1"
 REMEDY = "If an audit wrote it, delete it and run again; otherwise provide an intact copy"
@@ -113,7 +256,7 @@ def read_table(path: Path, kind: str, columns: Sequence[str] | None = None) -> p
         return file.read(columns=list(columns) if columns is not None else None)
 
 
-def read_frame(path: Path, kind: str) -> "pl.DataFrame":
+def read_frame(path: Path, kind: str) -> pl.DataFrame:
     """Read a Parquet table of the kind as a data frame, as `read_table` does."""
     import polars as pl
 
@@ -151,3 +294,55 @@ def table_metadata(path: Path, kind: str) -> dict[str, Any]:
 def given_digest(path: Path) -> dict[str, str]:
     """Return the SHA-256 of a table that no audit wrote, by file name. It is empty for an audit's own tables, which contain their digest."""
     return {path.name: digests.sha256(path)} if digests.state(path) == "absent" else {}
+
+
+DIVERGED = "diverged"
+
+
+def diverged_metadata(models: Mapping[str, str]) -> dict[str, Any]:
+    """Return the metadata for diverged models: the reason for each, by number. They are empty if no model diverged."""
+    return {DIVERGED: dict(models)} if models else {}
+
+
+def diverged_models(path: Path, kind: str) -> dict[int, str]:
+    """Return the reason for each diverged model that a table lacks, by number."""
+    listed = table_metadata(path, kind).get(DIVERGED, {})
+    if not isinstance(listed, dict) or not all(
+        number.isascii() and number.isdigit() and len(number) < 10 and isinstance(reason, str)
+        for number, reason in listed.items()
+    ):
+        raise UserError(f"{path}: metadata '{DIVERGED}': expected the reason for each diverged model, by its number")
+    return {int(number): reason for number, reason in listed.items()}
+
+
+def diverged_of_all(paths: Iterable[Path], kind: str) -> dict[str, Any]:
+    """Return the metadata for a table merged from others; the result lists every model that one of these tables lacks."""
+    return diverged_metadata(
+        {str(number): reason for path in paths for number, reason in diverged_models(path, kind).items()}
+    )
+
+
+STAMPS = ".jobs"
+"""The folder of stamps, beside the results that they describe."""
+
+
+def parse_range(text: str, where: str) -> range:
+    """Read the numbers of a job's models, first-last; UserError for anything else."""
+    first, _, last = text.partition("-")
+    if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+        raise UserError(f"{where}: '{text}'; expected the numbers of the first and the last model, such as 0-8")
+    return range(int(first), int(last) + 1)
+
+
+def clear_stamps(folder: Path, shadows: range) -> None:
+    """Remove every stamp in this folder that includes one of the models. Call it before the models' results are written."""
+    for path in folder.glob("*-*"):
+        if re.fullmatch(r"\d+-\d+", path.name):
+            stamped = parse_range(path.name, str(path))
+            if stamped.start < shadows.stop and shadows.start < stamped.stop:
+                path.unlink(missing_ok=True)
+
+
+def write_stamp(path: Path, keys: Mapping[int, str]) -> None:
+    """Write the stamp of a job that has finished these models, given their keys."""
+    write_json(path, {str(shadow): key for shadow, key in keys.items()})

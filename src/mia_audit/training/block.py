@@ -1,13 +1,16 @@
-"""A block of shadow models: one job trains them one after the other, and saves each as soon as it is trained. Nothing here imports torch."""
+"""A block of shadow models: one job trains them one after the other, and saves each as soon as it is trained. Nothing here imports torch.
+
+Stop training after the first epoch, to measure its memory before many models are trained. The checkpoint is kept.
+"""
 
 from __future__ import annotations
 
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -15,11 +18,18 @@ from mia_audit.errors import NotFinite, UserError
 from mia_audit.runtime.progress import reporter
 from mia_audit.sections import budget
 from mia_audit.storage import atomic_folder
-from mia_audit.training.checkpoints import Checkpoint
-from mia_audit.training.identity import identity
-from mia_audit.training.report import SCHEMA, ReportsTraining, TrainingReport, report_from_logits, training_table
 from mia_audit.training.stored import finished, model_folder, model_table, write_diverged, write_training
-from mia_audit.training.task import Records, TrainingTask
+from mia_audit.training.task import (
+    SCHEMA,
+    Checkpoint,
+    Records,
+    ReportsTraining,
+    TrainingReport,
+    TrainingTask,
+    identity,
+    report_from_logits,
+    training_table,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -197,3 +207,24 @@ def _warn_of_delta(tables: list[pa.Table], mechanism: str) -> None:
 
 def _unit(table: pa.Table) -> str:
     return "records" if table["persons"][0].as_py() is None else "persons"
+
+
+AnyTrained = TypeVar("AnyTrained")
+
+
+class FirstEpochTrained(Exception):
+    """The first epoch and one step of the second are done."""
+
+
+def first_epoch_of(train: Callable[[TrainingTask], AnyTrained]) -> Callable[[TrainingTask], AnyTrained]:
+    """Return `train`, changed to raise FirstEpochTrained in the second epoch. A learner without epochs trains the whole model."""
+
+    def run(task: TrainingTask) -> AnyTrained:
+        def progress(records: int, epoch: int) -> None:
+            if epoch > 1:
+                raise FirstEpochTrained
+            task.progress(records, epoch)
+
+        return train(replace(task, progress=progress))
+
+    return run

@@ -10,8 +10,8 @@ from mia_audit.errors import UserError, first_line
 from mia_audit.models.weights import WRITTEN, read_weights
 from mia_audit.pools.store import ARRAY, read_records
 from mia_audit.storage import digests, table_metadata
-from mia_audit.storage.manifest import differences, provenance_differences
-from mia_audit.storage.stamps import STAMPS
+from mia_audit.storage.digests import differences, provenance_differences
+from mia_audit.storage.tables import STAMPS
 from mia_audit.training.stored import MASKS, damaged_file
 
 CHECKED = (".parquet", ".npy", ".safetensors")

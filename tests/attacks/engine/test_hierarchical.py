@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from mia_audit.attacks.design import Pairs
-from mia_audit.attacks.engine.hierarchical import BINS, RECORDS_PER_BIN, Ordered, Records, tally
-from mia_audit.attacks.engine.hierarchical_designs import ratio
+from mia_audit.attacks.engine.hierarchical import BINS, RECORDS_PER_BIN, Ordered, Records, ratio, tally
 from mia_audit.attacks.engine.likelihood import PRIOR, likelihood_ratio
 from mia_audit.attacks.engine.ratios import RATIOS
 from mia_audit.evaluation import auc

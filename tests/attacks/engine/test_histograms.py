@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from mia_audit.attacks.engine.histograms import Grid, chunked, grid_points, smooth
-from mia_audit.signals.columns import Columns
+from mia_audit.attacks.engine.types import Grid, chunked, grid_points, smooth
+from mia_audit.signals.name import Columns
 
 
 @pytest.mark.parametrize("signals", [1, 2])

@@ -4,15 +4,12 @@ import numpy as np
 import pytest
 
 from mia_audit.attacks.engine import types as engine
-from mia_audit.attacks.engine.blend import blend_weights
-from mia_audit.attacks.engine.histograms import Grid
 from mia_audit.attacks.engine.joint import JOINT_RATIOS
 from mia_audit.attacks.engine.ratios import RATIOS
-from mia_audit.attacks.engine.type_ratio import Evidence, equalised
-from mia_audit.attacks.engine.type_starts import first_types
-from mia_audit.attacks.engine.types import TEMPER, learn, score
+from mia_audit.attacks.engine.type_ratio import Evidence, blend_weights, equalised, first_types
+from mia_audit.attacks.engine.types import TEMPER, Grid, learn, score
 from mia_audit.evaluation import auc
-from mia_audit.signals.columns import Columns
+from mia_audit.signals.name import Columns
 
 
 def draw(seed, records=300, models=9, signals=1):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mia_audit.attacks.io.checks import check_coins, check_loss, check_orientation
+from mia_audit.attacks.io.parquet import check_coins, check_loss, check_orientation
 from mia_audit.errors import UserError
 
 

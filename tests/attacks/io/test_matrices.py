@@ -6,14 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mia_audit.attacks.io.matrices import (
-    MatrixFiles,
-    parse_signal_file,
-    read_matrix,
-    read_membership,
-)
+from mia_audit.attacks.io.matrices import MatrixFiles, parse_signal_file, read_matrix, read_membership
 from mia_audit.errors import UserError
-from mia_audit.signals.derived import confidence_from_loss
+from mia_audit.signals.families import confidence_from_loss
 
 MATRIX = np.round(np.random.default_rng(0).random((7, 5)), 6)
 

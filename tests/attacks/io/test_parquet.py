@@ -6,9 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from mia_audit.attacks.catalogue import Run
 from mia_audit.attacks.io import parquet as files
 from mia_audit.attacks.io.parquet import SignalsFile
-from mia_audit.attacks.run import Run
 from mia_audit.errors import UserError
 from mia_audit.evaluation.files import read_scores
 from mia_audit.signals.name import read_signal

@@ -5,9 +5,8 @@ import pytest
 from scipy import stats
 
 from mia_audit.attacks import attacks
+from mia_audit.attacks.catalogue import Attacks, plan
 from mia_audit.attacks.design import Pairs
-from mia_audit.attacks.run import plan
-from mia_audit.attacks.section import Attacks
 from mia_audit.signals.name import Reading, read_signal
 
 SIGNALS = [read_signal(name) for name in ("loss", "confidence", "ixg_variance", "ixg_l1", "ixg_l2", "ixg_linf")]

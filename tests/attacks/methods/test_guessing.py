@@ -7,8 +7,8 @@ from scipy import stats
 from mia_audit.attacks.engine.ratios import RATIOS
 from mia_audit.evaluation import auc
 from mia_audit.evaluation.intervals import OverTargets
-from mia_audit.pools.membership import draw_membership
 from mia_audit.pools.section import Membership
+from mia_audit.pools.store import draw_membership
 
 DRAWS = {"blend": 12, "types": 30}
 """Draws of the membership, fewer of ratios that take longer; of the others 60."""

@@ -5,7 +5,7 @@ import pytest
 
 from mia_audit.attacks import attacks
 from mia_audit.attacks.design import left_out
-from mia_audit.attacks.io.population import with_population
+from mia_audit.attacks.io.layouts import with_population
 from mia_audit.attacks.methods.rmia import (
     SLOPE,
     SLOPES,
@@ -16,7 +16,7 @@ from mia_audit.attacks.methods.rmia import (
 )
 from mia_audit.errors import UserError
 from mia_audit.evaluation import auc
-from mia_audit.evaluation.ranking import Ranking
+from mia_audit.evaluation.metrics import Ranking
 from mia_audit.signals.name import Reading, read_signal
 
 

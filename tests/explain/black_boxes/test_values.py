@@ -5,8 +5,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.svm import LinearSVC
 from torch import nn
 
-from mia_audit.explain.black_boxes import black_boxes
-from mia_audit.explain.black_boxes.values import of_estimator, of_labels, of_logits, of_margins, of_probabilities
+from mia_audit.explain.black_boxes import black_boxes, of_estimator, of_labels, of_logits, of_margins, of_probabilities
 from mia_audit.explain.private_local import ExplanationSet, PrivateExplainer, Terms
 
 

@@ -6,9 +6,9 @@ import torch
 from torch import nn
 
 from mia_audit.errors import UserError
-from mia_audit.explain.section import Explainers
+from mia_audit.explain.catalogue import Explainers
 from mia_audit.learners import Records
-from mia_audit.learners.kinds.torch_module import TorchModel
+from mia_audit.learners.torch_module import TorchModel
 from mia_audit.models import build
 from mia_audit.models.architectures.locally_linear_maps import LocallyLinearMaps
 from mia_audit.signals.compute import Task, model_signals

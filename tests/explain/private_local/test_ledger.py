@@ -11,9 +11,9 @@ import pytest
 
 from mia_audit.errors import UserError
 from mia_audit.explain.private_local import PrivateExplainer
-from mia_audit.explain.private_local.ledger import Ledger
+from mia_audit.explain.private_local.service import Ledger
 from mia_audit.privacy import ledger
-from mia_audit.privacy.gdp import limit_for
+from mia_audit.privacy.gaussian import limit_for
 from mia_audit.privacy.ledger import read
 
 

@@ -6,7 +6,7 @@ import pytest
 from mia_audit.errors import UserError
 from mia_audit.explain.private_local import ExplanationSet, Terms, records
 from mia_audit.explain.private_local.solver import minimum
-from mia_audit.explain.weights import capped, kernels
+from mia_audit.explain.private_local.terms import capped, kernels
 
 TERMS = Terms(epsilon=1.0, delta=1e-6, budget=5.0, steps=10)
 

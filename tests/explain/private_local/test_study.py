@@ -6,7 +6,7 @@ import pytest
 
 from mia_audit.explain.private_local.records import ExplanationSet
 from mia_audit.explain.private_local.study import Remembering, Study
-from mia_audit.explain.private_section import PrivateExplanations
+from mia_audit.explain.private_local.terms import PrivateExplanations
 from mia_audit.privacy.gaussian import epsilon_of_gdp
 
 SECTION = PrivateExplanations(queries=60, epsilons=(0.1, 10.0), epsilon=1.0, steps=40)

@@ -10,7 +10,6 @@ import numpy as np
 
 from mia_audit.errors import UserError
 from mia_audit.learners import Attribution, Compute, ExplanationRequest, Records, TrainingTask
-from mia_audit.learners.catalogue import learners
 
 COEFFICIENTS = "coefficients.npy"
 
@@ -68,6 +67,3 @@ class Logistic:
         if not path.exists():
             raise UserError(f"{path}: no such file; expected the coefficients of a logistic regression")
         return Model(np.load(path))
-
-
-learners.register("logistic")(Logistic)

@@ -15,7 +15,7 @@ from mia_audit.errors import UserError
 from mia_audit.models import build, describe, load_weights, save_weights
 from mia_audit.models.architectures.locally_linear_maps import LocallyLinearMaps
 from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
-from mia_audit.privacy.clipping import automatic, flat
+from mia_audit.privacy.noise import automatic, flat
 from mia_audit.privacy.per_record import ClippedSum, add_clipped, per_record_gradients
 from mia_audit.training.loop import fit
 from mia_audit.training.section import Training

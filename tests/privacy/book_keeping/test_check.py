@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mia_audit.errors import UserError
-from mia_audit.privacy.book_keeping.check import checked_pass
-from mia_audit.privacy.book_keeping.trace import NotCovered
+from mia_audit.privacy.book_keeping.engine import checked_pass
+from mia_audit.privacy.book_keeping.rules import NotCovered
 from mia_audit.privacy.catalogue import PerRecord
-from mia_audit.privacy.clipping import automatic
+from mia_audit.privacy.noise import automatic
 from mia_audit.privacy.per_record import ClippedSum
 
 

@@ -6,11 +6,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mia_audit.models import build
-from mia_audit.privacy.book_keeping import products
-from mia_audit.privacy.book_keeping.check import checked_pass
-from mia_audit.privacy.book_keeping.engine import BookKeeping, Pass
+from mia_audit.privacy.book_keeping import rules
+from mia_audit.privacy.book_keeping.engine import BookKeeping, Pass, checked_pass
 from mia_audit.privacy.per_record import per_record_gradients
-from mia_audit.runtime.precision import computing
+from mia_audit.runtime.device import computing
 
 WAYS = {"factored": (10**9, 2**18), "held": (-1, 2**30), "formed": (-1, -(10**9))}
 
@@ -67,11 +66,11 @@ def test_every_parameter_is_exact(model_and_shape: tuple[nn.Module, tuple[int, .
 @pytest.mark.parametrize("name", ["vit", "cnn"])
 def test_every_way_of_summing_is_exact(way: str, name: str, models, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     few, large = WAYS[way]
-    monkeypatch.setattr(products, "FEW", few)
-    monkeypatch.setattr(products, "LARGE", large)
-    monkeypatch.setattr("mia_audit.privacy.float64_sums.DOUBLED", {"cpu": 300})  # several parts
+    monkeypatch.setattr(rules, "FEW", few)
+    monkeypatch.setattr(rules, "LARGE", large)
+    monkeypatch.setattr("mia_audit.privacy.noise.DOUBLED", {"cpu": 300})  # several parts
     if way == "formed":
-        monkeypatch.setattr(products.Product, "way", lambda self, width, uniform: "formed")
+        monkeypatch.setattr(rules.Product, "way", lambda self, width, uniform: "formed")
     model, shape = models[name]()
     compare(model.train(), *drawn(shape))
 
@@ -162,11 +161,11 @@ def test_norms_are_scaled_number_by_number() -> None:
 
 def test_gradients_of_large_layers_are_not_held(models, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     model, shape = models["vit"]()
-    monkeypatch.setattr(products, "FEW", -1)
-    monkeypatch.setattr(products, "LARGE", 0)
+    monkeypatch.setattr(rules, "FEW", -1)
+    monkeypatch.setattr(rules, "LARGE", 0)
     inputs, labels = drawn(shape)
     done = BookKeeping(list(model.parameters())).run(model.train(), inputs, labels)
-    held = {number for numbers, one in done.kept.items() if isinstance(one, products.Rows) for number in numbers}
+    held = {number for numbers, one in done.kept.items() if isinstance(one, rules.Rows) for number in numbers}
     small = {n for n, value in enumerate(model.parameters()) if value.dim() == 1 or value.shape[0] == 1}
     no_larger = {n for n, (name, _) in enumerate(model.named_parameters()) if name.endswith("attn.proj.weight")}
     assert held == small | no_larger  # 64 numbers made of 5 places of 8 + 8

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mia_audit.privacy import per_record
 from mia_audit.privacy.catalogue import Job, Mechanism, Protection, mechanisms
-from mia_audit.privacy.clipping import Clipping, automatic
+from mia_audit.privacy.noise import Clipping, automatic
 from mia_audit.privacy.per_record import ClippedSum, Gradients
 
 from .canaries import CANARIES, Game, audit, channel_scene, person

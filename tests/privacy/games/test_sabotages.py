@@ -16,12 +16,11 @@ import torch.nn.functional as F
 from mia_audit.errors import UserError
 from mia_audit.explain.private_local import ExplanationSet, PrivateExplainer, Terms, records, service
 from mia_audit.models.architectures.locally_linear_maps import LocallyLinearMaps
-from mia_audit.privacy import noise
+from mia_audit.privacy import mechanisms, noise
 from mia_audit.privacy.catalogue import PerRecord
-from mia_audit.privacy.clipping import automatic
-from mia_audit.privacy.mechanisms import dp_sgd
+from mia_audit.privacy.noise import automatic
 from mia_audit.privacy.per_record import ClippedSum
-from mia_audit.runtime.precision import computing
+from mia_audit.runtime.device import computing
 
 from .play import Claim, Pair, Verdict, play
 from .training import LONG, Scene, canary_pairs, linear, locally_linear_maps, perceptron, rows
@@ -100,27 +99,27 @@ def test_noise_that_other_records_share_is_found(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_loss_that_stops_a_private_training_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    stated = dp_sgd.DPSGD.backward
+    stated = mechanisms.DPSGD.backward
 
     def stopping(self: Any, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         if not torch.isfinite(inputs).all():
             raise ValueError("its mean loss is nan")
         return stated(self, inputs, labels)
 
-    monkeypatch.setattr(dp_sgd.DPSGD, "backward", stopping)
+    monkeypatch.setattr(mechanisms.DPSGD, "backward", stopping)
     found = judged(SCENES["one step"]("vmap"), PAIRS["a record of NaN"])
     assert found.refuted
 
 
 def test_a_message_about_a_record_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    stated = dp_sgd.DPSGD.backward
+    stated = mechanisms.DPSGD.backward
 
     def talking(self: Any, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         if bool((inputs.abs() > LONG / 2).any()):
             print("a large record")
         return stated(self, inputs, labels)
 
-    monkeypatch.setattr(dp_sgd.DPSGD, "backward", talking)
+    monkeypatch.setattr(mechanisms.DPSGD, "backward", talking)
     assert judged(SCENES["one step"]("vmap"), PAIRS["an orthogonal record"]).event == "says a large record"
 
 

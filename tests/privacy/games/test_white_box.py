@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mia_audit.privacy import noise
 from mia_audit.privacy.catalogue import Job, Mechanism, PerRecord, Protection, mechanisms
-from mia_audit.privacy.clipping import Clipping, automatic
+from mia_audit.privacy.noise import Clipping, automatic
 from mia_audit.privacy.per_record import ClippedSum
 
 from .canaries import CANARIES, Scene, channel_scene, person

@@ -11,7 +11,7 @@ from mia_audit.errors import UserError
 from mia_audit.models import build
 from mia_audit.privacy.accounting import epsilon_spent
 from mia_audit.privacy.catalogue import Job, Mechanism, Protection, mechanisms
-from mia_audit.privacy.clipping import flat
+from mia_audit.privacy.noise import flat
 from mia_audit.privacy.per_record import ClippedSum, per_record_gradients
 from mia_audit.training.section import Training
 

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from mia_audit.errors import UserError
-from mia_audit.report.data.baselines import read_start
-from mia_audit.report.data.find import find
+from mia_audit.report.data.results import find, read_start
 from mia_audit.report.tables.settings import settings, settings_layout
 
 SETTINGS = {("none", "inf"): 1.0, ("dp-sgd", "8"): 0.4}

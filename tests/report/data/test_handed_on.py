@@ -5,9 +5,8 @@ import re
 
 import pytest
 
-from mia_audit.report.data.find import find
-from mia_audit.report.data.handed_on import base_names, by_base_name, paths_in
-from mia_audit.report.data.provenance import provenance, write_page
+from mia_audit.report.data.provenance import base_names, by_base_name, paths_in, provenance, write_page
+from mia_audit.report.data.results import find
 from mia_audit.report.page.render import render
 
 CONFIG = {

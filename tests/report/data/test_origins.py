@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from mia_audit.config.load import check_audit
-from mia_audit.config.report_specs import ReportSpec
+from mia_audit.config.specs import ReportSpec
 from mia_audit.report.page.exposed import in_original_units
 from mia_audit.storage import write_table
 

@@ -8,8 +8,8 @@ import pytest
 
 from mia_audit.report.data.findings import estimate
 from mia_audit.report.data.private import Studied
-from mia_audit.report.figures import private_studies as figures
-from mia_audit.report.page.private_section import _conclusion, _losses, _protocols
+from mia_audit.report.figures import private as figures
+from mia_audit.report.page.private import _conclusion, _losses, _protocols
 from mia_audit.report.tables.private import private_explanations
 
 STUDY: dict[str, Any] = {

@@ -3,8 +3,8 @@ import json
 import platform
 from importlib.metadata import version
 
-from mia_audit.report.data.find import find
 from mia_audit.report.data.provenance import provenance
+from mia_audit.report.data.results import find
 
 
 def test_where_the_numbers_come_from(small, findings):

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mia_audit.config.report_specs import ReportSpec
+from mia_audit.config.specs import ReportSpec
 from mia_audit.errors import UserError
 from mia_audit.report.data.opened import audited
 from mia_audit.report.data.results import Results

@@ -6,9 +6,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from mia_audit.report.data.series import strongest
-from mia_audit.report.figures.attacks import attack_by_epsilon
-from mia_audit.report.figures.data import COLUMNS, table_of
-from mia_audit.report.figures.style import paper_style
+from mia_audit.report.figures.roc import attack_by_epsilon
+from mia_audit.report.figures.style import COLUMNS, paper_style, table_of
 
 
 @pytest.fixture

@@ -8,15 +8,12 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from mia_audit.errors import UserError
-from mia_audit.report.data.find import find
+from mia_audit.report.data.results import find
 from mia_audit.report.data.series import MOST, PALETTE, roc_curves, series, strongest
-from mia_audit.report.figures.attacks import attack_by_epsilon
-from mia_audit.report.figures.catalogue import draw
-from mia_audit.report.figures.layout import shared_legend, tick
-from mia_audit.report.figures.roc import roc_figure
-from mia_audit.report.figures.style import paper_style, save
-from mia_audit.report.figures.tradeoff import tradeoff
-from mia_audit.report.section import Figures
+from mia_audit.report.data.spec import Figures
+from mia_audit.report.figures.accuracy import tradeoff
+from mia_audit.report.figures.roc import attack_by_epsilon, roc_figure
+from mia_audit.report.figures.style import draw, paper_style, save, shared_legend, tick
 
 
 @pytest.mark.slow

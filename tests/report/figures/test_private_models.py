@@ -10,8 +10,8 @@ import pytest
 
 from mia_audit.pools.store import StoredRecords
 from mia_audit.report.data.private import Studied
+from mia_audit.report.figures.private import iterations
 from mia_audit.report.figures.private_models import correlation, misclassified, models
-from mia_audit.report.figures.private_protocols import iterations
 
 QUERIES = 8
 

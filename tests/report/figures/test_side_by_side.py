@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from mia_audit.cli import main
-from mia_audit.report.figures.side_by_side import image_figure, strips, table_figure
+from mia_audit.report.figures.explanations import image_figure, strips, table_figure
 from mia_audit.storage import write_table
 
 SETTINGS = {("none", "inf"): "no DP", ("dp-sgd", "2"): "dp-sgd, ε = 2"}

@@ -13,8 +13,18 @@ import pytest
 from mia_audit.evaluation.files import Scored
 from mia_audit.evaluation.intervals import OverTargets
 from mia_audit.evaluation.metrics import clopper_pearson
-from mia_audit.report.gate.intervals import groups_of, most_exposed, over_targets, strongest, worst_group
-from mia_audit.report.gate.verdicts import Interval, Verdict, at_least, at_most, largest
+from mia_audit.report.gate import (
+    Interval,
+    Verdict,
+    at_least,
+    at_most,
+    groups_of,
+    largest,
+    most_exposed_interval,
+    over_targets,
+    strongest,
+    worst_group,
+)
 
 AUDITS, RECORDS, MODELS, FPR = 2000, 100, 9, 0.1
 
@@ -167,9 +177,9 @@ def test_the_most_exposed_record_is_one_that_models_recognise_and_do_not_take_fo
     shift[17] = 20
     scored = _scored(np.random.default_rng(1), shift)
     scored.score[40] += 20  # high whether or not the model was trained on it
-    found = most_exposed([scored], 0.05, 0.95)
+    found = most_exposed_interval([scored], 0.05, 0.95)
     inside = int(scored.member[17].sum())
     assert found.value == 1
     assert found.of.endswith(f"record 17: {inside} of {inside}, false alarms 0 of {12 - inside}")
     assert found.low < found.high == 1
-    assert math.isnan(most_exposed([scored], 0.001, 0.95).value)
+    assert math.isnan(most_exposed_interval([scored], 0.001, 0.95).value)

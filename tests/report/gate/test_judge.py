@@ -16,15 +16,14 @@ import yaml
 from mia_audit.cli import main
 from mia_audit.errors import UserError
 from mia_audit.pools.groups import Grouping, write_groups
-from mia_audit.report.data.find import find
 from mia_audit.report.data.opened import finished
 from mia_audit.report.data.provenance import provenance
-from mia_audit.report.gate.judge import judge
-from mia_audit.report.gate.policy import Policy
-from mia_audit.report.gate.verdicts import Judged, Verdict
+from mia_audit.report.data.results import find
+from mia_audit.report.gate import Judged, Verdict, judge
 from mia_audit.report.page.render import render
+from mia_audit.report.policy import Policy
 from mia_audit.storage import write_json
-from mia_audit.storage.manifest import write_manifest
+from mia_audit.storage.digests import write_manifest
 
 LEAKS, HOLDS = "toy/net/none-epsinf", "toy/net/dp-sgd-eps1"
 
@@ -222,14 +221,14 @@ def test_every_key_of_a_policy_is_documented() -> None:
 
 
 def test_the_policy_of_the_digits_is_one() -> None:
-    from mia_audit.config.policy import load_policy
+    from mia_audit.config.load import load_policy
 
     assert load_policy(Path(__file__).parents[3] / "docs" / "examples" / "policy.yaml").models == 16
 
 
 def test_the_report_depends_on_what_its_policy_says(tmp_path: Path) -> None:
     from mia_audit.config.load import check_audit
-    from mia_audit.config.report_specs import ReportSpec
+    from mia_audit.config.specs import ReportSpec
     from mia_audit.report.data.spec import parse_spec
 
     path = tmp_path / "policy.yaml"

@@ -5,7 +5,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from mia_audit.report.data.find import find
+from mia_audit.report.data.results import find
 from mia_audit.report.page.exposed import most_exposed
 from mia_audit.storage import write_table
 from mia_audit.training.stored import model_folder
@@ -80,7 +80,7 @@ def test_without_models_images_are_shown_without_maps(with_pool):
 def test_maps_are_of_a_model_that_trained_on_the_record_and_one_that_did_not(with_pool, monkeypatch):
     import torch
 
-    from mia_audit.learners.kinds.torch_module import TorchModel
+    from mia_audit.learners.torch_module import TorchModel
     from mia_audit.models import load, to_input
 
     from ...explain.attribution import attribute

@@ -4,14 +4,13 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from mia_audit.config.report_specs import ReportSpec
-from mia_audit.report.data.find import find
+from mia_audit.config.specs import ReportSpec
 from mia_audit.report.data.provenance import provenance
-from mia_audit.report.data.results import Results
+from mia_audit.report.data.results import Results, find
 from mia_audit.report.data.spec import parse_spec
-from mia_audit.report.figures.private_attacks import attacked, attacks
+from mia_audit.report.figures.private_models import attacked, attacks
 from mia_audit.report.page.figures import Sheet
-from mia_audit.report.page.private_section import private_section
+from mia_audit.report.page.private import private_section
 from mia_audit.report.page.render import render
 from mia_audit.storage import read_table, write_table
 

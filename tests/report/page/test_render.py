@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from mia_audit.report.data.find import find
 from mia_audit.report.data.provenance import provenance
+from mia_audit.report.data.results import find
 from mia_audit.report.page.render import render
 
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from mia_audit.cli import main
-from mia_audit.evaluation.authors_read_out import authors_read_out
+from mia_audit.evaluation.metrics import authors_read_out
 from mia_audit.report.data.results import Results
 from mia_audit.report.data.spec import Setting, Spec
-from mia_audit.report.tables.as_published import as_published
+from mia_audit.report.tables.attacks import as_published
 from mia_audit.report.tables.catalogue import table_files, to_csv
 
 ATTACKS = ("threshold", "authors-lrt", "paper-lrt", "loss-lira-raw", "loss-lira", "l1-lrt", "joint-lrt")

@@ -7,11 +7,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mia_audit.report.data.find import find
 from mia_audit.report.data.opened import audited
+from mia_audit.report.data.results import find
 from mia_audit.report.tables.catalogue import tables_of, to_csv, write
-from mia_audit.report.tables.persons import persons_layout
-from mia_audit.report.tables.settings import settings_layout
+from mia_audit.report.tables.settings import persons_layout, settings_layout
 from mia_audit.sanitise import tex
 from mia_audit.storage import read_table, table_metadata, write_table
 

@@ -9,7 +9,7 @@ from mia_audit.config.expand import intrinsic_datasets
 from mia_audit.config.load import check_audit
 from mia_audit.report.data.findings import Finding, Findings, Leak
 from mia_audit.report.data.spec import Setting
-from mia_audit.report.figures.intrinsic import intrinsic_figure
+from mia_audit.report.figures.accuracy import intrinsic_figure
 from mia_audit.report.figures.style import paper_style
 from mia_audit.report.page.render import _intrinsic
 from mia_audit.report.text.intrinsic import compared

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mia_audit.attacks.design import Pairs, left_out
-from mia_audit.attacks.engine.blend import blended_ratio
-from mia_audit.attacks.engine.hierarchical import Ordered, Shifts
-from mia_audit.attacks.engine.hierarchical_designs import DesignShifts
+from mia_audit.attacks.engine.hierarchical import DesignShifts, Ordered, Shifts
 from mia_audit.attacks.engine.likelihood import PRIOR, Block, Side, Span, blocks
-from mia_audit.attacks.engine.type_ratio import MOST_SIGNALS, types_ratio
-from mia_audit.signals.columns import Columns, columns_of
+from mia_audit.attacks.engine.type_ratio import MOST_SIGNALS, blended_ratio, types_ratio
+from mia_audit.signals.name import Columns, columns_of
 
 if TYPE_CHECKING:
     from mia_audit.attacks.design import Leaving
@@ -144,7 +142,7 @@ JOINT_RATIOS: dict[str, Callable[..., Cells]] = {
 }
 """The joint ratios by the name of their likelihood; the best first."""
 
-PAIRWISE = ("hierarchical", "pooled")
+JOINT_PAIRWISE = ("hierarchical", "pooled")
 """The joint ratios that score pairs of models."""
 
 AT_MOST = {"blend": MOST_SIGNALS, "types": MOST_SIGNALS}

@@ -6,6 +6,8 @@ n/(n − 1) from that mean. So one pass over the cells scores every target, with
 first, and processed in blocks that stay in the processor's cache. Some membership designs (`attacks.design`) require
 that a further model is left out of the other side, in the same way. Intervals over targets need scores without a second
 model, on either side (`PairSide`).
+
+The score that the published code of Huang et al. 2024 computes.
 """
 
 from __future__ import annotations
@@ -18,12 +20,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 import numpy as np
 
 from mia_audit.attacks.design import Pairs, left_out, opposite_values
-from mia_audit.signals.columns import BLOCK_CELLS, BLOCK_RECORDS
+from mia_audit.signals.name import BLOCK_CELLS, BLOCK_RECORDS
 
 if TYPE_CHECKING:
-    from mia_audit.attacks.design import Leaving
+    from mia_audit.attacks.design import Leaving, Pairs
     from mia_audit.signals.name import Cells, Member
-
 
 PAIR_CELLS = 1 << 14
 """Cells processed at a time when columns are pairs of models, which need more arrays."""
@@ -340,3 +341,32 @@ def student_tables(models: int) -> tuple[np.ndarray, np.ndarray]:
     values = freedoms(models)
     constants = [math.lgamma((nu + 1) / 2) - math.lgamma(nu / 2) - math.log(math.pi) / 2 for nu in values]
     return np.array(constants), -0.5 * (values + 1)
+
+
+def authors_ratio(signal: Cells, member: Member, pairs: Pairs | None = None) -> Cells:
+    """Score by a Gaussian log ratio around a record's in and out means, with a single variance per target.
+
+    The variance is that of the in and out means of all records.
+
+    `signal` and `member` are [N records, K models]; so are the scores, or with `pairs` [N, P], one column per pair. NaN
+    where no other model is on one side.
+    """
+    columns = signal.shape[1] if pairs is None else len(pairs)
+    scores = np.empty((len(signal), columns), order="F")
+    count, total, square = np.zeros((3, columns))
+    centre = float(signal.mean())
+    for block in blocks(signal, member, pairs or left_out(member)):
+        value = block.values + (block.span.mean - centre)
+        for side in (block.inside, block.outside):
+            known = side.count > 0
+            means = np.where(known, value - side.deviation, 0)
+            count += known.sum(axis=0)
+            total += means.sum(axis=0)
+            square += np.square(means).sum(axis=0)
+        score = (block.outside.deviation**2 - block.inside.deviation**2) / 2
+        score[block.span.agreed] = 0
+        score[(block.inside.count < 1) | (block.outside.count < 1)] = np.nan
+        scores[block.rows] = score
+    count = np.maximum(count, 1)
+    scores /= np.maximum(square / count - (total / count) ** 2, np.finfo(np.float64).tiny)
+    return scores

@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mia_audit.attacks.engine.blend import blended_ratio
 from mia_audit.attacks.engine.hierarchical import Ordered
-from mia_audit.attacks.engine.hierarchical_designs import ratio as hierarchical
+from mia_audit.attacks.engine.hierarchical import ratio as hierarchical
 from mia_audit.attacks.engine.likelihood import LIKELIHOODS, likelihood_ratio
-from mia_audit.attacks.engine.type_ratio import types_ratio
-from mia_audit.signals.columns import Columns, columns_of
+from mia_audit.attacks.engine.type_ratio import blended_ratio, types_ratio
+from mia_audit.signals.name import Columns, columns_of
 
 if TYPE_CHECKING:
     from mia_audit.attacks.design import Pairs

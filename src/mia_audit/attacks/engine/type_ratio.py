@@ -2,29 +2,142 @@
 
 Types are learned once per fold of models, from the models of the other folds. For each single target only a record's
 weights γ are computed, from all of the target's shadow models. So a target's membership never enters its own scores.
+
+The initial types of EM: quantile cells of the records' out mean and, within those, of their shift.
+
+A weighted sum of two log ratios: `types` is better on large pools, `hierarchical` on small ones.
+
+The weights are those of a logistic regression of membership on both scores, with shadow models as pseudo-targets. For
+every fold of targets the pseudo-targets are models of other folds, scored without that fold. So the weights of a target
+do not depend on its membership, and no threshold on the size of the pool is needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.attacks.design import NONE, completed, left_out, recognise
-from mia_audit.attacks.engine.histograms import Grid
-from mia_audit.attacks.engine.type_starts import first_types
-from mia_audit.attacks.engine.types import Types, learn, score
+from mia_audit.attacks.design import NO_MODEL, completed, left_out, recognise
+from mia_audit.attacks.engine.hierarchical import BINS, RECORDS_PER_BIN
+from mia_audit.attacks.engine.types import Grid, Types, learn, score
 from mia_audit.seeds import generator
-from mia_audit.signals.columns import Columns, columns_of, slices
+from mia_audit.signals.name import Columns, columns_of, slices
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from jaxtyping import Bool, Float, Int
 
-    from mia_audit.attacks.engine.types import Counts
-    from mia_audit.signals.name import Cells, Member
+    from mia_audit.attacks.engine.types import Counts, Types
+    from mia_audit.signals.name import Cells, Columns, Member
 
+LEVELS, SHIFTS = 20, 8
+"""Number of quantile cells of the out mean, and of the shift within each of them."""
+
+CELLS_PER_TYPE = 100
+"""Smallest number of values (one per record and shadow model) per type; with fewer values there are fewer types."""
+
+LEAST_SPREAD = 1e-6
+"""Lower limit of the spread of the shift."""
+
+
+def first_types(
+    signal: Columns, member: Member, models: Int[np.ndarray, " S"], counted: Member | None = None
+) -> Int[np.ndarray, " N"]:
+    """Return every record's initial type from the values of some shadow models; matrices are [N records, K models].
+
+    Cells where `counted` is false are left out.
+    """
+    level, shift = shrunk_means(signal, member, models, counted)
+    scale = min(1.0, (len(level) * len(models) / CELLS_PER_TYPE / (LEVELS * SHIFTS)) ** 0.5)
+    levels, shifts = max(2, int(LEVELS * scale)), max(2, int(SHIFTS * scale))
+    types = np.zeros(len(level), dtype=np.intp)
+    for row, records in enumerate(np.array_split(np.argsort(level, kind="stable"), levels)):
+        for column, cell in enumerate(np.array_split(records[np.argsort(shift[records], kind="stable")], shifts)):
+            types[cell] = row * shifts + column
+    return types
+
+
+def shrunk_means(
+    signal: Columns, member: Member, models: Int[np.ndarray, " S"], counted: Member | None = None
+) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " N"]]:
+    """Return every record's out mean, and its shift to the in mean, shrunk towards the shift of records with similar means.
+
+    The computation is that of `hierarchical`, but from all of the models, because none of them is a target.
+    """
+    sides = _Sides(signal, member, models, counted)
+    number_in, number_out = sides.numbers
+    many_in, many_out = many = np.maximum(sides.numbers, 1)
+    number = np.maximum(number_in + number_out, 1)
+    means = sides.totals / many
+    mean, shift = sides.totals.sum(axis=0) / number, means[0] - means[1]
+    pool_in, pool_out = (_pooled(*side) for side in zip(sides.squares(means), sides.numbers, strict=True))
+    noise = pool_in / many_in + pool_out / many_out
+    both = (number_in > 0) & (number_out > 0)
+    parts = np.array_split(np.argsort(mean, kind="stable"), int(np.clip(len(mean) // RECORDS_PER_BIN, 1, BINS)))
+    at, expected, spread = np.array(
+        [(mean[part].mean(), *_moments(shift, noise, part[both[part]])) for part in parts]
+    ).T
+    expected, spread = np.interp(mean, at, expected), np.interp(mean, at, spread)
+    shrunk = expected + np.where(both, spread / (spread + noise), 0) * (shift - expected)
+    return mean - number_in / number * shrunk, shrunk
+
+
+class _Sides:
+    """The sums of a signal over some models with each record and over those without it; cells that do not count are left out."""
+
+    def __init__(
+        self, signal: Columns, member: Member, models: Int[np.ndarray, " S"], counted: Member | None = None
+    ) -> None:
+        """Add up the values of every record."""
+        self._signal, self._member, self._models, self._counted = signal.of(models), member, models, counted
+        self.numbers: Float[np.ndarray, "2 N"] = np.empty((2, len(member)))
+        """The number of models with each record, and without it."""
+        self.totals: Float[np.ndarray, "2 N"] = np.empty((2, len(member)))
+        """The sums of their values."""
+        for rows, values, sides in self._blocks():
+            self.numbers[:, rows] = sides.sum(axis=2)
+            self.totals[:, rows] = np.einsum("bs,cbs->cb", values, sides)
+
+    def squares(self, means: Float[np.ndarray, "2 N"]) -> Float[np.ndarray, " 2"]:
+        """Return the sums of squared deviations from the means of either side."""
+        sums = np.empty((2, len(self._member)))
+        for rows, values, sides in self._blocks():
+            for side, (mean, inside) in enumerate(zip(means, sides, strict=True)):
+                deviations = (values - mean[rows, None]) * inside
+                sums[side, rows] = np.einsum("bs,bs->b", deviations, deviations)
+        squares: Float[np.ndarray, " 2"] = sums.sum(axis=1)
+        return squares
+
+    def _blocks(self) -> Iterator[tuple[slice, Cells, Float[np.ndarray, "2 B S"]]]:
+        """Yield blocks of records: their values, and 1 for the cells in and out that count."""
+        for rows in slices(0, len(self._member), max(len(self._models), 1)):
+            sides = np.empty((2, rows.stop - rows.start, len(self._models)))
+            sides[0] = self._member.T[self._models, rows].T
+            np.subtract(1, sides[0], out=sides[1])
+            if self._counted is not None:
+                sides *= self._counted.T[self._models, rows].T
+            yield rows, np.ascontiguousarray(self._signal[rows]), sides
+
+
+def _pooled(squares: float, number: np.ndarray) -> float:
+    return float(squares / max(np.maximum(number - 1, 0).sum(), 1))
+
+
+def _moments(shift: np.ndarray, noise: np.ndarray, records: np.ndarray) -> tuple[float, float]:
+    """Return the mean of the records' shifts and their spread beyond noise."""
+    if not len(records):
+        return 0.0, LEAST_SPREAD
+    expected = float(shift[records].mean())
+    return expected, max(float(((shift[records] - expected) ** 2 - noise[records]).mean()), LEAST_SPREAD)
+
+
+if TYPE_CHECKING:
     Fold = Int[np.ndarray, " F"]
+
 
 FOLDS = 4
 """Number of folds of models; 33 folds give the same AUC on the published scores."""
@@ -51,9 +164,9 @@ class Evidence:
     def folds(self) -> list[Fold]:
         """The models of every fold; complementary models share a fold."""
         units: list[list[int]] = []
-        for model, partner in enumerate(self._design.partner or [NONE] * self._member.shape[1]):
-            if partner == NONE or model < partner:
-                units.append([model] if partner == NONE else [model, partner])
+        for model, partner in enumerate(self._design.partner or [NO_MODEL] * self._member.shape[1]):
+            if partner == NO_MODEL or model < partner:
+                units.append([model] if partner == NO_MODEL else [model, partner])
         number = min(FOLDS, len(units))
         return [np.sort([model for unit in units[fold::number] for model in unit]) for fold in range(number)]
 
@@ -138,3 +251,130 @@ def equalised(member: Member, fold: Fold) -> Member:
             rank = np.argsort(np.argsort(drawn, axis=1), axis=1)
             counted[rows] &= ~(choice & (rank < excess[rows]))
     return counted[:, :known]
+
+
+if TYPE_CHECKING:
+    Other = Callable[..., Cells]
+    Features = Float[np.ndarray, "n F"]
+
+
+ENOUGH_CELLS, MOST_CELLS = 4_000, 100_000
+"""Limits on the scores from which weights are learned: folds are added until the first number is reached; each fold gives at most the second."""
+
+LARGEST = 5.0
+"""Log ratios are clipped at this value when the weights are learned: a model trained differently from the rest has many large, wrong ratios."""
+
+STEPS = 15
+"""Number of Newton steps of the regression."""
+
+RIDGE = 1.0
+"""The regression's penalty on squared coefficients; the log likelihood is a sum over scores, not a mean."""
+
+
+def blended_ratio(signals: Sequence[Cells | Columns], member: Member, *, other: Other) -> Cells:
+    """Score records by a weighted sum of two log ratios, by types and by `other`, [N records, K models], in float32.
+
+    `other` scores targets from signals and membership, without reading a target's own membership: all of them or, with
+    `kept`, some.
+    """
+    columns = [columns_of(signal) for signal in signals]
+    scores = other(columns, member)
+    evidence = Evidence(columns, member)
+    pair_types: dict[tuple[int, ...], Types] = {}
+    for place, fold in enumerate(evidence.folds):
+        of_types, of_other = PseudoScores.of(evidence, columns, member, place, pair_types, other).weights()
+        by_types = evidence.scores(fold)
+        for column, one in zip(fold, by_types.T, strict=True):
+            scores[:, column] = of_types * one + of_other * scores[:, column]
+        del by_types, one  # free the memory before the next fold
+    return scores.astype(np.float32, copy=False)
+
+
+@dataclass(frozen=True)
+class PseudoScores:
+    """Scores of models that serve as pseudo-targets for one fold of targets: one row per model and record."""
+
+    features: Features
+    """The log ratios by types and by `other`."""
+    labels: Bool[np.ndarray, " n"]
+
+    @classmethod
+    def of(
+        cls,
+        evidence: Evidence,
+        signals: Sequence[Columns],
+        member: Member,
+        place: int,
+        learned: dict[tuple[int, ...], Types],
+        other: Other,
+    ) -> PseudoScores:
+        """Score pseudo-targets for the fold at `place`. `learned` caches the types by the two folds left out, because both folds use them."""
+        folds = evidence.folds
+        unseen = folds[place]
+        rest = np.setdiff1d(np.arange(member.shape[1]), unseen)
+        pseudo_targets = list(_pseudo_targets(folds, place, len(member)))
+        kept = np.searchsorted(rest, np.concatenate([pseudo for _, pseudo in pseudo_targets]))
+        others = other([signal.of(rest) for signal in signals], member[:, rest], kept=kept)
+        features, labels, start = [], [], 0
+        for second, pseudo in pseudo_targets:
+            both = tuple(sorted((place, second)))
+            if both not in learned:
+                learned[both] = evidence.without(np.union1d(unseen, folds[second]), strictly=False)
+            by_types = evidence.pseudo_scores(learned[both], pseudo, unseen)
+            features.append(_features(by_types, others[:, start : start + len(pseudo)]))
+            labels.append(member[:, pseudo].ravel())
+            start += len(pseudo)
+        return cls(np.concatenate(features), np.concatenate(labels))
+
+    def weights(self) -> Float[np.ndarray, " F"]:
+        """Return the weights learned from all pseudo-targets."""
+        return blend_weights(self.features, self.labels)
+
+
+def _features(by_types: Cells, by_other: Cells) -> Features:
+    features: Features = np.stack([by_types.ravel(), by_other.ravel()], axis=1).astype(np.float64)
+    return features
+
+
+def _pseudo_targets(folds: Sequence[Fold], place: int, records: int) -> Iterator[tuple[int, Fold]]:
+    """Yield the indices of other folds, each with the models that serve as pseudo-targets, until there are enough scores.
+
+    In cyclic order, the fold half the cycle away comes first, so that two folds choose each other and share the types
+    learned without both.
+    """
+    number, cells = len(folds), 0
+    for step in sorted(range(1, number), key=lambda step: (abs(2 * step - number), step)):
+        if cells >= ENOUGH_CELLS:
+            return
+        second = (place + step) % number
+        pseudo = folds[second][: -(-MOST_CELLS // records)]
+        yield second, pseudo
+        cells += len(pseudo) * records
+
+
+def blend_weights(features: Features, labels: Bool[np.ndarray, " n"]) -> Float[np.ndarray, " F"]:
+    """Return a non-negative weight for every feature, by logistic regression. If no feature predicts the labels, all weights are 1.
+
+    Rows with NaN are left out.
+    """
+    known = np.isfinite(features).all(axis=1)
+    features, labels = np.clip(features[known], -LARGEST, LARGEST), labels[known]
+    weights, kept = np.zeros(features.shape[1]), np.arange(features.shape[1])
+    while len(kept) and len(labels):
+        coefficients = _regression(features[:, kept], labels)
+        if (coefficients > 0).all():
+            weights[kept] = coefficients
+            return weights
+        kept = np.delete(kept, np.argmin(coefficients))
+    return np.ones(features.shape[1])
+
+
+def _regression(features: Features, labels: Bool[np.ndarray, " n"]) -> Float[np.ndarray, " F"]:
+    """Return the coefficients of a logistic regression with an intercept, by Newton's method."""
+    design = np.column_stack([features - features.mean(axis=0), np.ones(len(features))])
+    coefficients = np.zeros(design.shape[1])
+    for _ in range(STEPS):
+        chance = 1 / (1 + np.exp(-design @ coefficients))
+        hessian = (design * (chance * (1 - chance))[:, None]).T @ design + RIDGE * np.eye(len(coefficients))
+        coefficients -= np.linalg.solve(hessian, design.T @ (chance - labels) + RIDGE * coefficients)
+    return coefficients[:-1]

@@ -11,10 +11,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mia_audit.attacks.io.checks import check_loss, check_orientation, check_probability
-from mia_audit.attacks.io.parquet import LEAST_MODELS, check_membership, check_values
+from mia_audit.attacks.io.parquet import (
+    LEAST_MODELS,
+    check_loss,
+    check_membership,
+    check_orientation,
+    check_probability,
+    check_values,
+)
 from mia_audit.errors import UserError, first_line
-from mia_audit.signals.derived import derive, derived_from, source_of, with_derived
+from mia_audit.signals.families import derive, derived_from, source_of, with_derived
 from mia_audit.signals.name import PROBABILITY, SUMMARIES, Signal, read_signal
 from mia_audit.storage.unpacked import NOT_NUMPY, Npz, check_parquet
 

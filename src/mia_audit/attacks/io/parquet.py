@@ -1,4 +1,7 @@
-"""Read signals.parquet with one signal in memory at a time, and write scores.parquet with one row group per run and aggregate."""
+"""Read signals.parquet with one signal in memory at a time, and write scores.parquet with one row group per run and aggregate.
+
+Checks for mistakes that leave every number in range: probabilities given as losses, swapped axes, exact halves declared as fair coins.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +14,83 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mia_audit.attacks.design import same_training_set
-from mia_audit.attacks.io.checks import check_loss, check_orientation, check_probability
-from mia_audit.attacks.persons import NONE, aggregates_of, in_unit, unit_of
-from mia_audit.attacks.run import Run, unread
+from mia_audit.attacks.catalogue import Run, unread
+from mia_audit.attacks.design import RECORDS, aggregates_of, in_unit, recognise, same_training_set, unit_of
 from mia_audit.errors import UserError
 from mia_audit.pools.persons import Persons, numbered_ids
-from mia_audit.signals.derived import derive, derived_from, source_of, with_derived
+from mia_audit.signals.families import derive, derived_from, source_of, with_derived
 from mia_audit.signals.name import PROBABILITY, Signal, is_signal, read_signal
 from mia_audit.storage import ROW_GROUPS, digests, naming_damage, open_table, row_groups_of, table_metadata, write_table
-from mia_audit.storage.columns import column_parts, filled, joined, repeated, stretches
-from mia_audit.storage.diverged import diverged_models
+from mia_audit.storage.tables import column_parts, diverged_models, filled, joined, repeated, stretches
 from mia_audit.storage.unpacked import check_parquet
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
+
+    from mia_audit.signals.name import Cells, Member
+
+SURE = 5.0
+"""A loss is rejected if the members' mean exceeds that of the others by more than this many standard errors."""
+
+NEAR_ONE, PILED = 0.99, 0.25
+"""Values within [0, 1] are taken to be softmax probabilities if more than the share `PILED` of them exceed `NEAR_ONE`."""
+
+FEW = 100
+"""With this many records or more, exact halves are not a coincidence."""
+
+
+def check_loss(loss: Cells, member: Member, where: str) -> None:
+    """Raise UserError for a loss that looks like the label's softmax probability: within [0, 1], and higher in members or mostly near 1."""
+    if loss.max() > 1 or loss.min() < 0:
+        return
+    inside, outside = (loss[side].astype(np.float64) for side in (member, ~member))
+    if not (len(inside) and len(outside)):
+        return
+    error = np.sqrt(inside.var() / len(inside) + outside.var() / len(outside))
+    higher = inside.mean() - outside.mean() > SURE * error > 0
+    if higher or (loss > NEAR_ONE).mean() > PILED:
+        raise UserError(
+            f"{where}: values are within [0, 1] and {'higher in members' if higher else 'mostly near 1'}: they are the label's "
+            "softmax probability, not its loss; give them as probability=FILE, or their −log as loss"
+        )
+
+
+def check_probability(values: Cells, where: str) -> None:
+    """Raise UserError for a value above 1."""
+    if values.max() > 1:
+        record, model = np.argwhere(values > 1)[0]
+        raise UserError(f"{where}: {values[record, model]:g} at model {model}, record {record} is not a probability")
+
+
+def check_orientation(member: Member, where: str) -> None:
+    """Raise UserError for a membership that is models × records: all rows, but not all columns, have the same number of members.
+
+    Only memberships with more columns than rows are checked. Undecided cases get a warning on stderr.
+    """
+    records, models = member.shape
+    if models <= records:
+        return
+    rows, columns = (len(np.unique(member.sum(axis=axis))) == 1 for axis in (1, 0))
+    shape = f"{where}: {records} × {models} is read as {records} records of {models} models"
+    if rows and not columns and records > 1:
+        raise UserError(
+            f"{shape}, but all rows have equally many members, as if they were the models; expected records × models: transpose it"
+        )
+    print(f"mia-audit: {shape}; if it is models × records, transpose it and the signals", file=sys.stderr)
+
+
+def check_coins(member: Member, where: str) -> None:
+    """Raise UserError for a membership declared as fair coins if models have exactly half of the records or depend on each other."""
+    records = len(member)
+    if records >= FEW and (member.sum(axis=0) == records // 2).all():
+        raise UserError(
+            f"{where}: every model has exactly {records // 2} of {records} records, so membership was not drawn by fair coins; expected --design half"
+        )
+    if not recognise(member).independent:
+        raise UserError(
+            f"{where}: memberships in different models depend on each other, so they were not drawn by fair coins; expected --design half"
+        )
+
 
 LEAST_MODELS = 4
 """The smallest number of shadow models with which a leave-one-out attack makes sense."""
@@ -291,7 +356,7 @@ def write_scores(
     """
     schema, aggregates = score_schema(persons), aggregates_of(persons)
     tables = score_tables(scored, record, target, persons) if runs else iter([schema.empty_table()])
-    rows = {aggregate: len(target) * len(record if aggregate == NONE else persons or ()) for aggregate in aggregates}
+    rows = {aggregate: len(target) * len(record if aggregate == RECORDS else persons or ()) for aggregate in aggregates}
     groups = [
         [run.attack, run.signal, run.likelihood, run.null_control, unit_of(aggregate), aggregate]
         for run in runs
@@ -315,7 +380,7 @@ def score_tables(
     for run, member, scores in scored:
         for aggregate in aggregates_of(persons):
             rows, inside = (of_records, member)
-            if aggregate != NONE and persons is not None:
+            if aggregate != RECORDS and persons is not None:
                 rows, inside = of_people, persons.gathered(member, "membership")
             yield rows.table(run, aggregate, inside, in_unit(scores, persons, aggregate), schema)
         del scores  # free these scores before the next run's are computed

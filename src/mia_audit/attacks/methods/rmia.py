@@ -13,11 +13,10 @@ import numpy as np
 from pydantic import Field
 
 from mia_audit.attacks.catalogue import attack
-from mia_audit.attacks.design import NONE, Pairs, left_out, of_targets, opposite_values
+from mia_audit.attacks.design import NO_MODEL, Pairs, left_out, of_targets, opposite_values
 from mia_audit.errors import UserError
 from mia_audit.sections import Section
-from mia_audit.signals.columns import Columns, columns_of, slices
-from mia_audit.signals.name import losses
+from mia_audit.signals.name import Columns, columns_of, losses, slices
 
 if TYPE_CHECKING:
     from mia_audit.attacks.design import Leaving, Partners
@@ -210,7 +209,7 @@ def _log_sum_without(terms: Cells, leaving: Leaving) -> Cells:
         further = leaving.left[column] if isinstance(leaving, Pairs) else leaving[row, column]  # type: ignore[index]
         others, place = terms[row], np.arange(len(row))
         others[place, targets[column]] = -np.inf
-        others[place[further != NONE], further[further != NONE]] = -np.inf
+        others[place[further != NO_MODEL], further[further != NO_MODEL]] = -np.inf
         sums[row, column] = np.logaddexp.reduce(others, axis=1)
     return sums
 

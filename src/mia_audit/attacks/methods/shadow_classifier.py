@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mia_audit.attacks.catalogue import attack
-from mia_audit.attacks.design import NONE, left_out
+from mia_audit.attacks.design import NO_MODEL, left_out
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -43,7 +43,7 @@ def shadow_classifier(
         shown = np.ones((models, records), dtype=bool)
         shown[target] = False
         if partners is not None:
-            further = np.flatnonzero(partners[:, target] != NONE)
+            further = np.flatnonzero(partners[:, target] != NO_MODEL)
             shown[partners[further, target], further] = False
         classifier.fit(features[shown].reshape(-1, size), labels[shown])
         scores[target] = classifier.decision_function(features[target])

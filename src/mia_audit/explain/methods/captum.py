@@ -11,8 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.errors import UserError, suggest
-from mia_audit.explain.catalogue import Explainer, explainers
-from mia_audit.explain.model_kinds import Kind
+from mia_audit.explain.catalogue import Explainer, Kind, explainers
 from mia_audit.explain.randomness import Randomness, with_draws
 from mia_audit.seeds import seed_for
 
@@ -129,7 +128,7 @@ def _attribute(names: Sequence[str], batch: Batch, quantity: str) -> Tensor:
 def _run(names: Sequence[str], method: Any, inputs: Tensor, classes: Tensor) -> Tensor:
     import torch
 
-    from mia_audit.runtime.memory import is_retryable
+    from mia_audit.runtime.device import is_retryable
 
     arguments = {"inputs": inputs.detach().clone().requires_grad_(), "target": classes}
     required = _required(type(method).attribute)

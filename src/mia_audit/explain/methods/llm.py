@@ -85,7 +85,7 @@ def _scores(model: LocallyLinearMaps, batch: Batch) -> Float[Tensor, "B M K"]:
 
 def _mixtures(model: LocallyLinearMaps, batch: Batch, weights: Float[Tensor, "B M K"]) -> dict[str, Tensor]:
     """Return, for every quantity, the sum over classes of the mixed maps, weighted by the quantity's derivatives with respect to the logits."""
-    from mia_audit.explain.quantity import QUANTITIES
+    from mia_audit.explain.batch import QUANTITIES
 
     filters = model.filters().flatten(0, 1)
     mixed = {}

@@ -16,7 +16,7 @@ from pydantic import PositiveInt
 
 from mia_audit.errors import UserError
 from mia_audit.explain.catalogue import Explainer, explainer, explainers
-from mia_audit.explain.weights import KernelName
+from mia_audit.explain.private_local.terms import KernelName
 from mia_audit.sections import Probability, Section
 
 if TYPE_CHECKING:

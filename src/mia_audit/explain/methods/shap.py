@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from mia_audit.explain.batch import Batch
-    from mia_audit.explain.shapley.box import Box, ByQuantity
+    from mia_audit.explain.shapley import Box, ByQuantity
 
 
 class Evaluations(Section):

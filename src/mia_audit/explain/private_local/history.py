@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from mia_audit.explain.private_local.solver import Problem, minimum
-from mia_audit.explain.weights import capped, kernels
+from mia_audit.explain.private_local.terms import capped, kernels
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float

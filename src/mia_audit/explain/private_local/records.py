@@ -1,4 +1,9 @@
-"""The explanation set: records and the black box's values on them, streamed into one quadratic problem per query."""
+"""The explanation set: records and the black box's values on them, streamed into one quadratic problem per query.
+
+The nearest records to a query.
+
+A black box's values on disk.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +11,17 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from jaxtyping import Float
 
 from mia_audit.errors import UserError
 from mia_audit.explain.private_local.solver import Problem
-from mia_audit.explain.weights import capped, kernels
+from mia_audit.explain.private_local.terms import capped, kernels
 from mia_audit.pools.persons import Persons
+from mia_audit.storage import read_table
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, Num, Shaped
@@ -235,3 +243,47 @@ def _moments(
             squares[row] += target @ target
     for gram, moment, square in zip(grams, moments, squares, strict=True):
         yield Problem(gram, moment, float(square), explained.units)
+
+
+QUERIES = 256
+"""Number of queries whose distances to a block of records are held in memory at once."""
+
+
+def nearest_records(explained: ExplanationSet, queries: Int[np.ndarray, " q"], count: int) -> Int[np.ndarray, "q k"]:
+    """Return the `count` records nearest to every query, or all if there are fewer; the query itself is not among them.
+
+    Queries are given by their indices in the set.
+    """
+    points = explained.points(explained.records[queries])
+    kept = min(count, len(explained.records) - 1)
+    return np.concatenate(
+        [
+            _nearest(explained, points[first : first + QUERIES], queries[first : first + QUERIES], kept)
+            for first in range(0, len(queries), QUERIES)
+        ]
+    )
+
+
+def _nearest(explained: ExplanationSet, points: np.ndarray, queries: np.ndarray, count: int) -> Int[np.ndarray, "q k"]:
+    distances, places = np.empty((len(points), 0)), np.empty((len(points), 0), dtype=np.int64)
+    first = 0
+    for block, _, _ in explained.blocks():
+        squares = (
+            np.square(block).sum(axis=1) - 2 * points @ block.T
+        )  # squared distances, without the term that is the same for all records of a query
+        here = np.arange(first, first + len(block))
+        squares[queries[:, None] == here] = np.inf
+        distances = np.concatenate([distances, squares], axis=1)
+        places = np.concatenate([places, np.broadcast_to(here, squares.shape)], axis=1)
+        best = np.argpartition(distances, min(count, distances.shape[1]) - 1, axis=1)[:, :count]
+        distances, places = np.take_along_axis(distances, best, 1), np.take_along_axis(places, best, 1)
+        first += len(block)
+    return places
+
+
+def read_values(path: Path, records: int) -> Float[np.ndarray, "m C"]:
+    """Read values.parquet. Raises UserError for a wrong number of records."""
+    table = read_table(path, "values")
+    if len(table) != records:
+        raise UserError(f"{path}: values of {len(table)} records, but the pool has {records}. Delete it and run again")
+    return np.stack([table[name].to_numpy() for name in table.column_names if name.startswith("value_")], axis=1)

@@ -9,19 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mia_audit.explain.private_local.history import WARM
-from mia_audit.explain.private_local.ledger import Ledger
-from mia_audit.explain.private_local.near import nearest_records
-from mia_audit.explain.private_local.records import ExplanationSet
-from mia_audit.explain.private_local.service import PrivateExplainer
+from mia_audit.explain.private_local.records import ExplanationSet, nearest_records
+from mia_audit.explain.private_local.service import Ledger, PrivateExplainer, TracedExplainer
 from mia_audit.explain.private_local.solver import Problem, minimum
 from mia_audit.explain.private_local.terms import Terms
-from mia_audit.explain.private_local.traced import TracedExplainer
 from mia_audit.seeds import generator, seed_for
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-    from mia_audit.explain.private_section import PrivateExplanations
+    from mia_audit.explain.private_local.terms import PrivateExplanations
 
 UNLIMITED = 1e6
 """A budget that no study reaches, because protocols are compared by what they spend."""

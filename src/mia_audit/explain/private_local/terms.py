@@ -1,15 +1,70 @@
-"""The terms of explanations: the cost of a query, its computation, and the required noise."""
+"""The terms of explanations: the cost of a query, its computation, and the required noise.
+
+The weight of a record for a query: a kernel of their distance, capped so that no record changes the gradient by more than c/m.
+
+A record's share of ∇L is (2/m) α(d) (φᵀ(x−z) − y)(x−z), whose norm is at most (2/m) α d (d + Y) for ‖φ‖ ≤ 1 and |y| ≤
+Y. This is at most c/m if α ≤ c/(2d(d+Y)) (Patel et al. 2020, lemma 3.1, there for Y = 1).
+
+Kernels of the distance between a query and a record.
+
+The section of a config for a study of private explanations.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import numpy as np
+from pydantic import AfterValidator, Field, PositiveInt, field_validator
 
 from mia_audit.errors import UserError, suggest
-from mia_audit.explain.weights import kernels, published_excess
-from mia_audit.privacy import gdp
+from mia_audit.explain.black_boxes import black_boxes
+from mia_audit.privacy import gaussian as gdp
 from mia_audit.privacy.gaussian import check_privacy, multiplier_for
+from mia_audit.registry import Registry
+from mia_audit.sections import Epsilon, Probability, Section, known, known_all
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+if TYPE_CHECKING:
+    Distance = Float[np.ndarray, "*any"]
+    Kernel = Callable[[Distance], Distance]
+
+
+kernels: Registry[Kernel] = Registry("kernel")
+"""Kernels by name: functions from distances to weights between 0 and 1, before the cap."""
+
+KernelName = Annotated[str, AfterValidator(lambda name: known(kernels, name))]
+"""The name of a registered kernel, in a section of a config."""
+
+
+def capped(kernel: Kernel, distance: Distance, c: float, span: float) -> Distance:
+    """Return min(kernel(d), c/(2d(d+Y))) for labels of absolute value at most Y = `span`."""
+    bound = distance * (distance + span)
+    bound *= 2 / c
+    with np.errstate(divide="ignore"):
+        np.divide(1.0, bound, out=bound)
+    return np.minimum(kernel(distance), bound)
+
+
+def radius(c: float, span: float) -> float:
+    """Return the distance at which the cap falls below 1: (√(1 + 2c) − 1)/2 for Y = 1."""
+    return (float(np.sqrt(span**2 + 2 * c)) - span) / 2
+
+
+def published_excess(c: float, span: float) -> float:
+    """Return the largest effect of a record on the gradient, in units of c/m, if exp(−d²) is not capped: 1.53 for c = Y = 1.
+
+    This is the largest value of 2 exp(−d²) d (d + Y)/c, reached at 2d³ + 2Yd² − 2d − Y = 0.
+    """
+    distance = float(np.roots([2.0, 2 * span, -2.0, -span]).real.max())
+    return max(1.0, 2 * float(np.exp(-(distance**2))) * distance * (distance + span) / c)
+
 
 PUBLISHED = ("sigma", "weight", "uncentred", "beta")
 """Values of `as_published`, which restore the paper's σ, uncapped weight exp(−d²), fit without centring, and β without noise."""
@@ -44,13 +99,13 @@ class Terms:
         if not 0 < self.c < math.inf:
             raise UserError(f"c {self.c:g}: the weight constant is a positive number")
         kernels.check(self.kernel)
-        for names, known, what in (
+        for names, allowed, what in (
             ((self.adjacency,), list(ADJACENCIES), "adjacency"),
             (self.as_published, list(PUBLISHED), "as_published"),
         ):
             for name in names:
-                if name not in known:
-                    raise UserError(f"unknown {what} '{name}': {suggest(name, known)}")
+                if name not in allowed:
+                    raise UserError(f"unknown {what} '{name}': {suggest(name, allowed)}")
 
     @property
     def centred(self) -> bool:
@@ -97,3 +152,91 @@ class Terms:
     def mu_squared(self) -> float:
         """The whole budget as μ² of Gaussian DP, the unit of the filter."""
         return gdp.limit_for(self.budget, self.delta)
+
+
+WIDTH = 0.75
+"""LIME's default kernel width, ¾√n, in our unit of distance √n."""
+
+
+@kernels.register("gaussian")
+def gaussian(distance: Distance) -> Distance:
+    """Return exp(−d²), the very local weight of Patel et al. 2020, section 3.1."""
+    return np.asarray(np.exp(-np.square(distance)))
+
+
+@kernels.register("lime")
+def lime(distance: Distance) -> Distance:
+    """Return √exp(−d²/w²), LIME's kernel for tables (Ribeiro et al. 2016)."""
+    return np.asarray(np.exp(-np.square(distance / WIDTH) / 2))
+
+
+@kernels.register("stable")
+def stable(distance: Distance) -> Distance:
+    """Return 1 everywhere, so that neighbouring queries get similar explanations (Patel et al. 2020, equation 5).
+
+    Beyond the radius (`weights.radius`) only the cap determines the weight.
+    """
+    return np.ones_like(distance)
+
+
+BlackBoxes = Annotated[tuple[str, ...], known_all(black_boxes)]
+
+
+class PrivateExplanations(Section):
+    """A study of private explanations of black boxes on one data set, and of their quality (Patel et al. 2020)."""
+
+    black_boxes: BlackBoxes = ("forest",)
+    """Registered black boxes, or `file.py:function`, built from the pool's records and labels."""
+    architectures: tuple[str, ...] = ()
+    """Architectures of this audit; the first shadow model of each of their settings is also explained."""
+    queries: PositiveInt = 300
+    """Number of explained records, drawn by the seed.
+
+    Half as many additional queries, of classes explained before, are answered only from the history.
+    """
+    repetitions: PositiveInt = 1
+    """Number of repetitions of every experiment with other queries and noise, on the same black box.
+
+    From two on, results are means with Student's t intervals over repetitions.
+
+    The paper has 10.
+    """
+    parts: PositiveInt = 1
+    """Number of disjoint parts of the data set, each of which answers some of the queries with the full ε (section 6.2 has 3); 1: no division."""
+    traced: int = Field(0, ge=0)
+    """Number of queries whose loss is recorded at every iteration: queries of the adaptive protocol that start closer
+    to the minimum than the norm of a step's noise (Figure 4 has 15).
+    """
+    nearest: int = Field(0, ge=0)
+    """Number of records nearest to a query on which the black box's misclassifications are measured (Figure 8 has 50); 0: not measured."""
+    epsilons: tuple[float, ...] = (0.1, 1.0, 10.0)
+    """Values of ε of one explanation, for the comparison of losses over ε."""
+    epsilon: float = Field(1.0, gt=0)
+    """ε of an explanation computed from scratch, for the comparison of protocols."""
+    delta: Probability = 1e-6
+    """δ of every ε."""
+    steps: PositiveInt = 100
+    """Noisy steps T of an explanation computed from scratch."""
+    c: float = Field(1.0, gt=0)
+    """Weight constant: no record moves the gradient by more than c/m."""
+    kernel: KernelName = "stable"
+    """Registered kernel of the weights."""
+    adjacency: Literal["zero-out", "replacement"] = "zero-out"
+    """What is protected: whether a record's term is in the loss (the number of records is public), or a record's content."""
+    attacked: tuple[Epsilon, ...] = ()
+    """ε of one explanation (inf: no noise) for attacks on membership in the explanation set.
+
+    Sets follow the audit's membership design; all have the same black box.
+    """
+    scale: float | None = Field(None, gt=0)
+    """Unit of distance, set without looking at the records; √n for n features (255√n for pixels) when left out."""
+    pictures: int = Field(0, ge=0)
+    """Number of images shown with their explanations at every ε."""
+
+    @field_validator("epsilons")
+    @classmethod
+    def _positive(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        for epsilon in value:
+            if not 0 < epsilon < math.inf:
+                raise ValueError(f"an ε is a positive number, got {epsilon:g}")
+        return value

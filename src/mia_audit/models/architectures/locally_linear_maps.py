@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mia_audit.errors import UserError, suggest
 from mia_audit.models.catalogue import Parameters, architectures
-from mia_audit.models.images import image_size
+from mia_audit.models.inputs import image_size
 
 NAME = "locally-linear-maps"
 DEFAULTS: dict[str, bool | int | float | str] = {"maps": 30, "beta": 1.0, "projection": "none"}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.attacks.persons import NONE
+from mia_audit.attacks.design import RECORDS
 from mia_audit.errors import UserError
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class Finding:
     """The last epoch of every shadow's training; None where nothing was trained."""
     null: NullControl | None
     bound: LowerBound | None = None
-    aggregate: str = NONE
+    aggregate: str = RECORDS
     """How persons' scores were aggregated from those of their records, if membership was drawn by person; all findings here use it."""
     worth: tuple[Worth, ...] = ()
     """What a guarantee per record means for persons with several records, if it is known whose records they are."""
@@ -212,7 +212,7 @@ class Finding:
     @property
     def by_person(self) -> bool:
         """Whether membership was drawn by person."""
-        return self.aggregate != NONE
+        return self.aggregate != RECORDS
 
     @property
     def strongest(self) -> dict[str, Leak]:

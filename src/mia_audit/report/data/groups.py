@@ -1,14 +1,20 @@
-"""Membership risk by group: the strongest attack on each group of records or persons, compared with all others."""
+"""Membership risk by group: the strongest attack on each group of records or persons, compared with all others.
+
+The bound on ε from canaries in one training of a setting, as the workflow wrote it (docs/canaries.md).
+"""
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mia_audit.errors import UserError
 from mia_audit.report.data.findings import Estimate, Finding, Findings, Leak, estimate_over
 
 if TYPE_CHECKING:
@@ -71,7 +77,7 @@ def groups_of(results: Results, findings: Findings) -> list[Groups]:
 
 def _resolved(frames: Sequence[pl.DataFrame], headline: float | None) -> float | None:
     """Return the smallest FPR at which most groups have a TPR at their own threshold."""
-    from mia_audit.report.data.find import fpr_columns
+    from mia_audit.report.data.results import fpr_columns
 
     values: dict[float, list[pl.Series]] = {}
     for frame in frames:
@@ -171,3 +177,32 @@ def _error(part: pl.DataFrame) -> float:
 def _mean(part: pl.DataFrame, name: str) -> float:
     values = part[name].drop_nulls().to_numpy() if name in part.columns else np.empty(0)
     return float(values.mean()) if len(values) else math.nan
+
+
+CANARIES = "canaries.csv"
+METHOD = "one-run-f-dp"
+"""The method of the quoted bound: it assumes only fair coins, and one bound alone holds at its confidence."""
+
+
+@dataclass(frozen=True)
+class CanaryBound:
+    """A lower bound on ε at δ, at a confidence, and the number of canaries behind it."""
+
+    epsilon: float
+    delta: float
+    confidence: float
+    canaries: int
+
+
+def canary_bound(folder: Path) -> CanaryBound | None:
+    """Return the bound in a setting's folder; None if no canaries were asked for, UserError for a damaged file."""
+    path = folder / CANARIES
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            (row,) = [row for row in csv.DictReader(file) if row.get("method") == METHOD]
+        epsilon, delta, confidence = (float(row[name]) for name in ("epsilon", "delta", "confidence"))
+        return CanaryBound(epsilon, delta, confidence, int(row["canaries"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, KeyError, TypeError, ValueError):
+        raise UserError(f"{path}: damaged; expected what mia-audit canary-bounds writes") from None

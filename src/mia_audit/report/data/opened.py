@@ -18,7 +18,7 @@ from mia_audit.report.data.spec import Gap, Setting, Spec
 from mia_audit.report.text.statements import gap_sentence
 from mia_audit.sections import STATED
 from mia_audit.storage import open_table, read_frame
-from mia_audit.storage.diverged import diverged_models
+from mia_audit.storage.tables import diverged_models
 
 PROVENANCE = "provenance.json"
 DIGITS = 3

@@ -1,19 +1,28 @@
-"""The attacks to draw: the strongest on the outputs, the baseline without shadow models, and the strongest on each explainer."""
+"""The attacks to draw: the strongest on the outputs, the baseline without shadow models, and the strongest on each explainer.
+
+Measures of explanations: estimates over shadow models, and comparisons of settings over the same models.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.report.data.findings import Finding, Leak
+from mia_audit.explain.catalogue import explainer_label
+from mia_audit.explanation_metrics import OTHER, REFERENCE, measures
+from mia_audit.report.data.findings import Estimate, Finding, Leak, accuracy_difference, difference, estimate
 from mia_audit.signals.name import read_signal
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from mia_audit.evaluation.files import Scored
     from mia_audit.report.data.results import Results
+    from mia_audit.report.data.spec import Setting
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#C0689A", "#927600", "#5B5FC7")
 """Colours after Okabe and Ito: distinct for any colour vision, with a contrast of at least 3:1 on a white and on a dark page."""
@@ -116,10 +125,191 @@ def roc_curves(results: Results, finding: Finding, drawn: list[Series]) -> list[
 
 def _roc(scored: Scored) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return FPRs, mean TPRs and their standard deviation over the targets that have scored members and non-members."""
-    from mia_audit.evaluation.roc import log_grid, mean_log_roc
+    from mia_audit.evaluation.metrics import log_grid, mean_log_roc
 
     known = ~np.isnan(scored.score)
     inside, outside = (known & scored.member).sum(axis=0), (known & ~scored.member).sum(axis=0)
     both = np.flatnonzero((inside > 0) & (outside > 0))
     grid = log_grid(int(outside[both].max()), POINTS)
     return grid, *mean_log_roc(((scored.score[:, target], scored.member[:, target]) for target in both), grid)
+
+
+HEADLINES = ("ssim", "rank-correlation", "cosine", "top-overlap")
+"""Measures of similarity, in order of preference: figures and page show the first one that was measured."""
+
+
+@dataclass(frozen=True)
+class Explained:
+    """An explainer and the quantity explained."""
+
+    explainer: str
+    quantity: str
+
+    @property
+    def label(self) -> str:
+        """The explainer's name in prose, with its quantity unless that is the logit."""
+        return explainer_label(self.explainer) + (", probability" if self.quantity == "probability" else "")
+
+
+@dataclass(frozen=True)
+class Interpretation:
+    """Measures of the explanations of one architecture's settings, a row per model (`explanation_metrics.summary.per_model`)."""
+
+    models: pl.DataFrame
+    confidence: float
+
+    @property
+    def explained(self) -> list[Explained]:
+        """List explainers and quantities in the order of the config."""
+        return [
+            Explained(*row) for row in self.models.select("explainer", "quantity").unique(maintain_order=True).rows()
+        ]
+
+    @property
+    def drawn(self) -> list[Explained]:
+        """List every explainer once, with the first quantity that it explains."""
+        first: dict[str, Explained] = {}
+        for one in self.explained:
+            first.setdefault(one.explainer, one)
+        return list(first.values())
+
+    @property
+    def measures(self) -> list[str]:
+        """List the measures, those of similarity first."""
+        names = self.models["measure"].unique(maintain_order=True).to_list()
+        return sorted(names, key=lambda name: not measures[name].compares)
+
+    @property
+    def headline(self) -> str | None:
+        """Return the measure of similarity that is shown; None where none was measured."""
+        return next((name for name in HEADLINES if name in self.measures), None)
+
+    def values(
+        self, setting: Setting, one: Explained, measure: str, against: str | None = None, column: str = "value"
+    ) -> dict[int, float]:
+        """Return a measure by shadow model, without models for which it is undefined."""
+        wanted = setting.within_group | {"explainer": one.explainer, "quantity": one.quantity, "measure": measure}
+        rows = self.models.filter(**wanted)
+        compared = rows["against"].is_null() if against is None else rows["against"] == against
+        rows = rows.filter(compared).drop_nulls(column)
+        return dict(zip(rows["shadow"].to_list(), rows[column].to_list(), strict=True))
+
+    def estimate(
+        self, setting: Setting, one: Explained, measure: str, against: str | None = None, column: str = "value"
+    ) -> Estimate | None:
+        """Estimate a measure over a setting's models; None where it was not measured."""
+        values = self.values(setting, one, measure, against, column)
+        return estimate(list(values.values()), self.confidence) if values else None
+
+    def difference(self, first: Setting, second: Setting, one: Explained, measure: str) -> Estimate | None:
+        """Return the difference first − second in similarity to the reference over the shadow models of both."""
+        left, right = (self.values(setting, one, measure, REFERENCE) for setting in (first, second))
+        gaps = [left[shadow] - right[shadow] for shadow in left if shadow in right]
+        return estimate(gaps, self.confidence) if gaps else None
+
+    def shortfall(self, setting: Setting, bare: Setting, one: Explained, measure: str) -> Estimate | None:
+        """Return by how much less similar a setting's explanations are to the reference's than those of two reference models are to each other.
+
+        The estimate is over pairs of consecutive shadow models. The two reference models of a pair were trained on
+        different records; a setting's model and the reference model with the same number, on the same records.
+        """
+        similar, level = self.values(setting, one, measure, REFERENCE), self.values(bare, one, measure, OTHER)
+        pairs = [(shadow - 1, shadow) for shadow in level]
+        gaps = [level[k] - (similar[j] + similar[k]) / 2 for j, k in pairs if j in similar and k in similar]
+        return estimate(gaps, self.confidence) if gaps else None
+
+
+def explainer_series(
+    group: Sequence[Finding], everyone: Sequence[Finding], interpretation: Interpretation
+) -> dict[Explained, Series]:
+    """Return the explainers' colours, which are the same in the whole audit and for the attacks on these explainers."""
+    known = {one.name: one for one in series(group, everyone)}
+    drawn = interpretation.drawn
+    taken = {known[one.label].colour for one in drawn if one.label in known}
+    spare = [look for look in LOOKS if look[0] not in taken]
+    new = {
+        one: Series(one.label, *(spare.pop(0) if spare else (BASELINE, ()))) for one in drawn if one.label not in known
+    }
+    return {one: known.get(one.label) or new[one] for one in drawn}
+
+
+def similarity(finding: Finding, base: Finding | None, interpretation: Interpretation) -> dict[Explained, Estimate]:
+    """Return the similarity of a setting's explanations to the reference's, by explainer; for the reference, that between its models."""
+    measure = interpretation.headline
+    if measure is None or base is None:
+        return {}
+    against = OTHER if finding is base else REFERENCE
+    values = {one: interpretation.estimate(finding.setting, one, measure, against) for one in interpretation.drawn}
+    return {one: value for one, value in values.items() if value}
+
+
+def measure_label(name: str) -> str:
+    """Return a measure's name in prose."""
+    return measures[name].label
+
+
+def interpretations(results: Results) -> dict[tuple[str, str], Interpretation]:
+    """Return the measures of every dataset × architecture that has any."""
+    return {
+        group: Interpretation(models, results.spec.confidence) for group, models in results.explanation_metrics.items()
+    }
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A difference `first` − `second` between two mechanisms at the same ε, over the same shadow models."""
+
+    first: Finding
+    second: Finding
+    metric: str
+    gap: Estimate
+
+
+def peers(group: Sequence[Finding], interpretation: Interpretation | None, confidence: float) -> Iterator[Peer]:
+    """Compare mechanisms of a group at the same ε: accuracy, leakage and similarity of explanations."""
+    for second, first in combinations([finding for finding in group if finding.setting.trained], 2):
+        if first.setting.named != second.setting.named:
+            continue
+        accuracy = accuracy_difference(first, second, confidence)
+        if accuracy is not None:
+            yield Peer(first, second, "test_accuracy", accuracy)
+        for channel, leak in first.strongest.items():
+            if channel in second.strongest:
+                yield Peer(first, second, f"auc of {channel}", difference(leak, second.strongest[channel]))
+        if interpretation is None:
+            continue
+        for one in interpretation.explained:
+            for measure in interpretation.measures:
+                gap = interpretation.difference(first.setting, second.setting, one, measure)
+                if gap is not None:
+                    yield Peer(first, second, f"{measure} of {one.explainer} ({one.quantity})", gap)
+
+
+@dataclass(frozen=True)
+class ProbabilityCurve:
+    """The probability of the class by the share of coordinates removed or inserted, estimated over one setting's shadow models."""
+
+    finding: Finding
+    explained: Explained
+    measure: str
+    shares: list[float]
+    heights: list[Estimate]
+
+
+def margin_of(metric: str, margins: Mapping[str, float]) -> float | None:
+    """Return the margin of a peer's metric: the one of its kind in `report.margins`."""
+    return margins.get(metric.partition(" of ")[0])
+
+
+def curves_of(results: Results, group: Sequence[Finding], confidence: float) -> Iterator[ProbabilityCurve]:
+    """Yield every deletion or insertion curve of a group's settings."""
+    table = results.explanation_curves(group[0].setting.group)
+    for finding in group:
+        rows = table.filter(**finding.setting.within_group)
+        for key, curve in rows.group_by("explainer", "quantity", "measure", maintain_order=True):
+            explainer, quantity, measure = map(str, key)
+            by_share = curve.group_by("share", maintain_order=True).agg("value").sort("share")
+            heights = [estimate(values, confidence).as_rate() for values in by_share["value"].to_list()]
+            yield ProbabilityCurve(
+                finding, Explained(explainer, quantity), measure, by_share["share"].to_list(), heights
+            )

@@ -1,6 +1,10 @@
 """Inputs of an audit's tables, figures and page other than files: settings, options and gaps.
 
 Imports nothing heavy, because the workflow uses it to compute the names of an audit's outputs.
+
+The section of a config for the report.
+
+Settings of an audit of matrices: their signals, and what is known about the training of the models.
 """
 
 from __future__ import annotations
@@ -8,12 +12,67 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, FiniteFloat, StringConstraints, model_validator
 
 from mia_audit.errors import UserError
 from mia_audit.explain.catalogue import EXPLANATION_SETS, private_epsilon
-from mia_audit.report.section import Figures
-from mia_audit.sections import STATED
+from mia_audit.sections import STATED, Epsilon, FilePath, Name, Probability, Section
+
+Inches = Annotated[str, StringConstraints(pattern=r"^[2-6](\.\d+)?in$")]
+
+
+class Figures(Section):
+    """The style of figures, and their file formats."""
+
+    column: Inches = "3.4in"
+    """Width of a paper's column, 2in to 6.9in; figures across the page scale with it."""
+    font: str = ""
+    """Name of a font that is installed; matplotlib's own when left out."""
+    formats: tuple[Literal["pdf", "svg", "png"], ...] = Field(("pdf", "svg", "png"), min_length=1)
+    """File formats of every figure, besides its data (CSV)."""
+
+
+Margin = Annotated[float, Field(gt=0, lt=1)]
+Label = Annotated[str, StringConstraints(min_length=1, max_length=60, strip_whitespace=True, pattern=r"^[^\r\n]+$")]
+
+
+class Labels(Section):
+    """Labels of settings, data sets and architectures in titles, legends, printed tables and sentences.
+
+    Files, CSV tables and the config in the report keep the config's names.
+    """
+
+    datasets: dict[str, Label] = Field({})
+    """Labels of data sets, by name."""
+    architectures: dict[str, Label] = Field({})
+    """Labels of architectures, by name; a sweep needs the name of each of its models."""
+    settings: dict[str, Label] = Field({})
+    """Labels by mechanism, to which ε is added (`dp-sgd: DP-SGD`), or by mechanism and ε (`dp-sgd-eps8: our method`); sentences say *with LABEL*."""
+
+
+class Report(Section):
+    """The content of the report."""
+
+    title: str = ""
+    """Heading; the audit's name when left out."""
+    exposed: int = Field(8, ge=0)
+    """Number of most exposed records that are shown."""
+    figures: Figures = Figures()
+    labels: Labels = Labels()
+    margins: dict[str, Margin] = Field({})
+    """For each metric (`test_accuracy`, `auc`, or a measure of explanations such as `ssim`), the largest irrelevant
+    difference between two mechanisms at the same ε: two one-sided tests, at level 1 − evaluation.confidence each,
+    decide whether the mechanisms are equivalent.
+    """
+    show_records: bool = True
+    """With `false` the page contains no record, neither the most exposed ones nor maps of explanations, and can be passed on."""
+    policy: FilePath = ""
+    """Policy that the report evaluates, like `mia-audit gate`: a YAML file, relative to where the audit is started."""
+    paper: Literal["", "huang2024", "harder2020", "fadp", "patel2020"] = ""
+    """A paper whose tables and figures are written to `paper/`, with the audit's numbers beside the printed ones, like `mia-audit paper`."""
 
 
 @dataclass(frozen=True)
@@ -215,3 +274,97 @@ def parse_spec(values: Mapping[str, Any]) -> Spec:
 def _known(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
     names = {field.name for field in fields(kind)}
     return {key: value for key, value in values.items() if key in names and value is not None}
+
+
+DP = "dp"
+"""The name of a mechanism for which only ε is stated."""
+
+
+class GivenSetting(Section):
+    """One setting: matrices or a table of its models' signals, and what is known about their training."""
+
+    membership: FilePath = ""
+    """Records × models, 0 or 1; if left out, the audit's. Settings are compared model by model if model k has the same members in each."""
+    signals: dict[str, FilePath] = Field({})
+    """The file of each signal's matrix, by signal: `loss`, `probability`, `ixg_l1`, `gap:real:high` …"""
+    table: FilePath = ""
+    """A signals.parquet instead of membership and signals."""
+    epsilon: Epsilon = "inf"
+    """The privacy budget of the training, as claimed by the models' owner."""
+    delta: Probability | None = None
+    """δ of that budget."""
+    mechanism: Name = ""
+    """The mechanism, such as dp-sgd; the setting's name when left out."""
+    accuracy: FiniteFloat | FilePath | None = None
+    """Test accuracy of the models: one number, or a file with one for each model."""
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if bool(self.table) == bool(self.signals):
+            raise ValueError("a setting needs either signals or a table")
+        if (self.epsilon == "inf") != (self.delta is None):
+            raise ValueError("a guarantee has an ε and a δ: give both epsilon and delta, or neither")
+        if isinstance(self.accuracy, float) and not 0 <= self.accuracy <= 1:
+            raise ValueError(f"accuracy: {self.accuracy:g} is not between 0 and 1")
+        return self
+
+
+class GivenAudit(Section):
+    """The content of the file for `mia-audit audit --settings`."""
+
+    membership: FilePath = ""
+    """Records × models, 0 or 1, for all settings that have no membership of their own."""
+    settings: dict[Name, GivenSetting] = Field(min_length=1)
+    """Settings by name, the one without privacy first."""
+
+
+def from_words(text: str) -> tuple[str, dict[str, Any]]:
+    """Read `NAME: KEY=VALUE KEY=VALUE …`; ValueError that says what is wrong.
+
+    The keys are those of a setting; any other is a signal and its file.
+    """
+    name, colon, rest = text.partition(":")
+    values: dict[str, Any] = {}
+    signals: dict[str, str] = {}
+    for word in rest.split():
+        key, equals, value = word.partition("=")
+        if not (equals and key and value):
+            raise ValueError(f"'{word}': expected KEY=VALUE")
+        if key in values or key in signals:
+            raise ValueError(f"{key} is given twice")
+        if key in GivenSetting.model_fields and key != "signals":
+            values[key] = _number(value) if key in ("delta", "accuracy") else value
+        else:
+            signals[key] = value
+    if not colon or not name.strip() or not (values or signals):
+        raise ValueError(
+            "expected NAME: KEY=VALUE …, for example 'dp8: loss=dp8.npy epsilon=8 delta=1e-5 accuracy=0.81'"
+        )
+    return name.strip(), values | ({"signals": signals} if signals else {})
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def below(folder: Path, audit: GivenAudit) -> GivenAudit:
+    """Return the settings with file paths resolved against the folder of the file that names them."""
+
+    def placed(path: str) -> str:
+        return str(folder / path) if path else path
+
+    settings = {}
+    for name, setting in audit.settings.items():
+        accuracy = setting.accuracy
+        settings[name] = setting.model_copy(
+            update={
+                "membership": placed(setting.membership or audit.membership),
+                "signals": {signal: placed(file) for signal, file in setting.signals.items()},
+                "table": placed(setting.table),
+                "accuracy": placed(accuracy) if isinstance(accuracy, str) else accuracy,
+            }
+        )
+    return GivenAudit(settings=settings)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mia_audit.report.figures.pictures import draw_cell
+from mia_audit.report.figures.style import draw_cell
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int

@@ -7,19 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.explanation_metrics import OTHER, REFERENCE
-from mia_audit.report.data.explanation_metrics import (
-    Explained,
-    Interpretation,
-    Peer,
-    margin_of,
-    measure_label,
-    peers,
-    similarity,
-)
 from mia_audit.report.data.findings import Estimate, Finding, Findings, reference
-from mia_audit.report.page.overlays import overlaid
-from mia_audit.report.tables.columns import auc_cell, estimate_cell
-from mia_audit.report.tables.layout import Cell, Column, Layout, text
+from mia_audit.report.data.series import Explained, Interpretation, Peer, margin_of, measure_label, peers, similarity
+from mia_audit.report.page.exposed import overlaid
+from mia_audit.report.tables.catalogue import Cell, Column, Layout, auc_cell, estimate_cell, text
 from mia_audit.report.text.formatting import (
     fixed,
     interval,

@@ -7,11 +7,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mia_audit.report.data.explanation_metrics import Interpretation
 from mia_audit.report.data.findings import Finding, Findings
-from mia_audit.report.figures.catalogue import drawn, figures
-from mia_audit.report.figures.layout import COLUMN
-from mia_audit.report.figures.style import UNDATED, paper_style
+from mia_audit.report.data.series import Interpretation
+from mia_audit.report.figures.style import COLUMN, UNDATED, drawn, figures, paper_style
 from mia_audit.report.text.formatting import titled
 
 if TYPE_CHECKING:

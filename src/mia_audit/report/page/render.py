@@ -1,33 +1,54 @@
-"""report.html, with the answer first."""
+"""report.html, with the answer first.
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+Pages that load nothing: their templates, their style, and the content security policy that enforces it.
 
-from mia_audit.report.data.explanation_metrics import Interpretation, interpretations
-from mia_audit.report.data.findings import Finding, Findings
+The page's tables of attacks: the answer's bars, all attacks, and the null control.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from mia_audit.report.data.findings import Finding, Findings, Leak, reference
 from mia_audit.report.data.groups import groups_of, strongest_only
-from mia_audit.report.data.handed_on import base_names
-from mia_audit.report.data.provenance import guarantee
+from mia_audit.report.data.provenance import base_names, guarantee
 from mia_audit.report.data.results import Results
-from mia_audit.report.gate.output import conclusion
-from mia_audit.report.gate.output import layout as judged_layout
-from mia_audit.report.gate.verdicts import Judged
+from mia_audit.report.data.series import Interpretation, interpretations
+from mia_audit.report.gate import Judged, conclusion
+from mia_audit.report.gate import layout as judged_layout
 from mia_audit.report.page.explanations import section
 from mia_audit.report.page.exposed import exposed_section
 from mia_audit.report.page.figures import Sheet, group_figures
-from mia_audit.report.page.tables import answer_table, attacks_layout, null_layout
-from mia_audit.report.page.template import page_template, policy, style
-from mia_audit.report.tables.catalogue import tables
-from mia_audit.report.tables.columns import auc_cell
-from mia_audit.report.tables.groups import groups_layout
-from mia_audit.report.tables.layout import Cell, Column, Layout, text
-from mia_audit.report.tables.persons import persons_layout
-from mia_audit.report.tables.settings import present_channels, settings_layout
-from mia_audit.report.text.answer import TITLES, WHOSE, answer
-from mia_audit.report.text.cautions import cautions, floors, readings
-from mia_audit.report.text.formatting import capital, count, joined, rate, unbroken, upper_first
-from mia_audit.report.text.groups import risk_sentences, small_sentence
-from mia_audit.report.text.intrinsic import KINDS, compared, intrinsic_sentences
+from mia_audit.report.tables.catalogue import Cell, Column, Layout, auc_cell, estimate_cell, tables, text
+from mia_audit.report.tables.settings import (
+    groups_layout,
+    persons_layout,
+    present_channels,
+    setting_name,
+    settings_layout,
+)
+from mia_audit.report.text.answer import TITLES, WHOSE, answer, cautions, floors, readings
+from mia_audit.report.text.formatting import (
+    capital,
+    count,
+    fixed,
+    interval,
+    joined,
+    percent,
+    percent_interval,
+    plus_minus,
+    rate,
+    significant,
+    titled,
+    unbroken,
+    upper_first,
+)
+from mia_audit.report.text.intrinsic import KINDS, compared, intrinsic_sentences, risk_sentences, small_sentence
 from mia_audit.report.text.statements import (
     DESIGNS,
     adjacent,
@@ -43,6 +64,122 @@ from mia_audit.report.text.statements import (
     scope,
 )
 from mia_audit.sanitise import html
+from mia_audit.signals.name import read_signal
+
+if TYPE_CHECKING:
+    import jinja2
+
+
+def page_template(package: str, name: str, finalize: Callable[[Any], Any]) -> jinja2.Template:
+    """Return a package's template; `finalize` makes every value safe for the page."""
+    import jinja2
+
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader(package, "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=finalize,
+    ).get_template(name)
+
+
+def style() -> str:
+    """Return the style sheet of all pages."""
+    return files("mia_audit.report.page").joinpath("templates", "report.css").read_text(encoding="utf-8")
+
+
+def policy(css: str) -> str:
+    """Return a policy that allows this style and no script (Content Security Policy Level 3, 2.3.1)."""
+    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
+    return f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
+
+
+def answer_table(group: Sequence[Finding]) -> list[dict[str, Any]]:
+    """Return the answer's rows: for each setting, the strongest attack on each channel, as a number and a bar, and the accuracy."""
+    present, bounds = present_channels(group), _bounds(group)
+    return [_row(finding, present, bounds) for finding in group]
+
+
+def _bounds(group: Sequence[Finding]) -> tuple[float, float]:
+    estimates = [leak.auc_estimate for one in group for leak in one.strongest.values()]
+    values = [0.5, *(value for one in estimates for value in (one.mean, one.low, one.high) if not math.isnan(value))]
+    margin = 0.06 * (max(values) - min(values)) or 0.01
+    return min(values) - margin, max(values) + margin
+
+
+def _row(finding: Finding, present: Sequence[str], bounds: tuple[float, float]) -> dict[str, Any]:
+    accuracy = finding.test_accuracy
+    return {
+        "name": titled(finding.setting),
+        "cells": [_cell(channel, finding.strongest.get(channel), bounds) for channel in present],
+        "accuracy": percent(accuracy.mean) if accuracy else "",
+        "accuracy_interval": percent_interval(accuracy) if accuracy else "",
+    }
+
+
+def _cell(channel: str, leak: Leak | None, bounds: tuple[float, float]) -> dict[str, Any]:
+    cell: dict[str, Any] = {"channel": TITLES[channel], "kind": channel, "known": leak is not None}
+    if leak is None:
+        return cell
+    auc = leak.auc_estimate
+    low, high = (auc.mean if math.isnan(value) else value for value in (auc.low, auc.high))
+    places = {"chance": 0.5, "low": low, "mean": auc.mean, "high": high}
+    cell |= {name: f"{100 * (value - bounds[0]) / (bounds[1] - bounds[0]):.1f}" for name, value in places.items()}
+    return cell | {"auc": fixed(auc.mean), "interval": interval(auc), "leaks": leak.beats_guessing}
+
+
+def attacks_layout(group: Sequence[Finding]) -> Layout:
+    """Return a table with a row per attack and signal, strongest first in the reference setting."""
+    by_setting = [{leak.key: leak for attacks in finding.leaks.values() for leak in attacks} for finding in group]
+    first = by_setting[group.index(reference(group) or group[0])]
+    keys = list(dict.fromkeys(key for attacks in (first, *by_setting) for key in attacks))
+    keys.sort(key=lambda key: -first[key].auc.mean() if key in first else 0.0)
+    rows: list[list[Cell | str]] = []
+    for key in keys:
+        values = [plus_minus(attacks[key].auc_estimate) if key in attacks else "–" for attacks in by_setting]
+        rows.append([key[0], read_signal(key[1]).label, *values])
+    columns = [
+        *text("Attack"),
+        Column("Signal", number=False, wide=True),
+        *(Column(titled(one.setting)) for one in group),
+    ]
+    caption = (
+        "Mean AUC ± standard deviation over targets, for the headline's likelihood; all likelihoods and false-positive rates are "
+        "in tables/summary."
+    )
+    return Layout(columns, rows, caption)
+
+
+def null_layout(findings: Findings, level: str) -> Layout | None:
+    """Return the table of the strongest attacks' null control; None if there is none."""
+    rows: list[list[Cell | str]] = [
+        [
+            setting_name(finding, findings),
+            TITLES[channel].lower(),
+            f"{leak.attack} on {read_signal(leak.signal).label}",
+            estimate_cell(leak.auc_estimate),
+            estimate_cell(null),
+            f"no, by {significant(max(null.low - 0.5, 0.5 - null.high), 1)}" if null.excludes(0.5) else "yes",
+        ]
+        for finding in findings.settings
+        if finding.null
+        for channel, null in finding.null.headline.items()
+        for leak in [finding.strongest[channel]]
+    ]
+    columns = [
+        *text("Setting", "What is attacked"),
+        Column("Attack", number=False, wide=True),
+        Column("True membership"),
+        Column("Null control"),
+        *text("Contains 0.5"),
+    ]
+    caption = (
+        f"The strongest attacks on the true membership and on a shuffled one: AUC, {level} interval. Both intervals allow for the models "
+        "that targets share as shadow models; the null control's is wider because all of its spread is noise."
+    )
+    return Layout(columns, rows, caption) if rows else None
+
 
 CONTENTS = {
     "answer": ("Answer", ""),
@@ -144,7 +281,7 @@ def _units(findings: Findings) -> str:
 
 
 def _private_studies(results: Results, findings: Findings, sheet: Sheet) -> list[dict[str, Any]]:
-    from mia_audit.report.page.private_section import private_section  # and the privacy accounting with it
+    from mia_audit.report.page.private import private_section  # and the privacy accounting with it
 
     return private_section(results, findings, sheet)
 
@@ -153,8 +290,8 @@ DIGESTS = "This page is one of the files and cannot check digests itself: mia-au
 
 
 def _judged(results: Results, findings: Findings) -> list[Judged]:
-    from mia_audit.report.gate.judge import judge
-    from mia_audit.report.gate.policy import Policy
+    from mia_audit.report.gate import judge
+    from mia_audit.report.policy import Policy
 
     return judge(results, Policy.model_validate(results.spec.policy), findings) if results.spec.policy else []
 

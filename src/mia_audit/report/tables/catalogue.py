@@ -1,27 +1,121 @@
 """The registry of tables: every file of this package registers one or more, each with condition, data and layout.
 
 These files do not import polars at the top, because the workflow imports them for the names of an audit's tables.
+
+Columns that several tables share.
+
+The layout of a printed table, which is rendered to LaTeX here and to HTML by the page's templates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.registry import Registry
-from mia_audit.report.tables.layout import latex
-from mia_audit.sanitise import csv
+from mia_audit.report.text.formatting import fixed, interval, percent, percent_interval, spread
+from mia_audit.sanitise import csv, tex, tex_comment
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from mia_audit.report.data.findings import Findings
+    from mia_audit.report.data.findings import Estimate, Findings, Leak
     from mia_audit.report.data.results import Results
-    from mia_audit.report.data.spec import Spec
-    from mia_audit.report.tables.layout import Layout
+    from mia_audit.report.data.spec import Setting, Spec
 
+
+@dataclass(frozen=True)
+class Cell:
+    """The text of a cell, and smaller lines below it (HTML) or beside it (LaTeX)."""
+
+    text: str
+    notes: Sequence[str] = ()
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column; adjacent columns of the same `group` share a heading above their titles. Text columns are aligned to the left."""
+
+    title: str
+    group: str = ""
+    number: bool = True
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A table as it is printed: its columns, rows with a cell for each column, its caption and the notes below it."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell | str]]
+    caption: str = ""
+    notes: Sequence[str] = ()
+
+    @property
+    def groups(self) -> list[tuple[str, int]]:
+        """The headings over several columns with their widths; empty without any."""
+        spans = [(name, len(list(columns))) for name, columns in groupby(self.columns, lambda column: column.group)]
+        return spans if any(name for name, _ in spans) else []
+
+
+def laid_out(
+    columns: Sequence[tuple[Column, Callable[[Any], Cell | str]]], items: Iterable[Any], caption: str
+) -> Layout:
+    """Return a table with a row per item, each cell made by its column's function."""
+    return Layout([column for column, _ in columns], [[cell(item) for _, cell in columns] for item in items], caption)
+
+
+def text(*titles: str) -> list[Column]:
+    """Return columns of text."""
+    return [Column(title, number=False) for title in titles]
+
+
+def latex(layout: Layout, long: bool = False) -> str:
+    """Return a table as LaTeX (booktabs) without a float, so that a paper can \\input it."""
+    environment = "longtable" if long else "tabular"
+    alignment = "".join("r" if column.number else "l" for column in layout.columns)
+    head = []
+    if spans := layout.groups:
+        head.append(" & ".join(rf"\multicolumn{{{span}}}{{c}}{{{tex(name)}}}" for name, span in spans) + r" \\")
+        ends = [sum(span for _, span in spans[: index + 1]) for index in range(len(spans))]
+        rules = [
+            rf"\cmidrule(lr){{{end - span + 1}-{end}}}" for (name, span), end in zip(spans, ends, strict=True) if name
+        ]
+        head.append(" ".join(rules))
+    head.append(" & ".join(tex(column.title) for column in layout.columns) + r" \\")
+    body = [" & ".join(map(_latex_cell, row)) + r" \\" for row in layout.rows]
+    width = rf"\multicolumn{{{len(layout.columns)}}}{{p{{\linewidth}}}}"
+    notes = [rf"{width}{{\footnotesize {tex(note)}}} \\" for note in layout.notes]
+    lines = [
+        rf"% Needs \usepackage{{booktabs{',longtable' if long else ''}}}.",
+        *([tex_comment(layout.caption)] if layout.caption else []),
+        rf"\begin{{{environment}}}{{{alignment}}}",
+        r"\toprule",
+        *head,
+        r"\midrule",
+        *([r"\endhead"] if long else []),
+        *body,
+        r"\bottomrule",
+        *notes,
+        rf"\end{{{environment}}}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _latex_cell(cell: Cell | str) -> str:
+    notes = cell.notes if isinstance(cell, Cell) else ()
+    return " ".join([tex(str(cell)), *(rf"{{\footnotesize {tex(note)}}}" for note in notes if note)])
+
+
+if TYPE_CHECKING:
     Condition = Callable[[Spec], object]
     Data = Callable[[Results, Findings], pl.DataFrame]
     Print = Callable[[Results, Findings, pl.DataFrame], Layout]
@@ -55,7 +149,7 @@ class TableKind:
         return ("csv", "parquet", "tex") if self.layout else ("csv",)
 
 
-tables: Registry[TableKind] = Registry("table", "mia_audit.report.tables", "_", eager=True)
+tables: Registry[TableKind] = Registry("table", "mia_audit.report.tables")
 
 
 def table(
@@ -128,3 +222,84 @@ def _rates(frame: pl.DataFrame) -> Iterator[tuple[str, pl.Series]]:
         if "tpr_at_fpr" in name and name.endswith("_mean"):
             prefix = name.partition("tpr_at_fpr")[0]
             yield name, frame[f"{prefix}attack"].is_not_null()
+
+
+SETTING: dict[str, type] = dict.fromkeys(("dataset", "architecture", "mechanism", "epsilon"), str)
+ATTACK: dict[str, type] = dict.fromkeys(("attack", "signal", "likelihood"), str)
+SETTING_COLUMNS = text("Data set", "Architecture", "Mechanism", "ε")
+PARTS = ("mean", "sd", "low", "high")
+
+
+def identity(setting: Setting) -> dict[str, str]:
+    """Return the values that identify a setting."""
+    return {name: getattr(setting, name) for name in SETTING} | {"epsilon": setting.reported_epsilon}
+
+
+def parts(name: str, value: Estimate | None) -> dict[str, float | None]:
+    """Return an estimate as columns; unknown ones are null."""
+    values = [getattr(value, part) if value else math.nan for part in PARTS]
+    return {f"{name}_{part}": None if math.isnan(known) else known for part, known in zip(PARTS, values, strict=True)}
+
+
+def parts_schema(*names: str) -> dict[str, type]:
+    """Return the columns of estimates."""
+    return {f"{name}_{part}": float for name in names for part in PARTS}
+
+
+def printed(title: str, name: str) -> tuple[Column, Any]:
+    """Print a column of text as it is; null as a dash."""
+    return Column(title, number=False), lambda row: "–" if row[name] is None else str(row[name])
+
+
+def setting_cells(setting: Setting) -> list[Cell | str]:
+    """Return the cells of `SETTING_COLUMNS`, with the setting's labels."""
+    epsilon = "∞" if setting.epsilon == "inf" else setting.reported_epsilon
+    return [setting.dataset_name, setting.architecture_name, setting.label or setting.mechanism_name, epsilon]
+
+
+def setting_columns(settings: Sequence[Setting]) -> list[tuple[Column, Any]]:
+    """Print the columns that identify a setting, with its labels."""
+    cells = {tuple(identity(one).values()): setting_cells(one) for one in settings}
+
+    def cell(place: int, row: Mapping[str, Any]) -> Cell | str:
+        values = tuple(row[name] for name in SETTING)
+        return cells[values][place] if values in cells else str(values[place])
+
+    return [(column, partial(cell, place)) for place, column in enumerate(SETTING_COLUMNS)]
+
+
+ATTACK_COLUMNS = [printed("Attack", "attack"), printed("Signal", "signal"), printed("Likelihood", "likelihood")]
+
+
+def spread_column(title: str, name: str, missing: str = "–") -> tuple[Column, Any]:
+    """Print mean ± standard deviation."""
+    mean, sd = f"{name}_mean", f"{name}_sd"
+    return Column(title), lambda row: missing if row[mean] is None else spread(row[mean], row[sd])
+
+
+def interval_column(prefix: str = "") -> tuple[Column, Any]:
+    """Print the interval of the column before in brackets; nothing for a single target."""
+    low, high = f"{prefix}low", f"{prefix}high"
+    return Column("", number=False), lambda row: "" if row[low] is None else f"[{fixed(row[low])}, {fixed(row[high])}]"
+
+
+def estimate_cell(value: Estimate | None) -> Cell:
+    """Print an estimate with its interval; unknown as a dash."""
+    return Cell("–") if value is None else Cell(fixed(value.mean), (interval(value),))
+
+
+def auc_cell(leak: Leak | None) -> Cell:
+    """Print the AUC of an attack with its interval; unknown as a dash."""
+    return estimate_cell(leak.auc_estimate if leak else None)
+
+
+def rate_cell(value: Estimate) -> Cell:
+    """Print an estimate of a rate in percent, with its interval."""
+    return Cell(percent(value.mean), (percent_interval(value),))
+
+
+def leak_cells(leak: Leak | None, fpr: float | None) -> list[Cell]:
+    """Print AUC and TPR of an attack, which is not resolvable without an FPR; unknown as dashes."""
+    if leak is None:
+        return [Cell("–")] * 2
+    return [auc_cell(leak), Cell("not resolvable") if fpr is None else rate_cell(leak.tpr_estimate)]

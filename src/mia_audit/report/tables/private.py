@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.report.data.findings import Findings
-from mia_audit.report.tables.catalogue import table
-from mia_audit.report.tables.columns import parts
+from mia_audit.report.tables.catalogue import parts, table
 
 if TYPE_CHECKING:
     import polars as pl
@@ -145,8 +144,7 @@ def private_parts(results: Results, findings: Findings) -> pl.DataFrame:
     """
     import polars as pl
 
-    from mia_audit.report.figures.private_protocols import in_parts
-    from mia_audit.report.figures.private_studies import SPENDING, of_protocol
+    from mia_audit.report.figures.private import SPENDING, in_parts, of_protocol
 
     lines = []
     for one in results.studied:
@@ -175,8 +173,8 @@ def private_misclassified(results: Results, findings: Findings) -> pl.DataFrame:
     """
     import polars as pl
 
+    from mia_audit.report.figures.private import of_protocol
     from mia_audit.report.figures.private_models import correlation
-    from mia_audit.report.figures.private_studies import of_protocol
 
     lines = []
     for one in results.studied:

@@ -1,24 +1,38 @@
-"""The table of settings: guarantees, lower bounds on ε, accuracies and the strongest attack on each channel."""
+"""The table of settings: guarantees, lower bounds on ε, accuracies and the strongest attack on each channel.
+
+The strongest attacks on persons and on their records, side by side.
+
+Membership risk by group: the strongest attack on every group of records or persons.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mia_audit.report.data.findings import CHANNELS, Finding, Findings, shadow_estimate
+from mia_audit.attacks.design import HEADLINE, RECORDS, unit_of
+from mia_audit.report.data.findings import CHANNELS, Finding, Findings, Leak, shadow_estimate
+from mia_audit.report.data.groups import Group, Groups, groups_of, strongest_only
 from mia_audit.report.data.provenance import guarantee
-from mia_audit.report.tables.catalogue import frame_of, table
-from mia_audit.report.tables.columns import (
+from mia_audit.report.tables.catalogue import (
     ATTACK,
     SETTING,
     SETTING_COLUMNS,
+    Cell,
+    Column,
+    Layout,
+    estimate_cell,
+    frame_of,
     identity,
     leak_cells,
     parts,
     parts_schema,
+    rate_cell,
     setting_cells,
+    table,
+    text,
 )
-from mia_audit.report.tables.layout import Cell, Column, Layout, text
 from mia_audit.report.text.answer import TITLES
 from mia_audit.report.text.formatting import (
     at_least,
@@ -31,14 +45,17 @@ from mia_audit.report.text.formatting import (
     power,
     protection,
     rate,
+    significant,
+    titled,
 )
 from mia_audit.report.text.statements import gap_sentence, missing_models, most_targets, setting_notes
+from mia_audit.signals.name import read_signal
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from mia_audit.report.data.baselines import Start
-    from mia_audit.report.data.results import Results
+    from mia_audit.report.data.findings import Estimate
+    from mia_audit.report.data.results import Results, Start
     from mia_audit.report.data.spec import Setting
 
 PREFIXES = {"outputs": "output", "explanations": "explanation", "both": "joint", "other": "signal"}
@@ -214,3 +231,172 @@ def _accuracy_cell(finding: Finding, phase: str, confidence: float) -> Cell:
 def _bound_cell(finding: Finding) -> Cell:
     bound = finding.bound
     return Cell(at_least(bound.epsilon), (f"δ = {power(bound.delta)}",)) if bound else UNKNOWN
+
+
+WORDS = {RECORDS: "Records", "sum": "Persons, sum", "mean": "Persons, mean", "max": "Persons, largest"}
+"""Headings of the aggregates."""
+
+
+def by_aggregate(finding: Finding) -> dict[str, dict[str, list[Leak]]]:
+    """Return a setting's attacks by aggregate, records first, then by channel."""
+    leaks = {finding.aggregate: finding.leaks} | finding.others
+    order = [RECORDS, HEADLINE, *(name for name in leaks if name not in (RECORDS, HEADLINE))]
+    return {name: leaks[name] for name in order if name in leaks}
+
+
+def persons_layout(group: Sequence[Finding], fpr: float | None) -> Layout:
+    """Return a table with a row per setting and channel: AUC and TPR, on records and on persons, of the attack that is strongest on persons."""
+    tpr = "TPR" if fpr is None else f"TPR at {rate(fpr)}"
+    rows: list[list[Cell | str]] = []
+    for finding in group:
+        by_name = by_aggregate(finding)
+        for channel, leak in _different(finding).items():
+            same = {name: _same(leaks.get(channel, ()), leak) for name, leaks in by_name.items()}
+            cells = [cell for name in WORDS for cell in leak_cells(same.get(name), fpr)]
+            described = f"{leak.attack} on {read_signal(leak.signal).label}"
+            rows.append([titled(finding.setting), described, *cells])
+    columns = [
+        *text("Setting"),
+        Column("Attack", number=False, wide=True),
+        *(Column(title, group_name) for group_name in WORDS.values() for title in ("AUC", tpr)),
+    ]
+    caption = (
+        "The attack that is strongest on persons: its results on single records and on persons, whose scores are the sum, the mean or the"
+        " largest of their records' scores. Membership was drawn by person in all columns."
+    )
+    return Layout(columns, rows, caption)
+
+
+def _different(finding: Finding) -> dict[str, Leak]:
+    """Return the strongest attack of every channel, omitting an attack that is already listed for another channel."""
+    first = {leak.key: channel for channel, leak in reversed(finding.strongest.items())}
+    return {channel: finding.strongest[channel] for channel in finding.strongest if channel in first.values()}
+
+
+def _same(leaks: Sequence[Leak], wanted: Leak) -> Leak | None:
+    return next((leak for leak in leaks if leak.key == wanted.key), None)
+
+
+def _layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout:
+    return persons_layout([one for one in findings.settings if one.by_person], findings.fpr)
+
+
+@table("persons", _layout, condition=lambda spec: any(one.by_person for one in spec.settings))
+def persons(results: Results, findings: Findings) -> pl.DataFrame:
+    """Return the strongest attack on every channel by each aggregate (`none` for records)."""
+    rows: list[dict[str, Any]] = [
+        {
+            **identity(finding.setting),
+            "unit": "record" if aggregate == RECORDS else "person",
+            "aggregate": aggregate,
+            "channel": channel,
+            **dict(zip(ATTACK, leaks[0].key, strict=True)),
+            "fpr": findings.fpr,
+            **parts("auc", leaks[0].auc_estimate),
+            **parts("tpr_at_fpr", leaks[0].tpr_estimate),
+        }
+        for finding in findings.settings
+        if finding.by_person
+        for aggregate, channels in by_aggregate(finding).items()
+        for channel, leaks in channels.items()
+    ]
+    schema = SETTING | dict.fromkeys(("unit", "aggregate", "channel"), str) | ATTACK | {"fpr": float}
+    return frame_of(schema | parts_schema("auc", "tpr_at_fpr"), rows)
+
+
+SMALL_P = 1e-3
+"""The value below which p-values are written with a power of ten."""
+
+
+def groups_layout(grouped: Sequence[Groups], confidence: float, several: bool = False) -> Layout:
+    """Return a table with a row per setting and group; with `several`, it names data set and architecture too."""
+    fpr = grouped[0].fpr if grouped else None
+    at = "" if fpr is None else f" at {rate(fpr)}"
+    rows = [[_name(one, several), *_cells(group)] for one in grouped for group in one.listed]
+    columns = [
+        *text("Setting", "Column", "Group"),
+        Column("Persons" if grouped and grouped[0].finding.by_person else "Records"),
+        Column("AUC"),
+        Column("Against all others"),
+        Column("p"),
+        Column("own", f"TPR{at}, threshold"),
+        Column("common", f"TPR{at}, threshold"),
+        Column("FPR, common"),
+        Column("Test accuracy"),
+    ]
+    caption = (
+        "The strongest attack on every setting, by group. Against all others: the group's AUC minus that of everybody else. Own"
+        " threshold: set by the group's own non-members; common: set by all non-members, with the FPR that the group then"
+        f" has. The {confidence * 100:g}\u00a0% intervals of AUC and difference hold for all groups of a setting together"
+        " (Bonferroni); p is corrected for their number (Holm)."
+    )
+    return Layout(columns, rows, caption)
+
+
+def _name(grouped: Groups, several: bool) -> str:
+    setting = grouped.finding.setting
+    place = f"{setting.place}: " if several else ""
+    return f"{place}{titled(setting)}"
+
+
+def _cells(group: Group) -> list[Cell | str]:
+    return [
+        group.column,
+        group.label,
+        str(group.units),
+        estimate_cell(group.auc),
+        estimate_cell(group.difference),
+        _p(group.p),
+        _rate(group.own, "not resolvable"),
+        _rate(group.common, "–"),
+        percent(group.common_fpr.mean),
+        percent(group.test_accuracy),
+    ]
+
+
+def _p(value: float) -> str:
+    if math.isnan(value):
+        return "–"
+    return significant(value, 2) if value >= SMALL_P else power(value) if value > 0 else "0"
+
+
+def _rate(value: Estimate, missing: str) -> Cell:
+    return Cell(missing) if math.isnan(value.mean) else rate_cell(value)
+
+
+def _groups_layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout:
+    return groups_layout(strongest_only(groups_of(results, findings)), findings.confidence, several=True)
+
+
+@table("groups", _groups_layout, condition=lambda spec: any(one.grouped for one in spec.settings), long=True)
+def groups(results: Results, findings: Findings) -> pl.DataFrame:
+    """Return the strongest attack on every channel by group, each compared with everybody else."""
+    rows: list[dict[str, Any]] = [
+        {
+            **identity(grouped.finding.setting),
+            "unit": unit_of(grouped.finding.aggregate),
+            "column": group.column,
+            "group": group.label,
+            "units": group.units,
+            **dict(zip(ATTACK, grouped.leak.key, strict=True)),
+            "fpr": grouped.fpr,
+            **parts("auc", group.auc),
+            **parts("difference", group.difference),
+            "p_holm": _none(group.p),
+            **parts("tpr_at_fpr", group.own),
+            **parts("common_tpr", group.common),
+            **parts("common_fpr", group.common_fpr),
+            "train_accuracy": _none(group.train_accuracy),
+            "test_accuracy": _none(group.test_accuracy),
+        }
+        for grouped in groups_of(results, findings)
+        for group in grouped.listed
+    ]
+    schema: dict[str, type] = SETTING | {"unit": str, "column": str, "group": str, "units": int}
+    schema |= ATTACK | {"fpr": float} | parts_schema("auc", "difference") | {"p_holm": float}
+    schema |= parts_schema("tpr_at_fpr", "common_tpr", "common_fpr")
+    return frame_of(schema | {"train_accuracy": float, "test_accuracy": float}, rows)
+
+
+def _none(value: float) -> float | None:
+    return None if math.isnan(value) else value

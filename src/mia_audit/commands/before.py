@@ -1,0 +1,475 @@
+"""`mia-audit init`: inspect data and a script, ask for what cannot be read from them, and write a config that runs.
+
+`mia-audit check`: check a config without running any code that it names.
+
+`mia-audit plan`: estimate the cost of an audit, before anything is trained.
+
+`mia-audit doctor`: check a machine before an audit runs on it.
+
+`mia-audit run`: check a config, then run the workflow on it.
+
+`mia-audit epsilon`: compute the ε of a noise multiplier, or the noise multiplier of an ε.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mia_audit.config.load import load_audit
+from mia_audit.errors import UserError
+from mia_audit.host_memory import available_memory
+from mia_audit.sanitise import console
+
+if TYPE_CHECKING:
+    from mia_audit.config.schema import Audit
+    from mia_audit.planning.doctor import Finding
+    from mia_audit.planning.first_config import Looked
+    from mia_audit.planning.plan import Plan
+
+
+def init_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("data", type=Path, help="a table (.csv, .parquet), a folder of images, or a folder of arrays")
+    parser.add_argument("--name", default="", help="name of the audit and of its file (the name of the data)")
+    parser.add_argument("--label", default="", help="the table's column that holds the class")
+    parser.add_argument("--drop", nargs="*", default=[], metavar="COLUMN", help="columns to leave out, such as ids")
+    parser.add_argument(
+        "--keep",
+        nargs="*",
+        default=[],
+        metavar="COLUMN",
+        help="columns to keep as features although they look like ids",
+    )
+    parser.add_argument(
+        "--person", default="", metavar="COLUMN", help="the table's column with the person of every record"
+    )
+    parser.add_argument(
+        "--impute",
+        nargs="*",
+        default=[],
+        metavar="COLUMN=CONSTANT",
+        help="the constant that replaces missing values of a column",
+    )
+    parser.add_argument(
+        "--model", default="", help="train.py, package.module:Class, or any built-in model (a small one)"
+    )
+    parser.add_argument(
+        "--outputs",
+        choices=["logits", "probabilities", "labels"],
+        default="",
+        help="what the script's predict returns",
+    )
+    parser.add_argument("--no-estimate", action="store_true", help="do not time the built-in models")
+
+
+def run_init(options: argparse.Namespace) -> None:
+    """Write NAME.yaml."""
+    from mia_audit.config.load import load_audit
+    from mia_audit.planning.first_config import architecture_of, config_path, first_config
+    from mia_audit.storage import write_text
+
+    name = options.name or options.data.stem
+    path = config_path(name, Path())
+    looked = _look(options)
+    architecture = architecture_of(looked, options.model, options.outputs)
+    write_text(path, first_config(name, looked, architecture))
+    try:
+        audit = load_audit(path)
+        if not options.no_estimate:
+            write_text(path, first_config(name, looked, architecture, _estimate(audit, looked)))
+    except UserError:
+        path.unlink()
+        raise
+    print(f"{path}: {looked.records} records, {looked.classes} classes; next: mia-audit run {path}")
+
+
+def _look(options: argparse.Namespace) -> "Looked":
+    from mia_audit.planning.first_config import columns_of, label_of, look_at_folder, look_at_table
+    from mia_audit.pools.scaling import identifiers
+
+    if not options.data.exists():
+        raise UserError(f"{options.data}: no such file or folder; expected a table, or a folder of images or arrays")
+    if options.data.is_dir():
+        return look_at_folder(options.data)
+    frame = columns_of(options.data)
+    label = label_of(frame, options.label or _asked_label(frame.columns))
+    said = dict.fromkeys(options.drop, "drop") | dict.fromkeys(options.keep, "feature")
+    impute = dict(_constant(text) for text in options.impute)
+    named = [*said, *impute, *([options.person] if options.person else [])]
+    unknown = [name for name in named if name not in frame.columns]
+    if unknown:
+        raise UserError(f"{options.data}: no column '{unknown[0]}'; it has {', '.join(frame.columns)}")
+    for column, why in identifiers(frame, {label, options.person, *said}).items():
+        said[column] = "drop" if _asked(column, why) else "feature"
+    more = {"person": options.person, "impute": impute}
+    return look_at_table(options.data, frame, label, said, {key: value for key, value in more.items() if value})
+
+
+def _constant(text: str) -> tuple[str, float | str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise UserError(f"--impute {text}: expected COLUMN=CONSTANT")
+    try:
+        return name, float(value)
+    except ValueError:
+        return name, value
+
+
+def _asked_label(columns: list[str]) -> str:
+    """Ask for the class column if the terminal is interactive and no column has a usual name."""
+    from mia_audit.planning.first_config import LABELS
+
+    if not sys.stdin.isatty() or any(name.lower() in LABELS for name in columns):
+        return ""
+    return input(f"Which column holds the class ({', '.join(columns)})? ").strip()
+
+
+def _asked(column: str, why: str) -> bool:
+    """Ask whether to drop a column; UserError if the terminal is not interactive."""
+    if not sys.stdin.isatty():
+        raise UserError(
+            f"column '{column}' looks like an identifier, by {why}: give --drop {column}, --person {column} if it"
+            f" names the record's person, or --keep {column} to train on it"
+        )
+    answer = input(f"Column '{column}' looks like an identifier, by {why}. Drop it? [Y/n] ")
+    return answer.strip().lower() not in ("n", "no")
+
+
+def _estimate(audit: "Audit", looked: "Looked") -> str:
+    """Return a sentence on the cost of an audit on this machine. For the user's own code it states only the number of models to train."""
+    from mia_audit.planning.plan import estimate, models_of
+    from mia_audit.planning.sizes import Size, human
+
+    section = next(iter(audit.datasets.values()))
+    sizes = {
+        name: Size(looked.records - section.public, section.public, looked.shape, looked.classes)
+        for name in audit.datasets
+    }
+    models = models_of(audit, sizes)
+    if not models:
+        return f"The audit trains your model {audit.membership.models} times, and then queries each trained model on all records."
+    from mia_audit.planning.costs import Costs
+    from mia_audit.runtime.device import device_for
+
+    device = device_for(audit.compute.threads, audit.compute.device)
+    plan = estimate(audit, sizes, models, Costs(audit.compute.micro_batch, device), {})
+    minutes = max(1, round(plan.total / 60))
+    return f"About {minutes} minutes of one process on this machine, excluding start-up, and {human(sum(plan.disk.values()))} on disk."
+
+
+def check_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("config", type=Path, help="the audit's YAML file")
+    parser.add_argument(
+        "--with-code",
+        action="store_true",
+        help="also load the config's Python files, and check what they define",
+    )
+
+
+def run_check(options: argparse.Namespace) -> None:
+    """Check that a config is plain YAML, follows the schema and names files that exist; UserError for the first mistake."""
+    from mia_audit.config.load import code_named, read_plain
+    from mia_audit.registry import file_digest
+
+    values = read_plain(options.config)
+    code = code_named(values)
+    for name in code:
+        digest = file_digest(name)
+        print(f"{options.config}: runs {name}" + (f" (SHA-256 {digest})" if digest else ""))
+    if code and not options.with_code:
+        print(
+            f"{options.config}: plain YAML; it names {len(code)} piece{'s' * (len(code) > 1)} of code, which will run with your"
+            " permissions. Read the code, then check the rest with --with-code, which loads the code"
+        )
+        return
+    from mia_audit.config.load import check_audit
+
+    audit = check_audit(values, str(options.config))
+    files = list(_files(audit))
+    for key, path in files:
+        if not path.exists():
+            raise UserError(
+                f"{options.config}: {key}: no such file: {path}; paths are relative to the folder in which the audit is started"
+            )
+    if audit.report.policy:
+        from mia_audit.config.load import load_policy
+
+        load_policy(Path(audit.report.policy))
+    exist = "its file or folder exists" if len(files) == 1 else f"its {len(files)} files and folders exist"
+    print(f"{options.config}: plain YAML, follows the schema, and {exist if files else 'names no file'}")
+
+
+def _files(audit: "Audit") -> list[tuple[str, Path]]:
+    named = [
+        *((f"datasets.{name}.path", one.path) for name, one in audit.datasets.items() if not one.download),
+        *((f"imported.{name}.signals", one.signals) for name, one in audit.imported.items()),
+        *(
+            (f"architectures.{name}.pretrained", one.pretrained)
+            for name, one in audit.architectures.items()
+            if one.pretrained not in ("none", "public", "hub")
+        ),
+        ("report.policy", audit.report.policy),
+    ]
+    return [(key, Path(path)) for key, path in named if path]
+
+
+def plan_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("config", type=Path, help="the audit's YAML file")
+    parser.add_argument(
+        "--records-per-second",
+        type=float,
+        help="records per second of one forward and one backward pass on the machine for the audit (timed here if left out)",
+    )
+    parser.add_argument(
+        "--pool",
+        action="append",
+        default=[],
+        metavar="NAME=RECORDS,SHAPE,CLASSES",
+        help="size of a pool that is not built yet, such as faces=20000,3x224x224,10",
+    )
+    parser.add_argument("--cores", type=int, default=os.cpu_count(), help="cores for the audit (those of this machine)")
+    parser.add_argument("--checkout", type=Path, default=Path(), help="folder of the workflow and of its results (.)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run_plan(options: argparse.Namespace) -> None:
+    """Print models, jobs, hours, disk and memory, and the longest stage."""
+    if options.records_per_second is not None and not 0 < options.records_per_second < float("inf"):
+        raise UserError(f"--records-per-second: a positive number was expected, not {options.records_per_second:g}")
+    if options.cores < 1:
+        raise UserError(f"--cores: a positive number was expected, not {options.cores}")
+    audit = load_audit(options.config)
+    from mia_audit.planning.plan import advice, count_jobs
+    from mia_audit.planning.sizes import parse_size, size_of
+
+    given = dict(parse_size(text, audit) for text in options.pool)
+    results = options.checkout / "results" / audit.audit
+    sizes = {name: size_of(audit, name, results, given) for name in audit.datasets}
+    import torch
+
+    from mia_audit.planning import packing
+    from mia_audit.planning.costs import Costs
+    from mia_audit.planning.plan import estimate, models_of
+    from mia_audit.runtime.device import device_for
+
+    rate, wanted = options.records_per_second or 0.0, audit.compute.device
+    here = "cpu" if rate or not torch.cuda.is_available() else wanted
+    device = device_for(audit.compute.threads, here)
+    models = models_of(audit, sizes)
+    costs = Costs(audit.compute.micro_batch, device, rate)
+    changes = {}
+    if audit.compute.shadows_per_job == packing.AUTO:
+        number = packing.kept(audit, results) or packing.models_per_job(audit, sizes, models, costs)
+        changes["compute"] = audit.model_dump(mode="json", exclude_unset=True)["compute"] | {"shadows_per_job": number}
+        audit = packing.with_number(audit, number)
+    jobs = count_jobs(options.config, options.checkout, changes=changes)
+    plan = estimate(audit, sizes, models, costs, jobs)
+    source = f"{rate:g} records/s, as given" if rate else f"timed on this machine ({device})"
+    found = _metadata(
+        plan,
+        jobs,
+        source,
+        device == "cuda" or wanted.startswith("cuda"),
+        max(1, options.cores // audit.compute.threads),
+    )
+    if options.json:
+        print(json.dumps(found, indent=2, ensure_ascii=False))
+    else:
+        _print(plan, jobs, f"{audit.audit}: {source}", found, list(advice(plan, audit, jobs)))
+
+
+def _metadata(plan: "Plan", jobs: dict[str, int], source: str, gpu: bool, slots: int) -> dict[str, Any]:
+    """Return a plan as JSON; `slots` jobs run at a time, but one at a time on a GPU."""
+    on_gpu = plan.on_gpu if gpu else 0.0
+    return {
+        "models": plan.models,
+        "jobs": jobs,
+        "costs": source,
+        "hours": {stage: seconds / 3600 for stage, seconds in plan.seconds.items()},
+        "total_hours": plan.total / 3600,
+        "gpu_hours": on_gpu / 3600 if gpu else None,
+        "wall_hours": (on_gpu + (plan.total - on_gpu) / slots) / 3600,
+        "jobs_at_a_time": slots,
+        "dominant": plan.dominant,
+        "disk_bytes": plan.disk,
+        "memory_bytes": plan.memory,
+        "untimed": plan.untimed,
+    }
+
+
+def _print(plan: "Plan", jobs: dict[str, int], title: str, found: dict[str, Any], advice: list[str]) -> None:
+    from rich.table import Table
+
+    from mia_audit.planning.sizes import human
+
+    display = console(sys.stdout)
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for column in ("stage", "hours", "share"):
+        table.add_column(column, justify="left" if column == "stage" else "right")
+    for stage, seconds in plan.seconds.items():
+        table.add_row(stage, _hours(seconds), f"{seconds / plan.total:.0%}")
+    table.add_row("all, on one process", _hours(plan.total), "", style="bold")
+    display.print(table)
+    rules = ", ".join(f"{count:,} {rule}" for rule, count in jobs.items())
+    display.print(f"{plan.models:,} models; {sum(jobs.values()):,} jobs: {rules}", highlight=False)
+    for what, sizes in (("disk", plan.disk), ("memory of a job", plan.memory)):
+        parts = ", ".join(f"{kind} {human(size)}" for kind, size in sizes.items())
+        whole = f"{human(sum(sizes.values()))}: " if what == "disk" else ""
+        display.print(f"{what}: {whole}{parts}", highlight=False)
+    wall, slots = _hours(3600 * found["wall_hours"]), found["jobs_at_a_time"]
+    display.print(f"{plan.dominant} takes longest; with {slots} jobs at a time: about {wall}", highlight=False)
+    if found["gpu_hours"] is not None:
+        display.print(f"of which on a GPU: {_hours(3600 * found['gpu_hours'])}", highlight=False)
+    if plan.untimed:
+        display.print(f"not counted: {'; '.join(plan.untimed)}", highlight=False)
+    for sentence in advice:
+        display.print(sentence, highlight=False)
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:,.1f} h" if seconds >= 3600 else f"{seconds:,.0f} s"
+
+
+def doctor_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument(
+        "config", nargs="?", type=Path, help="the audit's YAML file; its plan is compared with disk and memory"
+    )
+    parser.add_argument("--checkout", type=Path, default=Path(), help="folder of the workflow and of its results (.)")
+
+
+def run_doctor(options: argparse.Namespace) -> None:
+    """Print a line per check; UserError if one of them would stop an audit."""
+    audit = load_audit(options.config) if options.config else None
+    failed = 0
+    for finding in _findings(audit, options.checkout):
+        print(f"{finding.verdict:5} {finding.what:16} {finding.says}", flush=True)
+        failed += finding.verdict == "fail"
+    if failed:
+        raise UserError(f"{failed} of the checks failed, which would stop an audit; their lines above say what to do")
+
+
+def _findings(audit: "Audit | None", checkout: Path) -> "Iterator[Finding]":
+    from mia_audit.planning import doctor
+
+    results = checkout / "results"
+    yield from doctor.versions(checkout / "envs" / "requirements.lock")
+    yield from doctor.file_system(results)
+    yield from doctor.slurm(doctor.ask, shutil.which, checkout / "workflow" / "profiles" / "slurm" / "bin" / "sacct")
+    import torch
+
+    wanted = audit.compute.device if audit else "auto"
+    yield from doctor.gpus(doctor.ask, torch.version.cuda, doctor.cannot_use_cuda, wanted)
+    plan = _plan(audit, results / audit.audit) if audit else None
+    yield doctor.disk(results, sum(plan.disk.values()) if plan else None)
+    stated = audit.compute.memory_mb if audit else None
+    available = stated * 10**6 if stated else available_memory()
+    yield doctor.memory(max(plan.memory.values(), default=0) if plan else None, available)
+
+
+def _plan(audit: "Audit", results: Path) -> "Plan":
+    """Estimate disk and memory, without timing anything."""
+    from mia_audit.planning.plan import estimate, models_of
+    from mia_audit.planning.sizes import size_of
+
+    sizes = {name: size_of(audit, name, results, {}) for name in audit.datasets}
+    return estimate(audit, sizes, models_of(audit, sizes), None, {})
+
+
+def run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("config", type=Path, help="the audit's YAML file")
+    parser.add_argument("--cores", default="all", help="processor cores (all)")
+    parser.add_argument(
+        "--checkout",
+        type=Path,
+        default=Path(),
+        help="folder of the workflow (.); results are written below the current folder",
+    )
+    parser.add_argument("-n", "--dry-run", action="store_true", help="only print what would run")
+    parser.add_argument("options", nargs="*", metavar="-- …", help="further options for snakemake, after --")
+
+
+def run_run(options: argparse.Namespace) -> int:
+    """Run snakemake on a valid config."""
+    plan = ["--dry-run"] if options.dry_run else []
+    return start(options.config, options.cores, [*plan, *options.options], options.checkout)
+
+
+def start(config: Path, cores: str | int, options: list[str], checkout: Path) -> int:
+    """Run the workflow on a config and return its exit code; UserError if the config has a mistake, or there is no workflow."""
+    from mia_audit.config.load import load_audit
+
+    load_audit(config)
+    snakefile = checkout / "Snakefile"
+    if not snakefile.is_file():
+        raise UserError(f"{snakefile}: no such file; run in the checkout of mia-audit, or give its folder (checkout)")
+    # the logger comes first, because its option takes all arguments up to the next option, including targets
+    words = ["--logger", "mia-audit", "--snakefile", snakefile, "--configfile", config, "--cores", cores, *options]
+    return subprocess.run([sys.executable, "-m", "snakemake", *map(str, words)], check=False).returncode
+
+
+BOTH = ("pld", "rdp")
+"""Accountants used if none is named: the default of mechanisms first."""
+
+
+def epsilon_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    given = parser.add_mutually_exclusive_group(required=True)
+    given.add_argument("--noise-multiplier", type=float, help="noise on the sum, in units of its sensitivity")
+    given.add_argument("--target-epsilon", type=float, help="ε to reach")
+    parser.add_argument("--batch", type=int, required=True, help="expected number of records per step")
+    parser.add_argument("--records", type=int, required=True, help="training set of one model (not the whole pool)")
+    parser.add_argument("--epochs", type=int, required=True, help="expected passes over the training set")
+    parser.add_argument("--delta", type=float, required=True, help="δ of the budget")
+    parser.add_argument(
+        "--accountant",
+        action="append",
+        choices=["pld", "prv", "rdp"],
+        help="accountant; may be repeated (pld and rdp)",
+    )
+
+
+def run_epsilon(options: argparse.Namespace) -> None:
+    """Print the terms, and ε or the noise multiplier by every accountant."""
+    _check(options)
+    from mia_audit.privacy.accounting import epsilon_spent, noise_multiplier_for, steps_per_epoch
+
+    rate = options.batch / options.records
+    steps = options.epochs * steps_per_epoch(options.records, options.batch)
+    print(f"{options.records:,} records, batch {options.batch:,}: Poisson sampling at rate {rate:.6g}, {steps:,} steps")
+    print(f"δ = {options.delta:g}, unit: one record, adjacency: added or removed")
+    if options.delta >= 1 / options.records:
+        print(f"warning: δ is not below 1/records = {1 / options.records:.3g}: one record may be revealed in full")
+    print(f"{'accountant':<12}{'noise multiplier':<18}ε")
+    for accountant in options.accountant or BOTH:
+        multiplier = options.noise_multiplier
+        if multiplier is None:
+            try:
+                multiplier = noise_multiplier_for(options.target_epsilon, rate, steps, options.delta, accountant)
+            except UserError:
+                if options.accountant or accountant == BOTH[0]:
+                    raise
+                print(f"{accountant:<12}{'none':<18}cannot certify an ε this small at this δ")
+                continue
+        epsilon = epsilon_spent(multiplier, rate, steps, options.delta, accountant)
+        print(f"{accountant:<12}{multiplier:<18.6g}{epsilon:.4g}")
+
+
+def _check(options: argparse.Namespace) -> None:
+    for name in ("batch", "records", "epochs", "noise_multiplier", "target_epsilon"):
+        value = getattr(options, name)
+        if value is not None and not 0 < value < float("inf"):
+            raise UserError(f"--{name.replace('_', '-')}: a positive number was expected, not {value:g}")
+    if not 0 < options.delta < 1:
+        raise UserError(f"--delta: a number between 0 and 1 was expected, not {options.delta:g}")
+    if options.batch > options.records:
+        raise UserError(f"--batch: {options.batch} records per step, but there are only {options.records}")

@@ -1,0 +1,205 @@
+"""`mia-audit architecture`: check that a model fits its pool and its mechanisms, before anything is trained.
+
+`mia-audit weights`: download published weights, or read them from a file, and adapt them to the pool.
+
+`mia-audit pretrain`: train the public model from which shadow models start.
+
+`mia-audit target`: import a finished model, and write the records on which it was trained.
+"""
+
+import argparse
+import shutil
+from pathlib import Path
+
+from mia_audit.commands._arguments import add_pool, add_run, add_spec, computing
+from mia_audit.config.specs import ArchitectureSpec, PretrainingSpec, TargetSpec, WeightsSpec
+from mia_audit.errors import UserError
+from mia_audit.planning.requests import Run, refuse_model
+from mia_audit.pools.store import read_records
+from mia_audit.privacy.catalogue import Mechanism
+from mia_audit.registry import code_files, file_digest
+from mia_audit.runtime.machine import acquire_gpu
+from mia_audit.storage import open_table, sha256, table_metadata, write_json
+
+
+def architecture_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_spec(parser, ArchitectureSpec)
+    add_pool(parser)
+    parser.add_argument(
+        "--run", type=Path, help="the workflow's run file, which says what is trained privately, and limits of jobs"
+    )
+    parser.add_argument("--out", required=True, type=Path, help="architecture.json")
+
+
+def run_architecture(options: argparse.Namespace) -> None:
+    """Check the model on the pool's shape by its learner, and write the model's metadata."""
+    from mia_audit.learners import ModelSection, learner_named
+
+    spec, planned = ArchitectureSpec.read(options.spec), Run.read(options.run)
+    name, section = spec.name, spec.architecture
+    pool = table_metadata(options.pool / "records.parquet", "records")
+    values = section.model_dump(include={"parameters", "pretrained", "votes"})
+    code = {file: file_digest(file) for file in code_files(section)}
+    asked = ModelSection(name=name, model=section.model or name, code=code, outputs=section.outputs or "", **values)
+    metadata = learner_named(section.learner).describe(asked, pool)
+    layers = metadata.get("batch_norm_layers")
+    if name in planned.private and layers:
+        raise UserError(
+            f"architectures.{name}: layer '{layers[0]}' of '{metadata['model']}' ({len(layers)} in all) is a BatchNorm, which mixes"
+            " the records of a batch and cannot be trained under dp-sgd: choose a model with LayerNorm or GroupNorm"
+        )
+    count = open_table(options.pool / "records.parquet", "records").metadata.num_rows
+    refuse_model(planned, options.out.parent, metadata, count)
+    write_json(options.out, metadata)
+    size = f", {metadata['parameters']:,} parameters" if "parameters" in metadata else ""
+    print(
+        f"{name}: {metadata['learner']} {metadata['model']}{size}, input {metadata['input_shape']}, {metadata['classes']} classes"
+    )
+
+
+def weights_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_spec(parser, WeightsSpec)
+    parser.add_argument("--architecture", required=True, type=Path, help="architecture.json")
+    parser.add_argument("--out", required=True, type=Path, help="start.safetensors; start.json is written beside it")
+
+
+def run_weights(options: argparse.Namespace) -> None:
+    """Write the initial weights of shadow models, without the classifier, and their origin."""
+    from mia_audit.models import fetch, read_architecture, write_weights
+
+    spec = WeightsSpec.read(options.spec)
+    source, where = spec.pretrained, f"architectures.{spec.name}.pretrained"
+    architecture = read_architecture(options.architecture)
+    weights = fetch(architecture, source, where)
+    write_weights(weights, options.out)
+    metadata = {"pretrained": source, "model": architecture["model"], "weights": sha256(options.out)}
+    if Path(source).is_file():
+        metadata["file"] = sha256(Path(source))
+    write_json(options.out.with_suffix(".json"), metadata)
+    count = sum(value.numel() for value in weights.values())
+    print(f"{spec.name}: {count:,} of {architecture['parameters']:,} parameters from {source}; the classifier is new")
+
+
+def pretrain_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_spec(parser, PretrainingSpec)
+    add_pool(parser)
+    parser.add_argument("--architecture", required=True, type=Path, help="architecture.json")
+    add_run(parser)
+    parser.add_argument(
+        "--out",
+        required=True,
+        type=Path,
+        help="public.safetensors; beside it go public.json and .checkpoints",
+    )
+
+
+def run_pretrain(options: argparse.Namespace) -> None:
+    """Write the public model's weights, and a JSON file of its accuracy and loss on the public and on the audited records.
+
+    The public model was not trained on the audited records. The report shows its accuracy and loss on them as the start
+    of private training.
+    """
+    stated = Run.read(options.run).compute
+    acquire_gpu(stated.device)
+    import numpy as np
+
+    from mia_audit.learners import Compute, Records, TorchBackedModel, TrainingTask, open_learner
+    from mia_audit.models import save_weights
+    from mia_audit.runtime.progress import reporter
+    from mia_audit.training import task as outputs
+    from mia_audit.training.block import report_of
+    from mia_audit.training.task import Checkpoint, identity, mean
+
+    spec = PretrainingSpec.read(options.spec)
+    training = spec.pretraining
+    compute = Compute(stated.device, options.threads, training.batch)
+    _, learner = open_learner(options.architecture, compute)
+    public = Records.of(read_records(options.pool, "public"))
+    if len(public) == 0:
+        raise UserError(
+            f"architectures.{spec.architecture}.pretrained: no public records to train on:"
+            f" set datasets.{spec.dataset}.public to a number of records"
+        )
+    files = {path.name: sha256(path) for path in (options.pool / "public.parquet", options.architecture)}
+    key = identity(spec=spec.contents(), environment=dict(learner.environment), files=files)
+    folder = options.out.parent / ".checkpoints" / "public"
+    with reporter() as progress:
+        progress.begin("public model", training.epochs, len(public))
+        task = TrainingTask(
+            public,
+            np.ones(len(public), dtype=bool),
+            training,
+            Mechanism(mechanism="none"),
+            float("inf"),
+            (spec.seed, "pretrain", spec.dataset, spec.architecture),
+            checkpoint=Checkpoint(folder, key, stated.checkpoint_seconds),
+            progress=progress.step,
+        )
+        model = learner.train(task)
+        report = report_of(model, task)
+        audited = Records.of(read_records(options.pool))
+        logits = model.logits(audited)
+        progress.end(f"accuracy {report.train_accuracy:.3f} on {len(public)} public records")
+    if not isinstance(model, TorchBackedModel):
+        raise UserError(
+            f"architectures.{spec.architecture}.pretrained: public: only torch modules can start from weights"
+        )
+    metadata = {
+        "records": len(public),
+        "train_accuracy": report.train_accuracy,
+        "loss": report.epochs[-1].loss,
+        "steps": report.epochs[-1].steps,
+        "test_records": len(audited),
+        "test_accuracy": mean(logits.argmax(axis=1) == audited.labels),
+        "test_loss": mean(outputs.loss(logits, audited.labels)),
+    }
+    save_weights(model.module, options.out)
+    write_json(options.out.with_suffix(".json"), metadata)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def target_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_spec(parser, TargetSpec)
+    add_pool(parser)
+    parser.add_argument("--architecture", required=True, type=Path, help="architecture.json of the model's references")
+    add_run(parser)
+    parser.add_argument("--out", required=True, type=Path, help="folder for the model and its membership")
+
+
+def run_target(options: argparse.Namespace) -> None:
+    """Write a folder shadow-{k} with the model, and membership.parquet."""
+    from mia_audit.attacks.io.parquet import GIVEN, TARGET
+    from mia_audit.learners import open_learner
+    from mia_audit.learners.protocol import adopt
+    from mia_audit.pools.groups import check_persons, named_members
+    from mia_audit.pools.persons import Persons
+    from mia_audit.pools.store import read_persons, write_membership
+    from mia_audit.storage import atomic_folder, read_table, sha256, table_metadata
+
+    spec = TargetSpec.read(options.spec)
+    table = options.pool / "records.parquet"
+    rows = read_table(table, "records", ["source"])["source"].to_numpy()
+    pool_metadata = table_metadata(table, "records")
+    count = pool_metadata["source_records"]
+    where = f"targets.{spec.name}"
+    member = named_members(spec.data, spec.target.members, spec.target.id, rows, count, where)
+    if pool_metadata.get("unit") == "person" and (ids := read_persons(table)) is not None:
+        check_persons(member, Persons.numbered(ids), f"{where}.members: {spec.target.members}")
+    _, learner = open_learner(options.architecture, computing(Run.read(options.run), options.threads))
+    path = Path(spec.target.model)
+    with atomic_folder(options.out) as folder:
+        model = folder / f"shadow-{spec.number}"
+        model.mkdir()
+        try:
+            adopt(learner, path, model)
+            learner.load(model)
+        except UserError as error:
+            raise UserError(f"{where}.model: {str(error).replace(str(model), str(path))}") from None
+        files = [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())
+        metadata = {TARGET: spec.number, GIVEN: {str(one): sha256(one) for one in files}}
+        write_membership(folder / "membership.parquet", member[:, None], metadata, first=spec.number)
+    print(f"{spec.name}: {path}, trained on {member.sum()} of the pool's {len(member)} records")

@@ -1,1 +1,0 @@
-"""The black boxes that a study can build from a pool."""

@@ -1,0 +1,181 @@
+"""Input × gradient (Shrikumar et al. 2016).
+
+Saliency (Simonyan et al. 2014).
+
+SmoothGrad (Smilkov et al. 2017).
+
+GradientSHAP (Lundberg and Lee 2017, as captum's GradientShap computes it).
+
+Grad-CAM (Selvaraju et al. 2017; equations 4 and 5 of the FADP paper), on CNNs and on the tokens of transformers.
+
+`own:NAME`: the attributions that the `explain` of a user's script returns under that name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, PositiveInt
+
+from mia_audit.errors import UserError
+from mia_audit.explain.catalogue import GRADIENT, OWN, Explainer, explainer, explainers
+from mia_audit.explain.randomness import Randomness, with_draws
+from mia_audit.sections import Section
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jaxtyping import Float
+    from torch import Tensor
+
+    from mia_audit.explain.batch import Batch
+
+
+@explainer("ixg", family=GRADIENT, multiplied=True, label="input × gradient")
+def input_x_gradient(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return x ⊙ ∇f(x)."""
+    return {quantity: batch.inputs * gradient for quantity, gradient in batch.gradients.items()}
+
+
+@explainer("saliency", family=GRADIENT)
+def saliency(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return |∇f(x)|."""
+    return {quantity: gradient.abs() for quantity, gradient in batch.gradients.items()}
+
+
+class SmoothGradSamples(Section):
+    """The keys of SmoothGrad."""
+
+    smoothgrad_samples: PositiveInt = 10
+    """Number of noisy copies of a record whose gradients are averaged."""
+    smoothgrad_noise: float = Field(0.15, gt=0)
+    """Standard deviation of the noise in these copies, as a share of the record's range (largest minus smallest number)."""
+
+
+@explainer("smoothgrad", options=(SmoothGradSamples, Randomness), label="SmoothGrad")
+@with_draws
+def smoothgrad(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return the mean over samples of ∇f(x + σ n), n ~ N(0, 1) per coordinate, σ a share of the record's own range.
+
+    A record's draws are keyed by the seed, the record's number and, unless `randomness` is `shared`, the model's
+    number. So they depend neither on the batch nor on the device.
+    """
+    samples = options["smoothgrad_samples"]
+    flat = batch.inputs.flatten(1)
+    spread = options["smoothgrad_noise"] * (flat.amax(dim=1) - flat.amin(dim=1))
+    means = {quantity: batch.inputs.new_zeros(batch.inputs.shape) for quantity in batch.quantities}
+    for sample in range(samples):
+        noise = record_noise(batch.seed, batch.records, batch.inputs, sample)
+        points = batch.inputs + spread.reshape(-1, *[1] * (noise.ndim - 1)) * noise
+        for quantity, gradient in batch.gradients_at(points).items():
+            means[quantity].add_(gradient, alpha=1 / samples)
+    return means
+
+
+def record_noise(
+    seed: int, records: Sequence[int], like: Float[Tensor, "B ..."], sample: int
+) -> Float[Tensor, "B ..."]:
+    """Return the standard normal numbers of one sample of every record, with the type and device of `like`."""
+    from mia_audit.explain.counter_rng import normals, stream_keys
+
+    keys = stream_keys(seed, "smoothgrad", records, like.device)
+    size = prod(like.shape[1:])
+    return normals(keys, sample * ((size + 1) // 2), size).reshape(like.shape).to(like)
+
+
+class GradientShapSamples(Section):
+    """The keys of GradientSHAP."""
+
+    gradient_shap_samples: PositiveInt = 5
+    """Number of samples that are averaged."""
+    gradient_shap_sd: float = Field(0.001, gt=0)
+    """Standard deviation of the normally distributed baselines."""
+
+
+@explainer("gradient_shap", options=(GradientShapSamples, Randomness), label="GradientSHAP")
+@with_draws
+def gradient_shap(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return the mean over samples of (x − b) ⊙ ∇f(b + c (x − b)) with b ~ N(0, sd²) per coordinate and c ~ U(0, 1).
+
+    A record's draws are keyed by the seed, the record's number and, unless `randomness` is `shared`, the model's
+    number. So they depend neither on the batch nor on the device.
+    """
+    samples, sd = options["gradient_shap_samples"], options["gradient_shap_sd"]
+    means = {quantity: batch.inputs.new_zeros(batch.inputs.shape) for quantity in batch.quantities}
+    for sample in range(samples):
+        baselines, coefficients = record_draws(batch.seed, batch.records, batch.inputs, sample, samples, sd)
+        difference = batch.inputs - baselines
+        points = baselines + coefficients.reshape(-1, *[1] * (difference.ndim - 1)) * difference
+        for quantity, gradient in batch.gradients_at(points).items():
+            means[quantity].addcmul_(difference, gradient, value=1 / samples)
+    return means
+
+
+def record_draws(
+    seed: int, records: Sequence[int], like: Float[Tensor, "B ..."], sample: int, samples: int, sd: float
+) -> tuple[Float[Tensor, "B ..."], Float[Tensor, " B"]]:
+    """Return every record's baseline and interpolation coefficient for one sample, with the type and device of `like`.
+
+    A record's stream begins with its `samples` coefficients; the baselines follow, one sample after the other.
+    """
+    from mia_audit.explain.counter_rng import normals, stream_keys, uniforms
+
+    keys = stream_keys(seed, "gradient_shap", records, like.device)
+    size = prod(like.shape[1:])
+    coefficients = uniforms(keys, sample, 1)[:, 0]
+    baselines = normals(keys, samples + sample * ((size + 1) // 2), size).mul_(sd)
+    return baselines.reshape(like.shape).to(like), coefficients.to(like)
+
+
+@explainer(
+    "gradcam",
+    multiplied=True,
+    label="Grad-CAM",
+    reads=lambda kind: kind.channels,
+    reads_what="models of images with convolutions or transformer blocks",
+)
+def gradcam(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return ReLU(Σ_k α_k A_k), [B, 1, H, W], interpolated bilinearly to the inputs, where α_k is the mean of ∂f/∂A_k over positions.
+
+    A is the output of a CNN's last convolution, or of the first norm in a transformer's last block, with tokens
+    arranged as in the image. Raises UserError for a model that has neither, and for a model that does not take images.
+    """
+    import torch
+    import torch.nn.functional as F
+
+    from mia_audit.explain.batch import QUANTITIES
+    from mia_audit.models.passes import channels_of, forward_from
+
+    channels = channels_of(batch.model, "explainer 'gradcam'")
+    outputs, logits = forward_from(batch.model, channels.maps, batch.inputs)
+    activations = channels.images(outputs.detach())
+    maps = {}
+    for quantity in batch.quantities:
+        cotangent = QUANTITIES[quantity].gradient(logits.detach().double(), batch.classes).to(logits.dtype)
+        (gradient,) = torch.autograd.grad(logits, outputs, cotangent, retain_graph=True)
+        weights = channels.images(gradient).mean(dim=(2, 3), keepdim=True)
+        heat = (weights * activations).sum(dim=1, keepdim=True).relu()
+        maps[quantity] = F.interpolate(heat, size=tuple(batch.inputs.shape[2:]), mode="bilinear", align_corners=False)
+    return maps
+
+
+def _asked(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
+    raise UserError("explainers.methods: own:NAME explains only models whose script defines predict and explain")
+
+
+def _by_name(match: re.Match[str]) -> Explainer:
+    return Explainer(
+        _asked,
+        family="own",
+        quantities=("logit",),
+        multiplied=True,
+        label=f"the model's own {match['name']}",
+        needs_torch_module=False,
+        learners=("script",),
+    )
+
+
+explainers.register_pattern(rf"{OWN}(?P<name>\w+)", _by_name, example="own:shap")

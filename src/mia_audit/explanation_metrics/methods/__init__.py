@@ -1,1 +1,0 @@
-"""Measures of explanations, a file per kind."""

@@ -1,0 +1,370 @@
+"""`torch-module`: the built-in models, trained by the built-in loop under any privacy mechanism.
+
+Signals of a torch module in one pass: loss, confidence and summaries of attributions, reduced on the module's device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from mia_audit.errors import UserError
+from mia_audit.explain.batch import Batch, Members, explained_batch, summarise
+from mia_audit.explain.catalogue import GRADIENT, explainers
+from mia_audit.learners.protocol import (
+    Attribution,
+    Compute,
+    ExplanationRequest,
+    ModelSection,
+    Summaries,
+    TrainedOn,
+)
+from mia_audit.models import (
+    Inputs,
+    check_architecture,
+    describe,
+    load,
+    own_normalisation,
+    read_start,
+    save_weights,
+    taken_by,
+)
+from mia_audit.models.architecture import batch_for, read_tensors
+from mia_audit.models.passes import FastPass
+from mia_audit.models.weights import WEIGHTS, write_weights
+from mia_audit.privacy.catalogue import Terms
+from mia_audit.privacy.masks import Masks, save_masks
+from mia_audit.runtime.device import AdaptiveBatchSize, computing, device_for
+from mia_audit.training.shadow import Recipe, train_released, train_shadow
+from mia_audit.training.stored import MASKS
+from mia_audit.training.task import Records, TrainingReport, TrainingTask, losses_at
+
+if TYPE_CHECKING:
+    from mia_audit.models import Inputs
+
+
+def loss(logits: Float[Tensor, "B C"], labels: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
+    """Return the cross-entropy, logsumexp(z) − z_y, in float64.
+
+    It is computed as log(1 + exp(−confidence)), which is equal, because the difference of the two terms would round all
+    losses below 1e-15 to the same value.
+    """
+    negative = -confidence(logits, labels)
+    return negative.logaddexp(torch.zeros_like(negative))
+
+
+def confidence(logits: Float[Tensor, "B C"], labels: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
+    """Return the logit-scaled confidence, z_y − logsumexp of the other logits (Carlini et al. 2022), in float64.
+
+    It is computed from the logits, because softmax probabilities lose digits: for the logits (120, 0, 0) they give
+    103.6, not 119.3.
+    """
+    logits = logits.double()
+    others = logits.scatter(1, labels[:, None], -torch.inf).logsumexp(dim=1)
+    return logits.gather(1, labels[:, None])[:, 0] - others
+
+
+def module_summaries(
+    module: nn.Module,
+    inputs: Inputs | Float[Tensor, "N ..."],
+    labels: Int[np.ndarray, " N"],
+    numbers: Int[np.ndarray, " N"],
+    request: ExplanationRequest,
+    outputs: bool,
+    batch: int,
+    members: Members | None = None,
+) -> Summaries:
+    """Return the summaries of a module's attributions and, if requested, of its outputs.
+
+    `module` is in eval mode with frozen parameters and on the device of `inputs`, which are read batch by batch. The
+    batch is halved if memory runs out. Explainers that are fitted to training records need the module's `members`.
+    Raises UserError if an output is not finite.
+    """
+    at_once = AdaptiveBatchSize(batch)
+    parts: list[Summaries] = []
+    start = 0
+    with computing(module, request.options.get("precision", "float32")):
+        while start < len(labels):
+            part = partial(_part, module, inputs, labels, numbers, request, outputs, members, start)
+            count, summaries = at_once(part)
+            start += count
+            parts.append(summaries)
+    return Summaries(
+        {name: np.concatenate([part.outputs[name] for part in parts]) for name in parts[0].outputs},
+        {key: np.concatenate([part.explanations[key] for part in parts]) for key in parts[0].explanations},
+    )
+
+
+def _part(
+    module: nn.Module,
+    inputs: Inputs | Tensor,
+    labels: np.ndarray,
+    numbers: np.ndarray,
+    request: ExplanationRequest,
+    outputs: bool,
+    members: Members | None,
+    start: int,
+    size: int,
+) -> tuple[int, Summaries]:
+    rows = slice(start, min(start + size, len(labels)))
+    truth = torch.from_numpy(labels[rows].astype(np.int64)).to(inputs.device)
+    records = numbers[rows].tolist()
+    shared = shares_pass(request)
+    batch = explained_batch(
+        module, inputs[rows], truth, records, request.options, request.seed, shared, members, request.model
+    )
+    finite = batch.logits.isfinite().all(dim=1)
+    if not finite.all():
+        raise UserError(
+            f"the model's output for record {records[int(finite.long().argmin())]} is not finite: the training diverged; lower the learning rate"
+        )
+    scalars = _outputs(batch, truth, request.options) if outputs else {}
+    explanations = {key: values.float() for key, values in _explanations(batch, request)}
+    return len(records), Summaries(  # copy to the host only at the end, so that the process waits for the GPU only once
+        {name: values.cpu().numpy() for name, values in scalars.items()},
+        {key: values.cpu().numpy() for key, values in explanations.items()},
+    )
+
+
+def shares_pass(request: ExplanationRequest) -> bool:
+    """Return whether explanations need the gradients of the pass that computes the logits."""
+    return any(explainers[name].family == GRADIENT for name in request.explainers)
+
+
+def _outputs(batch: Batch, labels: Tensor, options: Mapping[str, Any]) -> Mapping[str, Tensor]:
+    return {
+        "predicted": batch.logits.argmax(dim=1).int(),
+        "loss": loss(batch.logits, labels).float(),
+        "confidence": confidence(batch.logits, labels).float(),
+        **{name: loss(batch.logits / temperature, labels).float() for name, temperature in losses_at(options).items()},
+    }
+
+
+def _explanations(batch: Batch, request: ExplanationRequest) -> Iterator[tuple[tuple[Attribution, str], Tensor]]:
+    for name in request.explainers:
+        for quantity, attributions in explainers[name].attribute(batch, request.options).items():
+            key = Attribution(name, quantity)
+            for summary, values in summarise(attributions).items():
+                yield (key, summary), values
+            if explainers[name].complete:
+                yield (key, "completeness"), completeness_error(batch, quantity, attributions)
+
+
+def completeness_error(batch: Batch, quantity: str, attributions: Float[Tensor, "B ..."]) -> Float[Tensor, " B"]:
+    """Return |Σ a − (f(x) − f(0))|, the difference between the sum of attributions and the change that it should equal."""
+    change = batch.effects()[quantity]
+    return (attributions.flatten(start_dim=1).sum(dim=1, dtype=torch.float64) - change).abs()
+
+
+Prepare = Callable[[Records], Inputs | Tensor]
+"""A function from stored records to inputs of a module, on its device."""
+
+
+class TorchModel:
+    """A torch module in eval mode, with frozen parameters.
+
+    `batch` is the number of records in memory at once. Without `prepare`, records are already the module's inputs.
+    """
+
+    def __init__(
+        self, module: nn.Module, batch: int, prepare: Prepare | None = None, masks: Masks | None = None
+    ) -> None:
+        self.module = module.eval().requires_grad_(False)
+        self._batch = batch
+        self._prepare = prepare or self._as_stored
+        self._masks = masks
+        self._rounded = False
+        self._members: tuple[TrainedOn, Members] | None = None
+
+    def inputs(self, records: Records) -> Inputs | Tensor:
+        """Return records as inputs of the module, on its device."""
+        return self._prepare(records)
+
+    def _as_stored(self, records: Records) -> Tensor:
+        device = next((parameter.device for parameter in self.module.parameters()), None)
+        return torch.from_numpy(records.values).to(device)
+
+    @torch.no_grad()
+    def logits(self, records: Records) -> Float[np.ndarray, "n C"]:
+        """Return the logits, computed batch by batch. They are equal, bit for bit, to those of a pass that also explains."""
+        inputs = self.inputs(records)
+
+        def all_logits(size: int) -> Tensor:
+            parts = [self.module(inputs[start : start + size]) for start in range(0, len(records), size)]
+            return torch.cat(parts)
+
+        with FastPass():
+            logits: np.ndarray = AdaptiveBatchSize(self._batch)(all_logits).cpu().numpy()
+        return logits
+
+    def attributions(
+        self, records: Records, request: ExplanationRequest
+    ) -> dict[Attribution, Float[np.ndarray, "n ..."]]:
+        """Return attributions of all records in one batch, with a separate pass for each explainer."""
+        inputs = self.inputs(records)[0 : len(records)]
+        attributed = self.attributions_at(inputs, records.labels, records.numbers, request)
+        return {key: attributions.cpu().numpy() for key, attributions in attributed.items()}
+
+    def attributions_at(
+        self,
+        inputs: Float[Tensor, "n ..."],
+        labels: Int[np.ndarray, " n"],
+        numbers: Int[np.ndarray, " n"],
+        request: ExplanationRequest,
+    ) -> dict[Attribution, Float[Tensor, "n ..."]]:
+        """Return attributions at inputs of the module, on its device; random draws are keyed by the records' numbers."""
+        truth = torch.from_numpy(labels.astype(np.int64)).to(inputs.device)
+        members = self._training_records(request.trained_on)
+        by_name: dict[Attribution, Tensor] = {}
+        for name in request.explainers:
+            member = explainers[name]
+            batch = explained_batch(
+                self.module,
+                inputs,
+                truth,
+                numbers.tolist(),
+                request.options,
+                request.seed,
+                member.family == GRADIENT,
+                members,
+                request.model,
+            )
+            for quantity, attributions in member.attribute(batch, request.options).items():
+                by_name[Attribution(name, quantity)] = attributions
+        return by_name
+
+    def summaries(self, records: Records, request: ExplanationRequest, outputs: bool) -> Summaries:
+        """Return summaries of attributions and of outputs, from a single pass for all explainers of a family."""
+        members = self._training_records(request.trained_on)
+        inputs = self.inputs(records)
+        return module_summaries(
+            self.module, inputs, records.labels, records.numbers, request, outputs, self._batch, members
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write the weights and, if there are any, the masks of the noise."""
+        save_weights(self.module, folder / WEIGHTS, self._rounded)
+        if self._masks is not None:
+            save_masks(self._masks, folder / MASKS)
+
+    def _training_records(self, trained_on: TrainedOn | None) -> Members | None:
+        """Return the model's training records with the classes that the model predicts for them, computed once."""
+        if trained_on is None:
+            return None
+        if self._members is None or self._members[0] is not trained_on:
+            inputs = self.inputs(trained_on.records)
+            members = Members(self.module, inputs, trained_on.members, trained_on.shadow, persons=trained_on.persons)
+            self._members = trained_on, members
+        return self._members[1]
+
+
+class TrainedTorchModel(TorchModel):
+    """A torch module that was trained here."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        batch: int,
+        prepare: Prepare,
+        masks: Masks | None,
+        report: TrainingReport,
+        rounded: bool,
+    ) -> None:
+        super().__init__(module, batch, prepare, masks)
+        self.report = report
+        self._rounded = rounded
+
+
+class ReleasedTorchModel(TorchModel):
+    """A torch module that was trained for release, and the terms of its training."""
+
+    def __init__(self, module: nn.Module, batch: int, prepare: Prepare, terms: Terms) -> None:
+        super().__init__(module, batch, prepare)
+        self.terms = terms
+
+
+class TorchLearner:
+    """Trains and opens the models of an architecture.json.
+
+    A pool's inputs are prepared once and kept for all models that are trained or queried on it.
+    """
+
+    def __init__(self, architecture: Mapping[str, Any], compute: Compute) -> None:
+        check_architecture(architecture)
+        self.architecture = architecture
+        self.device = device_for(compute.threads, compute.device)
+        self._batch = batch_for(architecture, compute.batch, self.device)
+        self.environment = {
+            "torch": torch.__version__,
+            "device": self.device,
+            "threads": compute.threads,
+            "batch": compute.batch,
+        }
+        self._prepared: list[tuple[Records, Inputs]] = []
+        self._start: tuple[Path, dict[str, Tensor]] | None = None
+
+    @classmethod
+    def describe(cls, section: ModelSection, pool: Mapping[str, Any]) -> dict[str, Any]:
+        """Build the model once on the pool's shape and return the metadata that rebuild it; see `models.describe`."""
+        metadata = describe(section.name, section.model, section.parameters, tuple(pool["shape"]), len(pool["classes"]))
+        if section.pretrained not in ("none", "public") and pool["kind"] == "image":
+            metadata["normalisation"] = own_normalisation(metadata["model"], metadata["input_shape"][0])
+        return metadata | ({"code": dict(section.code)} if section.code else {})
+
+    def train(self, task: TrainingTask) -> TorchModel:
+        """Train a model by the built-in loop."""
+        recipe = Recipe(
+            self.architecture,
+            self._start_weights(task.start) if task.start else None,
+            task.mechanism,
+            task.training,
+            task.epsilon,
+            self._batch,
+            task.key or (),
+            self._inputs_and_labels(task.public) if task.public else None,
+            task.rounded,
+        )
+        inputs, labels = self._inputs_and_labels(task.records)
+        if task.key is None:
+            released = train_released(recipe, inputs, labels, task.members, task.checkpoint, task.records.persons)
+            return ReleasedTorchModel(released.model, self._batch, self._inputs, released.terms)
+        trained = train_shadow(
+            recipe, task.shadow, inputs, labels, task.members, task.progress, task.checkpoint, task.records.persons
+        )
+        return TrainedTorchModel(trained.model, self._batch, self._inputs, trained.masks, trained, task.rounded)
+
+    def load(self, folder: Path) -> TorchModel:
+        """Open the weights in a folder."""
+        module = load(self.architecture, folder / WEIGHTS).to(self.device)
+        return TorchModel(module, self._batch, self._inputs)
+
+    def adopt(self, path: Path, folder: Path) -> None:
+        """Write the weights from a .safetensors or .pth file, or from the folder of a shadow model, into a folder."""
+        write_weights(read_tensors(path / WEIGHTS if path.is_dir() else path, "model"), folder / WEIGHTS)
+
+    def _inputs(self, records: Records) -> Inputs:
+        for known, inputs in self._prepared:
+            if known is records:
+                return inputs
+        metadata = taken_by(self.architecture, records.metadata)
+        inputs = Inputs(records.values, metadata, self.architecture["input_shape"], self.device)
+        self._prepared = [
+            *self._prepared[-1:],
+            (records, inputs),
+        ]  # keep the inputs of two: a pool's records and its public records
+        return inputs
+
+    def _inputs_and_labels(self, records: Records) -> tuple[Inputs, Tensor]:
+        return self._inputs(records), torch.tensor(records.labels, dtype=torch.long, device=self.device)
+
+    def _start_weights(self, path: Path) -> dict[str, Tensor]:
+        if self._start is None or self._start[0] != path:
+            self._start = path, read_start(self.architecture, path)
+        return self._start[1]

@@ -1,0 +1,334 @@
+"""A table in Parquet or CSV: a row per record, a column per feature, and one column with the class.
+
+NumPy arrays: `records` and `labels` in an .npz file, or as records.npy and labels.npy in a folder.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+
+from mia_audit.errors import UserError, first_line, suggest
+from mia_audit.pools.persons import ids_of_column, missing_ids, numbered_ids
+from mia_audit.pools.scaling import category, described
+from mia_audit.pools.section import TABLE_KEYS, Header, Source, pool, root_of
+from mia_audit.storage.unpacked import Npz, read_foreign
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from mia_audit.pools.section import Dataset
+
+REPEATED = re.compile(r"(.*)_duplicated_\d+")
+"""The name that polars gives to a second column of the same name."""
+CHUNK = 1 << 20
+"""Number of bytes read at once to count lines."""
+COUNTED = 1 << 30
+"""Largest size in bytes of a file whose lines are counted."""
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+"""Separators of columns in .csv files without commas."""
+MOST_COLUMNS, MOST_HEADER = 50_000, 20_000_000
+"""Largest number of columns of a CSV file, and number of bytes of its first line that are read to count columns."""
+
+
+def table_header(dataset: Dataset) -> Header:
+    """Return the names of the columns, and an upper bound on the number of rows: the lines of a .csv file below its header."""
+    root = Path(dataset.path)
+    if not root.is_file() or root.suffix.lower() not in (".csv", ".parquet"):
+        return Header("table")
+    if root.suffix.lower() == ".parquet":
+        import pyarrow.parquet as pq
+
+        file = pq.ParquetFile(root)
+        return Header("table", file.metadata.num_rows, tuple(file.schema_arrow.names))
+    with root.open(encoding="utf-8-sig", newline="") as text:
+        names = next(csv.reader([text.readline(CHUNK)]))
+    if root.stat().st_size > COUNTED:
+        return Header("table", None, tuple(names))
+    lines, last = 0, b"\n"
+    with root.open("rb") as file:
+        while block := file.read(CHUNK):
+            lines, last = lines + block.count(b"\n"), block[-1:]
+    rows = lines - (last == b"\n")
+    return Header("table", rows if rows > 0 else None, tuple(names))
+
+
+@pool("table", "path", "label", "person", "columns", "impute", *TABLE_KEYS, header=table_header)
+def table(dataset: Dataset, where: str) -> Source:
+    """Return float32 [n, d]. Numbers are unchanged; a column of text becomes one column of 0 and 1 per value."""
+    import polars as pl
+
+    root, frame = read_frame(dataset, where)
+    if dataset.label not in frame.columns:
+        raise UserError(
+            f"{where}.label: {root} has no column '{dataset.label}': {suggest(dataset.label, frame.columns)}"
+        )
+    persons = _table_persons(frame, dataset, str(root), where) if dataset.person else None
+    columns_of = partial(_table_column, frame, str(root), where)
+    frame = described(frame, dataset, str(root), where)
+    frame = frame.drop([dataset.person] if dataset.person else [])
+    _check_complete(frame, str(root), where)
+    labels = frame[dataset.label]
+    if labels.dtype.is_float() or labels.dtype.is_nested():
+        held = "fractions" if labels.dtype.is_float() else str(labels.dtype)
+        raise UserError(f"{where}.label: column '{dataset.label}' of {root} holds {held}; expected classes")
+    classes = labels.unique().sort()
+    numbers = labels.cast(pl.String).replace_strict(classes.cast(pl.String), np.arange(len(classes)))
+    columns = [
+        part
+        for name in frame.columns
+        if name != dataset.label
+        for part in _columns(frame[name], dataset.columns.get(name, ""), str(root), where)
+    ]
+    if not columns:
+        raise UserError(f"{where}.path: {root} has no column except '{dataset.label}'")
+    values = np.stack([_numbers(column, str(root), where) for column in columns], axis=1)
+    flags = frozenset(column.name for column in columns if column.dtype == pl.Boolean)
+    names = [column.name for column in columns]
+    return Source(
+        "table", values, numbers.to_numpy(), classes.cast(pl.String).to_list(), names, flags, persons, columns_of
+    )
+
+
+def read_frame(dataset: Dataset, where: str) -> tuple[Path, pl.DataFrame]:
+    """Return a section's file and all of its columns; UserError if it is not a table."""
+    import polars as pl
+    import pyarrow as pa
+
+    root = root_of(dataset, where)
+    readers = {
+        ".csv": lambda: pl.read_csv(root, infer_schema_length=None, glob=False),
+        ".parquet": lambda: read_foreign(root),
+    }
+    if root.suffix.lower() not in readers or not root.is_file():
+        raise UserError(f"{where}.path: {root}: expected a file that ends in {' or '.join(readers)}")
+    if root.suffix.lower() == ".csv":
+        _refuse_many_columns(root, where)
+    try:
+        frame = readers[root.suffix.lower()]()
+    except (pl.exceptions.PolarsError, pa.ArrowException, OSError) as error:
+        raise UserError(f"{where}.path: {root}: not readable as a table: {first_line(error)}") from None
+    _check_header(frame, str(root), where)
+    if frame.width == 1 and (other := next((mark for mark in SEPARATORS if mark in frame.columns[0]), None)):
+        raise UserError(
+            f"{where}.path: {root}: columns are separated by {SEPARATORS[other]}; expected commas: save the table with commas"
+        )
+    return root, frame
+
+
+def _refuse_many_columns(path: Path, where: str) -> None:
+    """Raise UserError for a CSV file with too many columns, because polars would run out of memory and end the process."""
+    with path.open("rb") as file:
+        columns = 1 + file.readline(MOST_HEADER).count(b",")
+    if columns > MOST_COLUMNS:
+        raise UserError(f"{where}.path: {path}: {columns:,} columns; expected at most {MOST_COLUMNS:,}")
+
+
+def _table_persons(frame: pl.DataFrame, dataset: Dataset, root: str, where: str) -> np.ndarray:
+    name = dataset.person
+    if name not in frame.columns or name == dataset.label:
+        others = [column for column in frame.columns if column != dataset.label]
+        raise UserError(f"{where}.person: {root} has no column '{name}' beside the label: {suggest(name, others)}")
+    return ids_of_column(frame[name], f"{where}.person: column '{name}' of {root}")
+
+
+def _table_column(frame: pl.DataFrame, root: str, where: str, name: str) -> pl.Series:
+    """Return a column of the file, which need not be a feature."""
+    if name not in frame.columns:
+        raise UserError(f"{where}.groups: {root} has no column '{name}': {suggest(name, frame.columns)}")
+    return frame[name]
+
+
+def _columns(column: pl.Series, what: str, root: str, where: str) -> list[pl.Series]:
+    import polars as pl
+
+    if what == "category":
+        return category(column, root, where)
+    if column.dtype.is_numeric() or column.dtype == pl.Boolean:
+        return [column]
+    if column.dtype not in (pl.String, pl.Categorical, pl.Enum):
+        raise UserError(
+            f"{where}.path: column '{column.name}' of {root} holds {column.dtype}: expected numbers, true and false, or text;"
+            f" convert it, or drop it: columns: {{{column.name}: drop}}"
+        )
+    text = column.cast(pl.String)
+    _check_words(text, root, where)
+    return category(text, root, where)
+
+
+def _numbers(column: pl.Series, root: str, where: str) -> Float[np.ndarray, " n"]:
+    import polars as pl
+
+    with np.errstate(over="ignore"):
+        values = column.cast(pl.Float64).to_numpy().astype(np.float32)
+    if not np.isfinite(values).all():
+        row = int(np.argmin(np.isfinite(values)))
+        raise UserError(
+            f"{where}.path: {root}: {column[row]} in column '{column.name}' (row {row + 1}) is too large for a number of 32 bits:"
+            " give the column in a larger unit"
+        )
+    return np.asarray(values)
+
+
+def _check_words(text: pl.Series, root: str, where: str) -> None:
+    """Raise UserError for columns of text that are numbers except for typing errors."""
+    import polars as pl
+
+    odd = text.cast(pl.Float64, strict=False).is_null()
+    if 0 < odd.sum() < len(text) / 2:
+        row = int(odd.arg_max() or 0)
+        raise UserError(
+            f"{where}.path: {root}: column '{text.name}' holds numbers except for '{text[row]}' (first in row {row + 1}, {odd.sum()} in all):"
+            " correct them or, if they are words, put a letter in front of each value"
+        )
+
+
+def _check_header(frame: pl.DataFrame, root: str, where: str) -> None:
+    if any("\0" in name for name in frame.columns):
+        raise UserError(f"{where}.path: {root}: not readable as a table: the text is not in UTF-8; save it in UTF-8")
+    names = [REPEATED.fullmatch(name) for name in frame.columns]
+    if twice := [match[1] for match in names if match and match[1] in frame.columns]:
+        raise UserError(f"{where}.path: {root}: column '{twice[0]}' occurs twice: rename or remove one")
+
+
+def _check_complete(frame: pl.DataFrame, root: str, where: str) -> None:
+    """Raise UserError for a table without rows, and for values that are missing or not finite; it names every column and its first such row."""
+    if not len(frame):
+        raise UserError(f"{where}.path: {root}: no rows")
+    problems = []
+    for column in frame:
+        missing = column.is_null()
+        if column.dtype.is_float():
+            missing |= ~column.is_finite().fill_null(True)
+        if missing.any():
+            row = int(missing.arg_max() or 0) + 1
+            problems.append(f"'{column.name}' (first in row {row}, {missing.sum()} in all)")
+    if problems:
+        raise UserError(
+            f"{where}.path: {root}: values are missing or not finite in column {', '.join(problems)}; rows count from 1 below the"
+            " header. Drop the column (columns: drop), state a constant for it (impute), or leave those rows out"
+        )
+
+
+EXPECTED = (
+    "expected images as uint8 [n, H, W], [n, C, H, W] or [n, H, W, C] with 1 or 3 channels, or rows as numbers [n, d]"
+)
+
+
+def array_header(dataset: Dataset) -> Header:
+    """Return the kind and number of records, from the header of the array of records."""
+    root = Path(dataset.path)
+    if not (root / "records.npy" if root.is_dir() else root).is_file():
+        return Header()
+    shape = np.load(root / "records.npy", mmap_mode="r").shape if root.is_dir() else Npz(root).headers["records"][0]
+    return Header("table" if len(shape) == 2 else "image", shape[0])
+
+
+@pool("arrays", "path", "person", *TABLE_KEYS, header=array_header)
+def arrays(dataset: Dataset, where: str) -> Source:
+    """Return images (uint8) or rows (converted to float32). Labels are whole numbers from 0, or names."""
+    root = root_of(dataset, where)
+    records, labels = (_array(root, name, where) for name in ("records", "labels"))
+    if labels.ndim != 1 or records.ndim == 0 or len(labels) != len(records):
+        raise UserError(
+            f"{where}.path: {root}: labels of shape {list(labels.shape)} do not match records of shape {list(records.shape)}:"
+            " expected one label per record"
+        )
+    if labels.dtype.kind in "iu":
+        numbers = labels.astype(np.int64)
+        last = int(numbers.max(initial=-1))
+        if last >= len(numbers):
+            raise UserError(
+                f"{where}.path: {root}: record {numbers.argmax()} has the label {last}, but there are {len(numbers)} records: expected"
+                " classes numbered from 0 without gaps, or text"
+            )
+        classes = [str(number) for number in range(last + 1)]
+    elif labels.dtype.kind == "U":
+        names, numbers = np.unique(labels, return_inverse=True)
+        classes = names.tolist()
+    else:
+        raise UserError(f"{where}.path: {root}: labels of type {labels.dtype}: expected whole numbers from 0, or text")
+    persons = _array_persons(root, dataset.person, len(records), where) if dataset.person else None
+    columns = partial(_array_column, root, records, where)
+    if records.ndim == 2:
+        features = [str(column) for column in range(records.shape[1])]
+        flags = frozenset(features if records.dtype.kind == "b" else ())
+        return Source("table", _rows(records, root, where), numbers, classes, features, flags, persons, columns)
+    return Source(
+        "image", _channels_first(records, root, where), numbers, classes, [], persons=persons, columns=columns
+    )
+
+
+def _array(root: Path, name: str, where: str) -> np.ndarray:
+    """Read one array. An array in a folder is memory-mapped. Pickled objects are never loaded."""
+    path = root / f"{name}.npy" if root.is_dir() else root
+    try:
+        if path.exists() and not path.is_file():
+            raise ValueError("not a regular file")
+        if root.is_dir():
+            return np.asanyarray(np.load(path, mmap_mode="r", allow_pickle=False))
+        return Npz(path).read(name)
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:  # zipfile, zlib and NumPy raise exceptions of various types for damaged files
+        why = "no such file" if isinstance(error, FileNotFoundError) else first_line(error)
+        raise UserError(
+            f"{where}.path: {path}: no readable array '{name}' ({why}): expected an .npz file with records and labels,"
+            " or a folder with records.npy and labels.npy"
+        ) from None
+
+
+def _array_persons(root: Path, name: str, records: int, where: str) -> np.ndarray:
+    ids = numbered_ids(_array(root, name, f"{where}.person ({name})"), f"{where}.person: {root}: array '{name}'")
+    if len(ids) != records:
+        raise UserError(
+            f"{where}.person: {root}: array '{name}' has {len(ids)} ids for {records} records: expected one per record"
+        )
+    if ids.dtype.kind == "U" and (missing := ids == "").any():
+        raise missing_ids(f"{where}.person: {root}: array '{name}'", missing, "every record needs a person")
+    return ids
+
+
+def _array_column(root: Path, records: np.ndarray, where: str, name: str) -> pl.Series:
+    """Return an array stored next to `records` by its name, or a column of the records by its number."""
+    import polars as pl
+
+    if name.isdecimal() and records.ndim == 2 and int(name) < records.shape[1]:
+        return pl.Series(name, records[:, int(name)])
+    values = _array(root, name, f"{where}.groups ({name})")
+    if values.shape != (len(records),) or values.dtype.kind not in "iufbU":
+        raise UserError(
+            f"{where}.groups: {root}: array '{name}' of type {values.dtype} and shape {list(values.shape)}: expected a number or a"
+            f" word for each of {len(records)} records"
+        )
+    return pl.Series(name, values)
+
+
+def _rows(records: np.ndarray, root: Path, where: str) -> Float[np.ndarray, "n d"]:
+    if records.shape[1] == 0 or records.dtype.kind not in "iufb":
+        raise UserError(
+            f"{where}.path: {root}: records of type {records.dtype} and shape {list(records.shape)}: {EXPECTED}"
+        )
+    with np.errstate(over="ignore"):
+        rows = records.astype(np.float32)
+    if not np.isfinite(rows).all():
+        raise UserError(f"{where}.path: {root}: records hold values that are not finite numbers of 32 bits; {EXPECTED}")
+    return rows
+
+
+def _channels_first(records: np.ndarray, root: Path, where: str) -> np.ndarray:
+    if records.dtype == np.uint8 and records.ndim == 3 and records[:1].size:
+        return records[:, None]
+    if records.dtype == np.uint8 and records.ndim == 4 and records[:1].size:
+        first, last = (records.shape[axis] in (1, 3) for axis in (1, 3))
+        if first != last:
+            return records if first else records.transpose(0, 3, 1, 2)
+    raise UserError(
+        f"{where}.path: {root}: records of type {records.dtype} and shape {list(records.shape)}: {EXPECTED}"
+    )

@@ -1,0 +1,390 @@
+"""Attribution maps of the same few records in every setting.
+
+The effect of privacy on explanations, next to accuracy and leakage, and the curves of deletion and insertion.
+
+The same records explained by several architectures, setting by setting (Harder et al. 2020, Figures 2, 4 and 7).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mia_audit.explain.catalogue import explainer_label
+from mia_audit.report.data.findings import Finding, Findings, reference
+from mia_audit.report.data.series import (
+    CHANNELS,
+    DASHES,
+    PALETTE,
+    Explained,
+    Interpretation,
+    Series,
+    curves_of,
+    explainer_series,
+    interpretations,
+    measure_label,
+    similarity,
+)
+from mia_audit.report.figures.filters import CELL, tight
+from mia_audit.report.figures.style import (
+    GUESSING,
+    PAGE,
+    displayed,
+    draw_cell,
+    errorbars,
+    figure,
+    label_lines,
+    name_places,
+    once,
+    once_for,
+    panel_grid,
+    shared_legend,
+    signed_colours,
+    tick,
+)
+from mia_audit.report.text.formatting import titled
+
+if TYPE_CHECKING:
+    import polars as pl
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from mia_audit.report.data.results import Results
+
+LETTERS = 14
+"""Number of letters that fit above a map."""
+OVERLAID = frozenset({"gradcam"})
+"""Explainers whose maps are coarse and therefore drawn over the record."""
+MAP_CELL = 0.56
+"""Width of a map in inches."""
+FEATURES = 10
+"""Number of a table's features that are shown, the most important ones."""
+BAR = 0.05
+"""Height of a bar in inches."""
+FEATURE_LETTERS = 18
+"""Letters per line in a feature's name."""
+
+
+@figure(
+    "explanations",
+    once_for("explanations", lambda spec: spec.measured_groups if spec.explanation_maps else []),
+    "Explanations of the same records by the first model of every setting, relative to the largest absolute value of each. "
+    "Maps of images: orange counts for the class explained, blue against it. Features of tables: mean size over the records.",
+)
+def explanations(results: Results, findings: Findings, place: tuple[str, str]) -> Figure | str:
+    """Draw the maps of a few records by the first shadow model of every setting.
+
+    For images, a row per record has its picture, then every explainer's maps, setting by setting. For tables, a panel per
+    explainer ranks the most important features, with a bar per setting.
+    """
+    group = findings.groups().get(place, [])
+    if not group or (maps := results.maps(place)).is_empty():
+        return "No setting whose explanations would be shown here was trained to the end."
+    interpretation = interpretations(results)[place]
+    metadata = results.pool_metadata(place[0]) or {}
+    first = [(one.explainer, one.quantity) for one in interpretation.drawn]
+    trained = [finding for finding in group if finding.setting.trained]
+    if metadata.get("kind") == "image":
+        stored = np.load(results.root / "pools" / place[0] / "records.npy", mmap_mode="r")
+        return _image_sheet(maps, first, trained, metadata, stored)
+    return _feature_chart(maps, first, trained, metadata)
+
+
+def _image_sheet(
+    maps: pl.DataFrame,
+    explained: Sequence[tuple[str, str]],
+    group: Sequence[Finding],
+    metadata: Mapping[str, Any],
+    stored: np.ndarray,
+) -> Figure:
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    records = maps["record"].unique(maintain_order=True).to_list()
+    beside = max(1, int((PAGE / MAP_CELL - 1) // len(group)))
+    bands = math.ceil(len(explained) / beside)
+    beside = math.ceil(len(explained) / bands)
+    columns = 1 + beside * len(group)
+    size = (MAP_CELL * columns + 0.5, bands * (MAP_CELL * len(records) + 0.45))
+    figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.01, h_pad=0.01, wspace=0.02, hspace=0.02))
+    for band, part in enumerate(figure.subfigures(bands, 1, squeeze=False)[:, 0]):
+        axes = part.subplots(len(records), columns, squeeze=False)
+        for cell in axes.flat:
+            cell.set_axis_off()
+        for row, record in enumerate(records):
+            axes[row][0].imshow(displayed(stored[record]), cmap="gray")
+        axes[0][0].set_title("record", fontsize=6, loc="center")
+        for turn, (explainer, quantity) in enumerate(explained[band * beside : (band + 1) * beside]):
+            for number, finding in enumerate(group):
+                column = 1 + turn * len(group) + number
+                _maps_of(axes[:, column], maps, records, finding, (explainer, quantity), group[0], metadata)
+                if explainer in OVERLAID:
+                    for cell, record in zip(axes[:, column], records, strict=True):
+                        cell.imshow(displayed(stored[record]), cmap="gray", alpha=0.3)
+                name = _heading(finding, group)
+                above = explainer_label(explainer) if number == 0 else ""
+                title = name if "\n" in name and not above else f"{above}\n{name}"
+                axes[0][column].set_title(title, fontsize=6, loc="left")
+    return figure
+
+
+def _maps_of(
+    axes: Sequence[Axes],
+    maps: pl.DataFrame,
+    records: Sequence[int],
+    finding: Finding,
+    explained: tuple[str, str],
+    base: Finding,
+    metadata: Mapping[str, Any],
+) -> None:
+    """Draw one setting's maps of all records, with the class explained where it differs from the first setting's."""
+    rows, before = (_rows(maps, setting, explained) for setting in (finding, base))
+    for cell, record in zip(axes, records, strict=True):
+        row = rows[record]
+        cell.imshow(_shares(row), cmap=signed_colours(), vmin=-1, vmax=1)
+        if row["class"] != before[record]["class"]:
+            cell.text(
+                0.03, 0.97, f"→ {metadata['classes'][row['class']]}", fontsize=5.5, va="top", transform=cell.transAxes
+            )
+
+
+def _rows(maps: pl.DataFrame, finding: Finding, explained: tuple[str, str]) -> dict[int, dict[str, Any]]:
+    """Return the rows of one setting and explainer, by record."""
+    explainer, quantity = explained
+    rows = maps.filter(**finding.setting.within_group, explainer=explainer, quantity=quantity)
+    return {row["record"]: row for row in rows.iter_rows(named=True)}
+
+
+def _shares(row: Mapping[str, Any]) -> np.ndarray:
+    values = np.asarray(row["map"], dtype=np.float64).reshape(row["height"], row["width"])
+    return values / (np.abs(values).max() or 1.0)
+
+
+def _feature_chart(
+    maps: pl.DataFrame, explained: Sequence[tuple[str, str]], group: Sequence[Finding], metadata: Mapping[str, Any]
+) -> Figure:
+    """Draw the most important features of every explainer, with a bar per setting for the mean size of a feature's share."""
+    features = len(maps["map"][0])
+    names = metadata.get("features") or [str(place) for place in range(features)]
+    shown = min(FEATURES, features)
+    figure, panels = panel_grid(1, len(explained), height=0.5 + BAR * shown * (len(group) + 1))
+    for axes, key in zip(panels[0], explained, strict=True):
+        sizes = np.array([_mean_sizes(_rows(maps, finding, key).values()) for finding in group])
+        ranked = np.argsort(-sizes.mean(axis=0), kind="stable")[:shown]
+        for order, (finding, size) in enumerate(zip(group, sizes, strict=True)):
+            offset = (order - (len(group) - 1) / 2) / (len(group) + 1)
+            places = np.arange(shown) + offset
+            colour, label = PALETTE[order % len(PALETTE)], tick(finding, group).replace("\n", " ")
+            axes.barh(places, size[ranked], height=1 / (len(group) + 1), color=colour, label=label)
+        axes.set_yticks(range(shown), [fill(names[place], FEATURE_LETTERS) for place in ranked], fontsize=6)
+        axes.invert_yaxis()
+        axes.set_title(explainer_label(key[0]))
+        axes.set_xlabel("mean size of the share")
+    shared_legend(figure, panels)
+    return figure
+
+
+def _mean_sizes(rows: Iterable[Mapping[str, Any]]) -> np.ndarray:
+    """Return the mean absolute share of every feature over records."""
+    sizes: np.ndarray = np.mean([np.abs(_shares(row)).ravel() for row in rows], axis=0)
+    return sizes
+
+
+def _heading(finding: Finding, group: Sequence[Finding]) -> str:
+    """Return a setting's name, wrapped to the width of a map."""
+    name = tick(finding, group)
+    if len(name) <= LETTERS:
+        return name.replace("\n", " ")
+    return "\n".join(fill(line, LETTERS) for line in name.splitlines())
+
+
+ATTACKS = {"outputs": ("0.1", "s"), "explanations": ("0.5", "D"), "both": ("0.7", "^")}
+"""Shade and marker of the channels; colours are the explainers'."""
+
+
+@figure(
+    "explanation_metrics",
+    once("explanation_metrics", lambda spec: spec.explanation_metrics and spec.groups),
+    "Test accuracy, similarity of explanations and AUC of attacks in every setting, with intervals. Similarity is with "
+    "the model without DP that has the same training set; hollow: between two models without DP with different training sets.",
+)
+def explanation_metrics(results: Results, findings: Findings, subject: tuple[str, str] | None = None) -> Figure | str:
+    """Draw accuracy, similarity of explanations and leakage over the settings, a column of panels per group, or for one group."""
+    interpreted = interpretations(results)
+    groups = [(group, interpreted[place]) for place, group in findings.groups(subject).items() if place in interpreted]
+    if not groups:
+        return "No setting whose explanations would be shown here was trained to the end."
+    figure, rows = panel_grid(3, len(groups), height=1.5)
+    for column, (group, interpretation) in enumerate(groups):
+        accuracy, similar, leakage = (row[column] for row in rows)
+        known = [(x, finding.test_accuracy) for x, finding in enumerate(group) if finding.test_accuracy]
+        errorbars(accuracy, known, "0.1", "o", "test accuracy")
+        _similarity(similar, group, interpretation, explainer_series(group, findings.settings, interpretation))
+        low, high = similar.get_ylim()
+        similar.set_ylim(max(low, -1.05), min(high, 1.05))  # intervals may exceed the range of a similarity
+        for offset, (channel, (shade, marker)) in zip((-0.1, 0.1, 0.0), ATTACKS.items(), strict=True):
+            strongest = [(x, finding.strongest.get(channel)) for x, finding in enumerate(group)]
+            values = [(x + offset, leak.auc_estimate) for x, leak in strongest if leak]
+            errorbars(leakage, values, shade, marker, f"attack on {CHANNELS[channel]}")
+        leakage.axhline(0.5, **GUESSING)
+        name_places(leakage, [tick(finding, group) for finding in group])
+        accuracy.set_title(group[0].setting.place)
+        if headline := interpretation.headline:
+            label = f"{measure_label(headline)}\nwith no DP"
+            label_lines([similar], label)
+            if column and headline != groups[column - 1][1].headline:
+                similar.set_ylabel(label)
+    label_lines(rows[0], "test accuracy")
+    label_lines(rows[2], "AUC of attacks")
+    shared_legend(figure, rows)
+    return figure
+
+
+def _similarity(
+    axes: Axes, group: list[Finding], interpretation: Interpretation, looks: Mapping[Explained, Series]
+) -> None:
+    """Draw the similarity to the reference's models, and that between two reference models as hollow markers and lines."""
+    base = reference(group)
+    drawn = interpretation.drawn
+    known = [(x, finding, similarity(finding, base, interpretation)) for x, finding in enumerate(group)]
+    for slot, one in enumerate(drawn):
+        offset = (slot - (len(drawn) - 1) / 2) * 0.7 / max(len(drawn), 1)
+        colour, marker = looks[one].colour, looks[one].marker
+        placed = [(x + offset, values[one], finding is base) for x, finding, values in known if one in values]
+        errorbars(axes, [(x, value) for x, value, is_level in placed if not is_level], colour, marker, one.label)
+        level = [(x, value) for x, value, is_level in placed if is_level]
+        errorbars(axes, level, colour, marker, f"_{one.label}", markerfacecolor="white")
+        for _, value in level:
+            axes.axhline(value.mean, color=colour, linewidth=0.6, alpha=0.5, linestyle=(0, (1, 2)), zorder=1)
+    axes.plot([], [], "o", color="0.4", markerfacecolor="white", markersize=3.4, label="hollow: two models with no DP")
+
+
+@figure(
+    "curves",
+    once_for("curves", lambda spec: spec.measured_groups if spec.curves else []),
+    "Probability of the class when the most important pixels or columns are removed (deletion) or inserted (insertion) first. "
+    "Bands: intervals over models.",
+)
+def curves(results: Results, findings: Findings, place: tuple[str, str]) -> Figure | str:
+    """Draw a panel per explainer and measure, a line per setting, with intervals over shadow models as bands."""
+    group = findings.groups().get(place, [])
+    known = list(curves_of(results, group, results.spec.confidence)) if group else []
+    if not known:
+        return "No setting whose explanations would be shown here was trained to the end."
+    explained = list({curve.explained.explainer: curve.explained for curve in reversed(known)}.values())[::-1]
+    measures = list(dict.fromkeys(curve.measure for curve in known))
+    figure, panels = panel_grid(len(measures), len(explained), height=1.6)
+    for row, measure in enumerate(measures):
+        for column, one in enumerate(explained):
+            axes = panels[row][column]
+            for curve in known:
+                if (curve.measure, curve.explained) == (measure, one):
+                    order = group.index(curve.finding)
+                    colour, dash = PALETTE[order % len(PALETTE)], DASHES[order % len(DASHES)]
+                    name = titled(curve.finding.setting)
+                    means = [height.mean for height in curve.heights]
+                    axes.plot(curve.shares, means, color=colour, dashes=dash or (None, None), label=name)
+                    low, high = ([getattr(height, end) for height in curve.heights] for end in ("low", "high"))
+                    axes.fill_between(curve.shares, low, high, color=colour, alpha=0.2, linewidth=0)
+            axes.set(xlim=(0, 1), ylim=(0, 1))
+            if row == 0:
+                axes.set_title(one.label)
+            if row == len(measures) - 1:
+                axes.set_xlabel("share of pixels or columns")
+        label_lines(panels[row], f"{measure}\nprobability")
+    shared_legend(figure, panels)
+    return figure
+
+
+@dataclass(frozen=True)
+class Strip:
+    """One explainer of one architecture in one setting: the maps of all records [R, H, W] and the classes explained [R]."""
+
+    setting: str
+    architecture: str
+    explainer: str
+    maps: np.ndarray
+    classes: np.ndarray
+
+    @property
+    def label(self) -> str:
+        """Architecture and explainer."""
+        return f"{self.architecture}\n{explainer_label(self.explainer)}"
+
+
+def strips(maps: Mapping[str, pl.DataFrame], headings: Mapping[str, Mapping[tuple[str, str], str]]) -> list[Strip]:
+    """Choose each architecture's first explainer that no other one has, or all of its explainers if there is none.
+
+    `maps` are the architectures' explanations.parquet, of the same records; `headings` name their settings by mechanism
+    and ε, in the order in which they are drawn.
+    """
+    explainers = {name: table["explainer"].unique(maintain_order=True).to_list() for name, table in maps.items()}
+    chosen_strips = []
+    for name, table in maps.items():
+        others = {explainer for other, known in explainers.items() if other != name for explainer in known}
+        chosen = [explainer for explainer in explainers[name] if explainer not in others][:1] or explainers[name]
+        for (mechanism, epsilon), heading in headings[name].items():
+            for explainer in chosen:
+                rows = table.filter(mechanism=mechanism, epsilon=epsilon, explainer=explainer)
+                rows = rows.filter(quantity=rows["quantity"][0]) if len(rows) else rows
+                if len(rows):
+                    pixels = np.array(rows["map"].to_list()).reshape(len(rows), rows["height"][0], rows["width"][0])
+                    chosen_strips.append(Strip(heading, name, explainer, pixels, rows["class"].to_numpy()))
+    order = list(dict.fromkeys(heading for known in headings.values() for heading in known.values()))
+    return sorted(chosen_strips, key=lambda strip: order.index(strip.setting))
+
+
+def image_figure(drawn: Sequence[Strip], records: np.ndarray, metadata: Mapping[str, Any]) -> Figure:
+    """Draw a band per setting and a row per record: its picture and the maps of every architecture, each on its own scale."""
+    settings = list(dict.fromkeys(strip.setting for strip in drawn))
+    columns = [[strip for strip in drawn if strip.setting == setting] for setting in settings]
+    widest = max(map(len, columns))
+    size = (CELL * (1 + widest) * 1.25 + 0.2, len(settings) * (CELL * len(records) + 0.55))
+    figure = tight(size, 1.0)
+    for band, setting, shown in zip(
+        figure.subfigures(len(settings), 1, squeeze=False)[:, 0], settings, columns, strict=True
+    ):
+        axes = band.subplots(len(records), 1 + widest, squeeze=False)
+        for row, record in enumerate(records):
+            draw_cell(axes[row][0], record, record.shape, None)
+            for column in range(widest):
+                cell = axes[row][1 + column]
+                if column >= len(shown):
+                    cell.set_axis_off()
+                    continue
+                strip = shown[column]
+                values = strip.maps[row]
+                draw_cell(cell, values, (1, *values.shape), float(np.abs(values).max()))
+                if row == 0:
+                    label = "\n".join(fill(line, LETTERS) for line in strip.label.splitlines())
+                    cell.set_title(label, fontsize=5, loc="center", pad=2)
+                cell.set_xlabel(f"as {metadata['classes'][strip.classes[row]]}", fontsize=5, labelpad=1)
+        axes[0][0].set_title(f"{setting}\n", fontsize=7, loc="left", pad=2)
+    return figure
+
+
+def table_figure(drawn: Sequence[Strip], numbers: Sequence[int], metadata: Mapping[str, Any]) -> Figure:
+    """Draw a panel per record: a row per architecture, explainer and setting on its own scale, a column per feature."""
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    width = drawn[0].maps.shape[2]
+    features = metadata.get("features") or list(range(width))
+    height = (0.13 * len(drawn) + 0.2) * len(numbers) + 1.2
+    figure = Figure(figsize=(0.14 * width + 2.6, height), layout=ConstrainedLayoutEngine(w_pad=0.15))
+    panels = figure.subplots(len(numbers), 1, squeeze=False, sharex=True)[:, 0]
+    for row, (axes, number) in enumerate(zip(panels, numbers, strict=True)):
+        values = np.concatenate([strip.maps[row] for strip in drawn])
+        shares = values / np.maximum(np.abs(values).max(axis=1, keepdims=True), 1e-30)
+        draw_cell(axes, shares, (1, *shares.shape), 1.0, "auto")
+        names = [f"{strip.label.replace(chr(10), ', ')}, {strip.setting}" for strip in drawn]
+        axes.set_yticks(range(len(drawn)), names, fontsize=5)
+        axes.tick_params(length=0)
+        axes.set_title(f"record {number}", fontsize=6, pad=2)
+    panels[-1].set_xticks(range(width), features, rotation=90, fontsize=5)
+    return figure

@@ -1,0 +1,566 @@
+"""Hold the settings of an audit to a policy: a function per criterion; a key that the policy leaves out is not checked.
+
+Confidence intervals of the strongest attack, of its worst group, and of the most exposed record.
+
+Verdicts: an interval compared with a limit, and the result of a criterion.
+
+The output of a gate: one line per criterion, JSON, JUnit's XML for continuous integration, and a table of the report.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import polars as pl
+
+from mia_audit.attacks.design import PERSON, RECORDS
+from mia_audit.errors import UserError, suggest
+from mia_audit.evaluation.files import Scored, of_drawn_unit, read_scores, with_units
+from mia_audit.evaluation.intervals import OverTargets
+from mia_audit.evaluation.metrics import clopper_pearson, metrics_of_columns
+from mia_audit.pools.groups import read_groups
+from mia_audit.report.data.findings import Finding, Findings, estimate
+from mia_audit.report.data.groups import canary_bound
+from mia_audit.report.data.provenance import guarantee
+from mia_audit.report.data.results import Results, find
+from mia_audit.report.policy import Limits, Policy
+from mia_audit.report.tables.catalogue import Cell, Column, Layout, text
+from mia_audit.report.text.formatting import capital, count, significant
+from mia_audit.sanitise import visible
+from mia_audit.signals.name import read_signal
+from mia_audit.storage import open_table, read_table
+
+
+class Verdict(StrEnum):
+    """The outcome of a criterion."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    CANNOT_TELL = "cannot tell"
+
+
+EXIT_CODES = {Verdict.PASS: 0, Verdict.FAIL: 3, Verdict.CANNOT_TELL: 4}
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value, the limits of its confidence interval (NaN if it has none), and what the value is of."""
+
+    value: float
+    low: float
+    high: float
+    of: str = ""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One criterion on one setting (an empty name: on the whole audit): the measured value, the limit, and the verdict."""
+
+    criterion: str
+    setting: str
+    verdict: Verdict
+    value: str
+    limit: str
+    note: str = ""
+
+    @property
+    def name(self) -> str:
+        """The criterion, with its setting if it has one."""
+        return f"{self.criterion} of {self.setting}" if self.setting else self.criterion
+
+
+def at_most(interval: Interval, limit: float) -> Verdict:
+    """Pass if the upper confidence limit is within the limit, fail if the lower one is beyond it."""
+    if math.isnan(interval.low) or math.isnan(interval.high):
+        return Verdict.CANNOT_TELL
+    return Verdict.PASS if interval.high <= limit else Verdict.FAIL if interval.low > limit else Verdict.CANNOT_TELL
+
+
+def at_least(interval: Interval, limit: float) -> Verdict:
+    """Pass if the lower confidence limit is within the limit, fail if the upper one is beyond it."""
+    if math.isnan(interval.low) or math.isnan(interval.high):
+        return Verdict.CANNOT_TELL
+    return Verdict.PASS if interval.low >= limit else Verdict.FAIL if interval.high < limit else Verdict.CANNOT_TELL
+
+
+def largest(intervals: Sequence[Interval]) -> Interval:
+    """Return the interval of the largest of several values: each of its limits is the largest of theirs.
+
+    Its upper limit is too small only if the upper limit of the truly largest value is. Lower limits must already be
+    corrected for the number of values. NaN if one of the limits is not known.
+    """
+    chief = max(intervals, key=lambda one: one.value)
+    low, high = (float(np.max(ends)) for ends in ([one.low for one in intervals], [one.high for one in intervals]))
+    return Interval(chief.value, low, high, chief.of)
+
+
+def overall(judged: Iterable[Judged]) -> Verdict:
+    """Return the verdict of all criteria together: one failure fails all, an undecided criterion leaves it open."""
+    verdicts = {one.verdict for one in judged}
+    return next((one for one in (Verdict.FAIL, Verdict.CANNOT_TELL) if one in verdicts), Verdict.PASS)
+
+
+FEWEST_RECORDS = 30
+"""Smallest number of records in a group that is evaluated."""
+
+UNKNOWN = Interval(math.nan, math.nan, math.nan)
+
+
+def strongest(metrics: pl.DataFrame, column: str, confidence: float) -> Interval:
+    """Return the interval of the largest mean of a metric over all attacks of a metrics table, null controls left out.
+
+    Its upper limit is the largest of the attacks' upper limits at the level `confidence`, its lower limit the largest of
+    their lower ones at Bonferroni's level for the number of attacks. NaN if some attack's metric is unknown.
+    """
+    keys = ["attack", "signal", "likelihood", *(name for name in ("aggregate",) if name in metrics.columns)]
+    groups = list(metrics.filter(~pl.col("null_control") & pl.col("auc").is_not_null()).group_by(*keys))
+    candidates = []
+    for key, group in groups:
+        if group[column].null_count():
+            return UNKNOWN
+        over = OverTargets.of(group, column, confidence)
+        rate = column.startswith("tpr")
+        candidates.append(over_targets(over, confidence, len(groups), rate, _attack(key)))
+    return largest(candidates) if candidates else UNKNOWN
+
+
+def over_targets(over: OverTargets, confidence: float, tried: int, rate: bool, of: str) -> Interval:
+    """Return the interval of one metric over targets, its lower limit corrected for the `tried` metrics examined.
+
+    The interval of a rate is at least as wide as if all targets' members were independent trials (Clopper and Pearson
+    1934); an interval over targets alone would have width 0 for a rate that is 0 for all of them.
+    """
+    low, high = over.interval(confidence, tried)[0], over.interval(confidence)[1]
+    trials = 0 if math.isnan(over.members) else round(over.members * over.count)
+    if rate and trials:
+        exact = round(over.mean * trials)
+        low = min(low, clopper_pearson(exact, trials, 1 - (1 - confidence) / tried)[0])
+        high = max(high, clopper_pearson(exact, trials, confidence)[1])
+    return Interval(over.mean, _cut(low), _cut(high), of)
+
+
+def _cut(end: float) -> float:
+    return math.nan if math.isnan(end) else min(max(end, 0.0), 1.0)
+
+
+def worst_group(
+    scores: Sequence[Scored], groups: dict[str, np.ndarray], fpr: float | None, confidence: float
+) -> Interval:
+    """Return the interval of the largest AUC, or TPR at `fpr`, of any attack in any group.
+
+    `groups` are masks of records [N] by name. Records are ranked within their group. NaN if some group cannot resolve the
+    FPR, or if there is no group.
+    """
+    column = "auc" if fpr is None else f"tpr_at_fpr_{fpr:g}"
+    tried = len(scores) * len(groups)
+    candidates = []
+    for scored in scores:
+        for name, inside in groups.items():
+            member = scored.member[inside]
+            values = metrics_of_columns(scored.score[inside], member, [] if fpr is None else [fpr])[column]
+            if np.isnan(values).any():
+                return Interval(math.nan, math.nan, math.nan, name)
+            members = float(member.sum(axis=0).mean())
+            over = OverTargets(values, None, members, len(member) - members)
+            of = f"{_attack(scored.key[:3])}, {name}"
+            candidates.append(over_targets(over, confidence, tried, fpr is not None, of))
+    return largest(candidates) if candidates else UNKNOWN
+
+
+def groups_of(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return masks of the records with each value of each column that at least `FEWEST_RECORDS` records have."""
+    masks: dict[str, np.ndarray] = {}
+    for name, values in columns.items():
+        kinds, counts = np.unique(values, return_counts=True)
+        masks |= {f"{name} {kind}": values == kind for kind in kinds[counts >= FEWEST_RECORDS]}
+    return masks
+
+
+def most_exposed_interval(scores: Sequence[Scored], fpr: float, confidence: float) -> Interval:
+    """Return the interval of the largest advantage on a record (person), over records and attacks.
+
+    A model recognises a record if at most the share `fpr` of the records that it was not trained on score as high. The
+    advantage is the share of models that recognise the record among those trained on it, minus the share among the
+    others. The limits combine the Clopper–Pearson limits of both shares; the lower one is corrected for the number of
+    records and attacks. NaN if a model cannot resolve the FPR.
+    """
+    best, tried = [], sum(len(scored.record) for scored in scores)
+    for scored in scores:
+        counts = _recognised(scored, fpr)
+        if counts is None:
+            return UNKNOWN
+        unit = "record" if scored.aggregate == RECORDS else "person"
+        rows, places = np.unique(counts, axis=0, return_index=True)
+        for (hits, members, alarms, others), place in zip(rows.tolist(), places, strict=True):
+            if not members or not others:
+                continue
+            value = hits / members - alarms / others
+            low = _difference(hits, members, alarms, others, 1 - (1 - confidence) / tried)[0]
+            high = _difference(hits, members, alarms, others, confidence)[1]
+            of = f"{_attack(scored.key[:3])}, {unit} {scored.record[place]}: {hits} of {members}, false alarms {alarms} of {others}"
+            best.append(Interval(value, low, high, of))
+    return largest(best) if best else UNKNOWN
+
+
+def _difference(hits: int, members: int, alarms: int, others: int, confidence: float) -> tuple[float, float]:
+    """Return the limits of a difference of two shares, from limits of each share with half of the error probability."""
+    inside, outside = (clopper_pearson(*pair, (1 + confidence) / 2) for pair in ((hits, members), (alarms, others)))
+    return inside[0] - outside[1], inside[1] - outside[0]
+
+
+def _recognised(scored: Scored, fpr: float) -> np.ndarray | None:
+    """Return [N, 4]: how many of the models trained on a record recognise it and how many there are, then the same for the other models.
+
+    None if some model cannot resolve the FPR.
+    """
+    counts = np.zeros((len(scored.record), 4), dtype=np.int64)
+    for score, member in zip(scored.score.T, scored.member.T, strict=True):
+        known = ~np.isnan(score)
+        others = np.sort(score[known & ~member])[::-1]
+        if fpr * len(others) < 1:
+            return None
+        above = score > others[int(fpr * len(others) + 1e-9)]
+        inside, outside = known & member, known & ~member
+        counts += np.stack([inside & above, inside, outside & above, outside], axis=1)
+    return counts
+
+
+def _attack(key: Sequence[object]) -> str:
+    attack, signal = str(key[0]), str(key[1])
+    return f"{attack} on {read_signal(signal).label}"
+
+
+FEW = "one model has no interval over models"
+NO_POOL = "the audit has no pool, whose columns make the groups"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One setting of an audit, and the policy for it."""
+
+    policy: Policy
+    results: Results
+    finding: Finding
+    drawn: pl.DataFrame
+    """The metrics of the unit (records or persons) for which membership was drawn."""
+    metrics: pl.DataFrame
+    """The metrics of all units."""
+
+    @property
+    def setting(self) -> str:
+        """The setting's name: its folder below the results."""
+        return self.finding.setting.path
+
+    @cached_property
+    def scores(self) -> list[Scored]:
+        """The scores of every attack on the true membership of the unit that membership was drawn for."""
+        scored = [one for one in read_scores(self._scores_file) if not one.key[3]]
+        persons = {one.aggregate for one in scored} - {RECORDS}
+        return [one for one in scored if not persons or one.aggregate in persons]
+
+    @cached_property
+    def record_scores(self) -> list[Scored]:
+        """The scores of every attack on the true membership of records."""
+        return [one for one in read_scores(self._scores_file, aggregate=RECORDS) if not one.key[3]]
+
+    @property
+    def _scores_file(self) -> Path:
+        return self.results.root / self.setting / "scores.parquet"
+
+    def judged(self, criterion: str, verdict: Verdict, value: str, limit: str, note: str = "") -> Judged:
+        """Return a criterion's verdict on this setting."""
+        return Judged(criterion, self.setting, verdict, value, limit, note)
+
+    def undecided(self, criterion: str, limit: str, note: str = "") -> Judged:
+        """Return that a criterion cannot be judged, and why."""
+        return self.judged(criterion, Verdict.CANNOT_TELL, "unknown", limit, note)
+
+    def held_to(self, criterion: str, interval: Interval, limit: float, unknown: str) -> Judged:
+        """Compare an interval with the largest allowed value; `unknown` is the note if there is no interval."""
+        verdict = at_most(interval, limit)
+        note = interval.of if not math.isnan(interval.high) else unknown
+        return self.judged(criterion, verdict, printed(interval), f"at most {limit:g}", note)
+
+
+def printed(interval: Interval) -> str:
+    """Return a value with its confidence limits."""
+    if math.isnan(interval.value):
+        return "unknown"
+    ends = "" if math.isnan(interval.high) else f" [{interval.low:.3f}, {interval.high:.3f}]"
+    return f"{interval.value:.3f}{ends}"
+
+
+def leak(case: Case) -> Iterator[Judged]:
+    """Judge AUC and TPRs of all attacks on the unit for which membership was drawn."""
+    yield from _limits(case, case.policy, case.drawn, "")
+
+
+def persons(case: Case) -> Iterator[Judged]:
+    """Judge AUC and TPRs of attacks on persons."""
+    limits = case.policy.persons
+    if limits is None:
+        return
+    rows = with_units(case.metrics).filter(pl.col("unit") == PERSON)
+    if len(rows):
+        yield from _limits(case, limits, rows, " per person")
+    else:
+        yield case.undecided("leak per person", "", "the audit has no persons (datasets.NAME.person)")
+
+
+def _limits(case: Case, limits: Limits, rows: pl.DataFrame, whose: str) -> Iterator[Judged]:
+    confidence = case.policy.confidence
+    if limits.auc is not None:
+        interval = strongest(rows, "auc", confidence)
+        yield case.held_to(f"AUC{whose}", interval, limits.auc, FEW)
+    for fpr, limit in limits.tpr_at_fpr.items():
+        column, name = f"tpr_at_fpr_{fpr:g}", f"TPR at an FPR of {fpr:g}{whose}"
+        if column not in rows.columns:
+            yield case.undecided(name, f"at most {limit:g}", f"not evaluated there; add {fpr:g} to evaluation.fprs")
+            continue
+        interval = strongest(rows, column, confidence)
+        unknown = "too few non-members for that FPR" if math.isnan(interval.value) else FEW
+        yield case.held_to(name, interval, limit, unknown)
+
+
+def groups(case: Case) -> Iterator[Judged]:
+    """Judge AUC and TPRs of all attacks on records in every group of records."""
+    limits = case.policy.groups
+    if limits is None:
+        return
+    pool = case.results.root / "pools" / case.finding.setting.pool
+    by = " and ".join(limits.columns)
+    asked: list[tuple[str, float | None, float]] = []
+    asked += [(f"AUC per {by}", None, limits.auc)] if limits.auc is not None else []
+    asked += [(f"TPR at an FPR of {fpr:g} per {by}", fpr, limit) for fpr, limit in limits.tpr_at_fpr.items()]
+    columns = _columns(pool)
+    if absent := [name for name in limits.columns if name not in columns]:
+        note = f"the pool has no groups by '{absent[0]}'; it has {', '.join(columns)}" if columns else NO_POOL
+        yield from (case.undecided(name, f"at most {limit:g}", note) for name, _, limit in asked)
+        return
+    records = case.record_scores[0].record
+    masks = groups_of({name: columns[name]()[records] for name in limits.columns})
+    for name, fpr, limit in asked:
+        interval = worst_group(case.record_scores, masks, fpr, case.policy.confidence)
+        unknown = (
+            f"{interval.of}: too few non-members for that FPR"
+            if interval.of
+            else f"no group of {FEWEST_RECORDS} records"
+        )
+        yield case.held_to(name, interval, limit, unknown)
+
+
+def _columns(pool: Path) -> dict[str, Callable[[], np.ndarray]]:
+    """Return the columns by which a pool's records can be grouped: the data set's `groups`, and those of its table of records."""
+    columns: dict[str, Callable[[], np.ndarray]] = {}
+    if (path := pool / "records.parquet").exists():
+        columns = {name: partial(_column, path, name) for name in open_table(path, "records").schema_arrow.names}
+    if (path := pool / "groups.parquet").exists():
+        columns |= {one.name: partial(np.take, one.labels, one.of) for one in read_groups(path)}
+    return columns
+
+
+def _column(path: Path, name: str) -> np.ndarray:
+    values: np.ndarray = read_table(path, "records", [name])[name].to_numpy()
+    return values
+
+
+def judge_most_exposed(case: Case) -> Iterator[Judged]:
+    """Judge how often the most exposed record (person) is recognised."""
+    limit = case.policy.most_exposed
+    if limit is None:
+        return
+    interval = most_exposed_interval(case.scores, limit.fpr, case.policy.confidence)
+    yield case.held_to(f"most exposed at an FPR of {limit.fpr:g}", interval, limit.at_most, "no record has a score")
+
+
+def epsilon(case: Case) -> Iterator[Judged]:
+    """Judge the lower bound on ε, at the confidence level of the audit's report, against the claimed ε."""
+    if not case.policy.epsilon_below_claim:
+        return
+    setting, bound = case.finding.setting, case.finding.bound
+    if not setting.private:
+        yield case.judged("lower bound on ε", Verdict.PASS, _bound(case), "none claimed", "no guarantee to refute")
+        return
+    if bound is None:
+        yield case.undecided("lower bound on ε", f"at most {setting.epsilon}")
+        return
+    claimed = min(float(setting.epsilon), guarantee(case.finding).get("epsilon_spent", math.inf))
+    verdict = Verdict.FAIL if bound.epsilon > claimed else Verdict.PASS
+    yield case.judged("lower bound on ε", verdict, _bound(case), f"at most {significant(claimed)}", bound.method)
+
+
+def canaries(case: Case) -> Iterator[Judged]:
+    """Judge the bound from canaries in one training of the setting, if the audit has one, against the claimed ε."""
+    setting = case.finding.setting
+    bound = canary_bound(case.results.root / setting.path) if case.policy.epsilon_below_claim else None
+    if bound is None or not setting.private:
+        return
+    verdict = Verdict.FAIL if bound.epsilon > float(setting.epsilon) else Verdict.PASS
+    value = f"{bound.epsilon:.3f} at δ = {bound.delta:g}"
+    note = f"{bound.canaries} canaries in one training, at a confidence of {bound.confidence:g}"
+    limit = f"at most {significant(float(setting.epsilon))}"
+    yield case.judged("lower bound on ε from canaries", verdict, value, limit, note)
+
+
+def _bound(case: Case) -> str:
+    bound = case.finding.bound
+    return f"{bound.epsilon:.3f} at δ = {bound.delta:g}" if bound else "unknown"
+
+
+def null_control(case: Case) -> Iterator[Judged]:
+    """Judge whether the attacks find nothing in a permuted membership."""
+    if not case.policy.null_control:
+        return
+    null = case.finding.null
+    if null is None or not null.headline or any(math.isnan(one.low) for one in null.headline.values()):
+        yield case.undecided(
+            "null control", "contains 0.5", "the audit has no null control with an interval over models"
+        )
+        return
+    means = "; ".join(printed(Interval(one.mean, one.low, one.high)) for one in null.headline.values())
+    yield case.judged("null control", Verdict.PASS if null.sound else Verdict.FAIL, means, "contains 0.5")
+
+
+def models(case: Case) -> Iterator[Judged]:
+    """Judge how many models were attacked."""
+    fewest = case.policy.models
+    if fewest is None:
+        return
+    count = case.drawn.filter(~pl.col("null_control") & pl.col("auc").is_not_null())["target"].n_unique()
+    verdict = Verdict.PASS if count >= fewest else Verdict.FAIL
+    yield case.judged("models attacked", verdict, str(count), f"at least {fewest}")
+
+
+def accuracy(case: Case) -> Iterator[Judged]:
+    """Judge the mean test accuracy over models."""
+    least = case.policy.accuracy
+    if least is None:
+        return
+    shadows = case.finding.shadows
+    values = [] if shadows is None else shadows["test_accuracy"].drop_nulls().to_list()
+    if not values:
+        yield case.undecided("test accuracy", f"at least {least:g}", "the models were not trained here")
+        return
+    known = estimate(values, case.policy.confidence).as_rate()
+    interval = Interval(known.mean, known.low, known.high)
+    verdict, note = at_least(interval, least), FEW if math.isnan(interval.low) else ""
+    yield case.judged("test accuracy", verdict, printed(interval), f"at least {least:g}", note)
+
+
+CRITERIA: tuple[Callable[[Case], Iterator[Judged]], ...] = (
+    *(leak, persons, groups, judge_most_exposed),
+    *(epsilon, canaries, null_control, models, accuracy),
+)
+"""All criteria, in the order of output."""
+
+
+def judge(results: Results, policy: Policy, findings: Findings | None = None) -> list[Judged]:
+    """Return a verdict per criterion and setting, setting by setting; `findings` are used if they have the policy's level.
+
+    All criteria are undecided for a setting of which too many models diverged. Raises UserError for a setting that the
+    audit does not have.
+    """
+    lost = {gap.setting.path: gap for gap in results.spec.gaps if not gap.attacked}
+    known = [*(setting.path for setting in results.spec.settings), *lost]
+    for name in policy.settings:
+        if name not in known:
+            raise UserError(f"policy: settings: '{name}' is not a setting of this audit: {suggest(name, known)}")
+    chosen = policy.settings or tuple(known)
+    if findings is None or findings.confidence != policy.confidence:
+        results = Results(results.root, replace(results.spec, confidence=policy.confidence))
+        findings = find(results)
+    judged = []
+    for finding, metrics in zip(findings.settings, results.metrics, strict=True):
+        if finding.setting.path in chosen:
+            case = Case(policy, results, finding, of_drawn_unit(metrics), metrics)
+            judged += [one for criterion in CRITERIA for one in criterion(case)]
+    note = "too many of its models diverged for an attack"
+    undecided = (
+        Judged("all criteria", name, Verdict.CANNOT_TELL, "unknown", "", note) for name in chosen if name in lost
+    )
+    return [*judged, *undecided]
+
+
+def judge_digests(complaints: Iterator[str]) -> Judged:
+    """Return the verdict on the files of an audit, given a line for every file that differs from its digest."""
+    differences = list(complaints)
+    value = f"{len(differences)} differ" if differences else "all as written"
+    verdict = Verdict.FAIL if differences else Verdict.PASS
+    return Judged("digests", "", verdict, value, "none differs", differences[0] if differences else "")
+
+
+CONCLUSIONS = {
+    Verdict.PASS: "The policy is met: {passed}.",
+    Verdict.FAIL: "The policy is not met: {failed} ({passed}, {undecided}).",
+    Verdict.CANNOT_TELL: "The audit cannot tell whether the policy is met: {undecided} ({passed}).",
+}
+SCOPE = "A verdict is about these attacks, limits and models; a stronger attack may find more."
+
+
+def conclusion(judged: Sequence[Judged]) -> str:
+    """Return the sentence with the joint outcome of all criteria."""
+    numbers = Counter(one.verdict for one in judged)
+    words = {"passed": Verdict.PASS, "failed": Verdict.FAIL, "undecided": Verdict.CANNOT_TELL}
+    counted = {word: f"{count(numbers[verdict], 'criterion', 'criteria')} {word}" for word, verdict in words.items()}
+    return CONCLUSIONS[overall(judged)].format(**counted)
+
+
+def lines(judged: Sequence[Judged]) -> Iterator[str]:
+    """Yield a line per criterion with verdict, value, limit and remark, and the conclusion."""
+    rows = [(one.verdict.value, one.name, one.value, one.limit) for one in judged]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row, one in zip(rows, judged, strict=True):
+        cells = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield visible(f"{cells}  {f'({one.note})' if one.note else ''}".rstrip())
+    yield conclusion(judged)
+    yield SCOPE
+
+
+def as_json(judged: Sequence[Judged], **known: Any) -> dict[str, Any]:
+    """Return the verdicts as JSON, together with the entries `known`."""
+    names = ("criterion", "setting", "verdict", "value", "limit", "note")
+    return {
+        **known,
+        "verdict": overall(judged).value,
+        "conclusion": conclusion(judged),
+        "criteria": [{name: str(getattr(one, name)) for name in names} for one in judged],
+    }
+
+
+def as_junit(judged: Sequence[Judged], suite: str) -> str:
+    """Return the verdicts as JUnit's XML: one test per criterion; an undecided one is an error, not a failure."""
+    numbers = Counter(one.verdict for one in judged)
+    counts = {"tests": len(judged), "failures": numbers[Verdict.FAIL], "errors": numbers[Verdict.CANNOT_TELL]}
+    attributes = {"name": visible(suite)} | {name: str(number) for name, number in counts.items()}
+    root = ElementTree.Element("testsuite", attributes)
+    elements = {Verdict.FAIL: "failure", Verdict.CANNOT_TELL: "error"}
+    for one in judged:
+        where = {"classname": visible(one.setting or suite), "name": visible(one.criterion)}
+        case = ElementTree.SubElement(root, "testcase", where)
+        said = visible(", ".join(filter(None, (one.value, one.limit, one.note))))
+        if name := elements.get(one.verdict):
+            ElementTree.SubElement(case, name, message=said)
+        else:
+            ElementTree.SubElement(case, "system-out").text = said
+    ElementTree.indent(root)
+    return f"{ElementTree.tostring(root, encoding='unicode', xml_declaration=True)}\n"
+
+
+def layout(judged: Sequence[Judged]) -> Layout:
+    """Return a table with a row per criterion."""
+    columns = [*text("Criterion", "Setting"), Column("Value", number=False), *text("Limit", "Verdict")]
+    rows = [
+        [capital(one.criterion), one.setting or "all", Cell(one.value, (one.note,)), one.limit, one.verdict.value]
+        for one in judged
+    ]
+    caption = "Values with their confidence intervals, over models where there are several."
+    return Layout(columns, rows, caption, [SCOPE])

@@ -1,1 +1,0 @@
-"""The gate of a finished audit: a policy, its criteria, and their verdicts."""

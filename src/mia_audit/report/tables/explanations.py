@@ -1,0 +1,181 @@
+"""Measures of explanations, and deletion and insertion curves, over shadow models.
+
+Paired differences over the same targets: between channels, between settings and their reference, and between mechanisms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from mia_audit.explanation_metrics import OTHER, REFERENCE
+from mia_audit.report.data.findings import Estimate, Finding, Findings, accuracy_difference, difference, reference
+from mia_audit.report.data.series import Peer, curves_of, interpretations, margin_of, peers
+from mia_audit.report.tables.attacks import level
+from mia_audit.report.tables.catalogue import (
+    PARTS,
+    SETTING,
+    Column,
+    Layout,
+    frame_of,
+    identity,
+    interval_column,
+    laid_out,
+    parts,
+    parts_schema,
+    printed,
+    setting_columns,
+    spread_column,
+    table,
+)
+from mia_audit.report.text.formatting import fixed
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from mia_audit.report.data.results import Results
+
+EXPLAINED = [printed("Explainer", "explainer"), printed("Quantity", "quantity"), printed("Measure", "measure")]
+
+
+def _layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout:
+    columns = [
+        *setting_columns(results.spec.settings),
+        *EXPLAINED,
+        printed("Compared with", "against"),
+        spread_column("Value", "value"),
+        interval_column("value_"),
+    ]
+    caption = f"Mean over records, then mean ± standard deviation over shadow models, {level(results)}."
+    return laid_out(columns, frame.iter_rows(named=True), caption)
+
+
+@table("explanation_metrics", _layout, condition=lambda spec: spec.explanation_metrics, long=True)
+def explanation_metrics(results: Results, findings: Findings) -> pl.DataFrame:
+    """Return every measure of every explainer in every setting."""
+    interpreted = interpretations(results)
+    rows = [
+        {
+            **identity(finding.setting),
+            **{"explainer": one.explainer, "quantity": one.quantity, "measure": measure, "against": against},
+            "models": value.targets,
+            **parts("value", value),
+            "same_class": same.mean if same else None,
+        }
+        for finding in findings.settings
+        if (interpretation := interpreted.get(finding.setting.group))
+        for one in interpretation.explained
+        for measure in interpretation.measures
+        for against in (None, REFERENCE, OTHER)
+        if (value := interpretation.estimate(finding.setting, one, measure, against))
+        for same in [interpretation.estimate(finding.setting, one, measure, against, "same_class")]
+    ]
+    schema = SETTING | dict.fromkeys(("explainer", "quantity", "measure", "against"), str) | {"models": int}
+    return frame_of(schema | parts_schema("value") | {"same_class": float}, rows)
+
+
+def _curves_layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout:
+    shares = frame["share"].unique().sort().to_list()
+    curves = [
+        curve.row(0, named=True) | dict(zip(curve["share"], curve["value_mean"], strict=True))
+        for _, curve in frame.group_by(*SETTING, "explainer", "quantity", "measure", maintain_order=True)
+    ]
+    heights = [(Column(fixed(share, 2)), partial(_height, share)) for share in shares]
+    caption = (
+        "The class's probability when this share of the coordinates is removed (deletion) or inserted (insertion): mean over "
+        "records, then over shadow models."
+    )
+    return laid_out([*setting_columns(results.spec.settings), *EXPLAINED, *heights], curves, caption)
+
+
+def _height(share: float, curve: Mapping[Any, Any]) -> str:
+    return fixed(curve[share]) if share in curve else "–"
+
+
+@table("curves", _curves_layout, condition=lambda spec: spec.curves, long=True)
+def curves(results: Results, findings: Findings) -> pl.DataFrame:
+    """Return every curve of every explainer in every setting, a row per step."""
+    rows = [
+        {
+            **identity(curve.finding.setting),
+            **{"explainer": curve.explained.explainer, "quantity": curve.explained.quantity, "measure": curve.measure},
+            **{"share": share, "models": height.targets},
+            **parts("value", height),
+        }
+        for group in findings.groups().values()
+        if group[0].setting.trained
+        for curve in curves_of(results, group, results.spec.confidence)
+        for share, height in zip(curve.shares, curve.heights, strict=True)
+    ]
+    schema = SETTING | dict.fromkeys(("explainer", "quantity", "measure"), str) | {"share": float, "models": int}
+    return frame_of(schema | parts_schema("value"), rows)
+
+
+def _differences_layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout:
+    columns = [
+        *setting_columns(results.spec.settings),
+        printed("Metric", "metric"),
+        printed("Minuend", "minuend"),
+        printed("Subtrahend", "subtrahend"),
+        (Column("Difference"), lambda row: fixed(row["mean"])),
+        interval_column(),
+    ]
+    caption = f"Paired over the same targets (accuracy: the same shadow models), {level(results)}."
+    return laid_out(columns, frame.iter_rows(named=True), caption)
+
+
+@table("differences", _differences_layout)
+def differences(results: Results, findings: Findings) -> pl.DataFrame:
+    """Return each channel minus outputs, each private setting minus its reference, and mechanisms at the same ε."""
+    confidence, interpreted = results.spec.confidence, interpretations(results)
+    rows = [
+        {**identity(finding.setting), **row}
+        for group in findings.groups().values()
+        for finding in group
+        for row in _compare(finding, reference(group), findings.fpr, confidence)
+    ]
+    rows += [
+        {
+            **identity(peer.first.setting),
+            **_row(peer.metric, _name(peer.first), _name(peer.second), peer.gap),
+            **_equivalence(peer, results.spec.margins, confidence),
+        }
+        for place, group in findings.groups().items()
+        for peer in peers(group, interpreted.get(place), confidence)
+    ]
+    schema = SETTING | dict.fromkeys(("metric", "minuend", "subtrahend"), str) | {"targets": int}
+    tested = ("margin", "p_equivalence") if results.spec.margins else ()
+    return frame_of(schema | dict.fromkeys((*PARTS, *tested), float), rows)
+
+
+def _equivalence(peer: Peer, margins: Mapping[str, float], confidence: float) -> dict[str, float]:
+    margin = margin_of(peer.metric, margins)
+    p = math.nan if margin is None else peer.gap.equivalence(margin, confidence)
+    return {} if margin is None or math.isnan(p) else {"margin": margin, "p_equivalence": p}
+
+
+def _compare(finding: Finding, base: Finding | None, fpr: float | None, confidence: float) -> Iterator[dict[str, Any]]:
+    metrics = {"auc": "auc", **({"tpr": f"tpr_at_fpr_{fpr:g}"} if fpr is not None else {})}
+    outputs = finding.strongest.get("outputs")
+    for channel, leak in finding.strongest.items():
+        for metric, column in metrics.items():
+            if outputs is not None and channel != "outputs":
+                yield _row(column, channel, "outputs", difference(leak, outputs, metric))
+            if base is not None and base is not finding and channel in base.strongest:
+                yield _row(
+                    column, channel, f"{channel} of {_name(base)}", difference(leak, base.strongest[channel], metric)
+                )
+    if base is not None and base is not finding and (gap := accuracy_difference(finding, base, confidence)):
+        yield _row("test_accuracy", "test_accuracy", f"test_accuracy of {_name(base)}", gap)
+
+
+def _name(finding: Finding) -> str:
+    nominal = " (no guarantee)" if finding.setting.no_guarantee else ""
+    return f"{finding.setting.mechanism}-eps{finding.setting.named}{nominal}"
+
+
+def _row(metric: str, minuend: str, subtrahend: str, value: Estimate) -> dict[str, Any]:
+    values = {part: known for part in PARTS if not math.isnan(known := getattr(value, part))}
+    return {"metric": metric, "minuend": minuend, "subtrahend": subtrahend, "targets": value.targets, **values}
