@@ -15,6 +15,7 @@ import csv
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -51,7 +52,7 @@ def seconds_by_stage(results: Path) -> dict[str, float]:
 def time_planning(configs: list[Path]) -> None:
     """Print the processor seconds and the seconds that planning takes, or why a config cannot be planned here."""
     for config in configs or sorted((ROOT / "config").rglob("*.yaml")):
-        words = ["-m", "mia_audit.cli", "plan", str(config), "--checkout", str(ROOT), "--json"]
+        words = ["-m", "mia_audit.cli", "plan", str(config), "--json"]
         name = str(config.relative_to(ROOT))
         start = time.perf_counter()
         try:
@@ -78,12 +79,12 @@ def main() -> None:
     if options.planning is not None:
         time_planning([path.resolve() for path in options.planning])
         return
-    config = str(options.config.resolve())
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        config = str(shutil.copy(options.config, folder))
         if options.before:
             processor_seconds([sys.executable, *options.before.split()], folder)
-        words = ["-m", "mia_audit.cli", "plan", config, "--checkout", str(ROOT), "--json"]
+        words = ["-m", "mia_audit.cli", "plan", config, "--json"]
         words += [word for pool in options.pool for word in ("--pool", pool)]
         planning, told = processor_seconds([sys.executable, *words], folder)
         plan = json.loads(told)

@@ -17,11 +17,12 @@ ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
 
 NAMES = {
+    "SNAKEFILE": "",
     "Audit": "epsilon exposure figure metrics report scores summary",
     "UserError": "",
     "audit": "membership signals attacks likelihoods fprs confidence delta design seed name exposed threads",
     "observe_canaries": "folder model loss inputs every_step",
-    "run": "config cores options checkout",
+    "run": "config cores options",
     "signals": "model records labels explainers seed batch options",
 }
 """The interface, as docs/python.md and CHANGELOG.md list it too."""
@@ -30,7 +31,7 @@ NAMES = {
 def names_of(name: str) -> str:
     from mia_audit import api
 
-    if name == "UserError":
+    if name in ("SNAKEFILE", "UserError"):
         return ""
     value = getattr(api, name)
     if inspect.isclass(value):
@@ -133,9 +134,7 @@ def test_signals_of_a_torch_module_and_of_an_estimator() -> None:
         mia.signals("model", rows, labels)
 
 
-def test_a_workflow_is_run_where_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match="no such file; run in the checkout"):
-        mia.run(ROOT / "config" / "digits.yaml", checkout=tmp_path)
+def test_the_workflow_is_run_in_the_folder_of_the_audit(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
 
     def started(words: list[str], check: bool) -> subprocess.CompletedProcess[bytes]:
@@ -143,10 +142,10 @@ def test_a_workflow_is_run_where_there_is_one(tmp_path: Path, monkeypatch: pytes
         return subprocess.CompletedProcess(words, len(asked) - 1)
 
     monkeypatch.setattr(subprocess, "run", started)
-    assert mia.run(ROOT / "config" / "digits.yaml", 8, "--keep-going", checkout=ROOT) == Path("results/digits")
+    assert mia.run(ROOT / "config" / "digits.yaml", 8, "--keep-going") == ROOT / "results" / "digits"
     assert asked[0][-3:] == ["--cores", "8", "--keep-going"]
     with pytest.raises(UserError, match="the workflow failed"):
-        mia.run(ROOT / "config" / "digits.yaml", checkout=ROOT)
+        mia.run(ROOT / "config" / "digits.yaml")
 
 
 @pytest.mark.slow

@@ -3,13 +3,17 @@
 The names in `__all__` are the Python interface (docs/python.md); each is imported on first use.
 """
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mia_audit.api import Audit, audit, observe_canaries, run, signals
     from mia_audit.errors import UserError
 
-__all__ = ["Audit", "UserError", "audit", "observe_canaries", "run", "signals"]
+__all__ = ["SNAKEFILE", "Audit", "UserError", "audit", "observe_canaries", "run", "signals"]
+
+SNAKEFILE = Path(__file__).parent / "workflow" / "Snakefile"
+"""The workflow, as this package runs it and as other Snakefiles use it (docs/python.md)."""
 
 
 def __getattr__(name: str) -> Any:

@@ -181,20 +181,20 @@ def audit(
     return Audit(request, folder)
 
 
-def run(config: str | Path, cores: int = 1, *options: str, checkout: str | Path = ".") -> Path:
+def run(config: str | Path, cores: int | None = None, *options: str) -> Path:
     """Run the workflow on a config and return the folder of its results; `options` are further options of snakemake.
 
-    `checkout` is the folder with the Snakefile; results are written below the working directory. Raises UserError for an invalid
-    config, or if the workflow fails.
+    Without `cores`, all are used. The results are in results/NAME beside the config (config/README.md). Raises UserError
+    for an invalid config, or if the workflow fails.
     """
     from mia_audit.commands.before import start
-    from mia_audit.config.load import load_audit
+    from mia_audit.config.load import folder_of, read_plain
 
-    known = load_audit(Path(config))
-    code = start(Path(config), cores, list(options), Path(checkout))
+    path = Path(config)
+    code = start(path, cores, list(options))
     if code:
         raise UserError(f"{config}: the workflow failed; the output above names the failed job and its log")
-    return Path("results", known.audit)
+    return folder_of(path) / "results" / str(read_plain(path)["audit"])
 
 
 def observe_canaries(

@@ -210,9 +210,7 @@ def load_file(path: Path, where: str) -> ModuleType:
     Raises UserError that names file and line if the file is missing or raises an exception.
     """
     if not path.is_file():
-        raise UserError(
-            f"{where}: no such file: {path} in {Path.cwd()}; paths are relative to the working folder of the audit"
-        )
+        raise UserError(f"{where}: no such file: {path} in {Path.cwd()}, where relative paths start")
     resolved = path.resolve()
     name = f"{MODULE}{hashlib.sha256(str(resolved).encode()).hexdigest()[:16]}"
     if name in sys.modules:

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from mia_audit.cli import main
 from mia_audit.commands.before import start
+from mia_audit.config.load import folder_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,7 +24,33 @@ def test_targets_and_options_are_read_as_such_by_snakemake(monkeypatch: pytest.M
 
     monkeypatch.setattr(subprocess, "run", started)
     targets = ["results/digits/a.parquet", "results/digits/b.parquet"]
-    start(ROOT / "config" / "digits.yaml", 2, [*targets, "--keep-going", "--config", "seed=1"], ROOT)
+    start(ROOT / "config" / "digits.yaml", 2, [*targets, "--keep-going", "--config", "seed=1"])
     _, read = parse_args(asked[0][3:])
     assert set(read.targets) == set(targets)
     assert (read.logger, read.cores, read.keep_going, read.config) == (["mia-audit"], 2, True, ["seed=1"])
+
+
+def test_an_audit_belongs_to_the_folder_of_its_config_or_of_its_project(tmp_path: Path) -> None:
+    (tmp_path / "workflow").mkdir()
+    assert folder_of(tmp_path / "mine.yaml") == tmp_path
+    assert folder_of(tmp_path / "config" / "mine.yaml") == tmp_path / "config"
+    (tmp_path / "workflow" / "Snakefile").touch()
+    assert folder_of(tmp_path / "config" / "mine.yaml") == tmp_path
+    assert folder_of(tmp_path / "config" / "more" / "mine.yaml") == tmp_path
+    assert folder_of(tmp_path / "audits" / "mine.yaml") == tmp_path / "audits"
+    assert folder_of(ROOT / "config" / "digits.yaml") == ROOT
+
+
+def test_paths_in_a_config_start_in_the_folder_of_the_audit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    text = "audit: a\ndatasets: {t: {source: table, path: t.csv, label: y}}\narchitectures: {mlp: {}}\nmechanisms: {none: {}}\n"
+    (mine / "a.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    assert main(["check", "mine/a.yaml"]) == 2
+    assert f"datasets.t.path: no such file: t.csv in {mine}" in capsys.readouterr().err
+    (mine / "t.csv").write_text("x,y\n" + "1,0\n2,1\n" * 100)
+    assert main(["check", "mine/a.yaml"]) == 0
+    assert Path.cwd() == tmp_path

@@ -72,20 +72,17 @@ def test_gpus(
     assert finding.verdict == verdict and says in finding.says
 
 
-def test_slurm(tmp_path: Path) -> None:
-    shim = tmp_path / "bin" / "sacct"
+def test_slurm() -> None:
     everywhere = {"sbatch": "/usr/bin/sbatch", "sacct": "/usr/bin/sacct"}
-    (none,) = doctor.slurm(answering({}), lambda name: None, shim)
+    (none,) = doctor.slurm(answering({}), lambda name: None)
     assert none.verdict == "ok" and "jobs run on this machine" in none.says
-    (silent,) = doctor.slurm(answering({}), everywhere.get, shim)
+    (silent,) = doctor.slurm(answering({}), everywhere.get)
     assert silent.verdict == "warn" and "sinfo does not answer" in silent.says
-    down = list(doctor.slurm(answering({"sinfo": "debug* down", "sacct": ""}), everywhere.get, shim))
-    assert verdicts(down) == {"slurm": "warn", "slurm accounts": "warn"} and "scancel" in down[1].says
-    shim.parent.mkdir()
-    shim.touch()
-    bare = list(doctor.slurm(answering({"sinfo": "debug* up"}), everywhere.get, shim))
+    down = list(doctor.slurm(answering({"sinfo": "debug* down", "sacct": ""}), everywhere.get))
+    assert verdicts(down) == {"slurm": "warn", "slurm accounts": "ok"}
+    bare = list(doctor.slurm(answering({"sinfo": "debug* up"}), everywhere.get))
     assert verdicts(bare) == {"slurm": "ok", "slurm accounts": "warn"} and "slurmdbd" in bare[1].says
-    whole = list(doctor.slurm(answering({"sinfo": "debug* up", "sacct": ""}), everywhere.get, shim))
+    whole = list(doctor.slurm(answering({"sinfo": "debug* up", "sacct": ""}), everywhere.get))
     assert verdicts(whole) == {"slurm": "ok", "slurm accounts": "ok"}
 
 
@@ -156,11 +153,11 @@ def test_the_command_says_ok_here_and_what_stops_elsewhere(
     monkeypatch.setattr(doctor, "cannot_use_cuda", lambda: None)
     config = tmp_path / "c.yaml"
     config.write_text("audit: c\ndatasets: {breast_cancer: {}}\narchitectures: {mlp: {}}\nmechanisms: {none: {}}\n")
-    assert main(["doctor", str(config), "--checkout", str(ROOT)]) == 0
+    assert main(["doctor", str(config)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert {line.split()[0] for line in lines} <= {"ok", "warn"}
     assert any(line.startswith("ok    disk") and "the audit writes about" in line for line in lines)
     monkeypatch.setattr("mia_audit.commands.before.available_memory", lambda: 1)
-    assert main(["doctor", str(config), "--checkout", str(ROOT)]) == 2
+    assert main(["doctor", str(config)]) == 2
     printed = capsys.readouterr()
     assert "fail  memory" in printed.out and "1 of the checks failed, which would stop an audit" in printed.err

@@ -1,7 +1,6 @@
 """`mia-audit doctor` with a real controller."""
 
 import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +13,9 @@ def test_a_cluster_in_reach_is_ok_and_one_whose_controller_is_away_is_a_warning(
 ) -> None:
     for name, value in cluster.environment.items():
         monkeypatch.setenv(name, value)
-    wrapper = Path(__file__).parents[2] / "workflow" / "profiles" / "slurm" / "bin" / "sacct"
 
     def verdicts() -> list[tuple[str, str]]:
-        return [(one.verdict, one.what) for one in doctor.slurm(doctor.ask, shutil.which, wrapper)]
+        return [(one.verdict, one.what) for one in doctor.slurm(doctor.ask, shutil.which)]
 
     assert verdicts() == [("ok", "slurm"), ("ok", "slurm accounts")]
     assert cluster.control("stop").returncode == 0

@@ -1,14 +1,12 @@
 """A large audit, planned and dry-run: 5 data sets × 5 architectures × 5 ε × 33 models."""
 
 import json
-from pathlib import Path
 
 import pytest
 import yaml
 
 from mia_audit.cli import main
 
-CHECKOUT = Path(__file__).parents[2]
 SETTINGS, MODELS = 5 * 5 * 5, 33
 LARGE = {
     "audit": "large",
@@ -32,7 +30,7 @@ def large(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_large_audit_is_planned_and_every_merge_fans_in_once(large, capsys):
-    assert main(["plan", str(large), "--records-per-second", "1000", "--checkout", str(CHECKOUT), "--json"]) == 0
+    assert main(["plan", str(large), "--records-per-second", "1000", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert plan["models"] == SETTINGS * MODELS
     blocks = 4  # of compute.shadows_per_job = 9

@@ -7,7 +7,7 @@ rule attack:
         **logs("attack", OF_SETTING),
     priority: BEFORE_EVALUATION
     conda:
-        "../../envs/environment.yaml"
+        "../envs/environment.yaml"
     resources:
         mem_mb=REQUESTS.attack,
     params:
@@ -25,7 +25,7 @@ rule evaluate:
     log:
         **logs("evaluate", OF_SETTING),
     conda:
-        "../../envs/environment.yaml"
+        "../envs/environment.yaml"
     resources:
         mem_mb=REQUESTS.attack,
     params:
@@ -44,7 +44,7 @@ rule evaluate_groups:
     log:
         **logs("evaluate_groups", OF_SETTING),
     conda:
-        "../../envs/environment.yaml"
+        "../envs/environment.yaml"
     resources:
         mem_mb=REQUESTS.attack,
     params:

@@ -8,7 +8,7 @@ rule canary_draw:
         **logs("canary_draw", "{dataset}"),
     priority: BEFORE_EVALUATION
     conda:
-        "../../envs/environment.yaml"
+        "../envs/environment.yaml"
     resources:
         mem_mb=REQUESTS.grown(requests.MODEL_MEGABYTES),
     params:
@@ -29,7 +29,7 @@ rule canary_bounds:
     log:
         **logs("canary_bounds", OF_SETTING),
     conda:
-        "../../envs/environment.yaml"
+        "../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
         **REQUESTS.models("canary_bounds"),

@@ -14,7 +14,7 @@ rule explanation_metrics:
     log:
         **logs("explanation_metrics", OF_ARCHITECTURE),
     conda:
-        "../../envs/environment.yaml"
+        "../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
         **REQUESTS.explaining("explanation_metrics"),

@@ -11,7 +11,7 @@ rule pool:
         **logs("pool", "{dataset}"),
     priority: 100
     conda:
-        "../../envs/environment.yaml"
+        "../envs/environment.yaml"
     threads: 8  # images are read in parallel; Snakemake lowers this to the number of cores
     resources:
         mem_mb=REQUESTS.grown(requests.POOL_MEGABYTES),
@@ -31,7 +31,7 @@ rule groups:
     log:
         **logs("groups", "{dataset}"),
     conda:
-        "../../envs/environment.yaml"
+        "../envs/environment.yaml"
     resources:
         mem_mb=REQUESTS.grown(requests.POOL_MEGABYTES),
     params:
@@ -50,7 +50,7 @@ rule membership:
         **logs("membership", "{dataset}"),
     priority: 100
     conda:
-        "../../envs/environment.yaml"
+        "../envs/environment.yaml"
     params:
         spec=lambda w: spec(specs.MembershipSpec.of, w.dataset),
     shell:

@@ -24,7 +24,7 @@ rule black_box:
         black_box=one_of(name for _, name in STUDIED),
     priority: BEFORE_EVALUATION
     conda:
-        "../../envs/environment.yaml"
+        "../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
         mem_mb=REQUESTS.grown(requests.MODEL_MEGABYTES),
@@ -52,7 +52,7 @@ rule explain_privately:
         black_box=one_of(name for _, name in STUDIED),
     priority: BEFORE_EVALUATION
     conda:
-        "../../envs/environment.yaml"
+        "../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
         mem_mb=REQUESTS.grown(requests.MODEL_MEGABYTES),
@@ -78,7 +78,7 @@ rule explanation_signals:
         dataset=one_of(AUDIT.private_explanations),
     priority: BEFORE_EVALUATION
     conda:
-        "../../envs/environment.yaml"
+        "../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
         mem_mb=REQUESTS.grown(requests.MODEL_MEGABYTES),
@@ -106,7 +106,7 @@ rule private_report:
     log:
         **logs("private_report"),
     conda:
-        "../../envs/environment.yaml"
+        "../envs/environment.yaml"
     resources:
         mem_mb=REQUESTS.grown(requests.MODEL_MEGABYTES),
     params:

@@ -38,7 +38,7 @@ rule tables:
     log:
         **logs("tables"),
     conda:
-        "../../envs/environment.yaml"
+        "../envs/environment.yaml"
     resources:
         mem_mb=REQUESTS.grown(requests.report_memory(AUDIT)),
     params:
@@ -73,7 +73,7 @@ rule filters:
     log:
         **logs("filters", "{dataset}"),
     conda:
-        "../../envs/environment.yaml"
+        "../envs/environment.yaml"
     resources:
         mem_mb=REQUESTS.grown(requests.MODEL_MEGABYTES),
     params:
@@ -96,7 +96,7 @@ rule side_by_side:
     log:
         **logs("side_by_side", "{dataset}"),
     conda:
-        "../../envs/environment.yaml"
+        "../envs/environment.yaml"
     resources:
         mem_mb=REQUESTS.grown(requests.MODEL_MEGABYTES),
     params:
@@ -137,7 +137,7 @@ rule report:
     log:
         **logs("report"),
     conda:
-        "../../envs/environment.yaml"
+        "../envs/environment.yaml"
     resources:
         mem_mb=REQUESTS.grown(requests.report_memory(AUDIT)),
     params:
@@ -158,7 +158,7 @@ rule paper:
     log:
         "<results>/logs/paper.log",
     conda:
-        "../../envs/environment.yaml"
+        "../envs/environment.yaml"
     resources:
         mem_mb=REQUESTS.grown(requests.report_memory(AUDIT)),
     params:
@@ -198,7 +198,7 @@ rule manifest:
         "<results>/logs/manifest.log",
     localrule: True
     conda:
-        "../../envs/environment.yaml"
+        "../envs/environment.yaml"
     params:
         results=results,
     shell:

@@ -12,7 +12,7 @@ rule architecture:
         **logs("architecture", OF_ARCHITECTURE),
     priority: 100
     conda:
-        "../../envs/environment.yaml"
+        "../envs/environment.yaml"
     resources:
         mem_mb=REQUESTS.grown(requests.MODEL_MEGABYTES),
     params:
@@ -34,7 +34,7 @@ rule weights:
         **logs("weights", OF_ARCHITECTURE),
     priority: 100
     conda:
-        "../../envs/environment.yaml"
+        "../envs/environment.yaml"
     resources:
         mem_mb=REQUESTS.grown(requests.WEIGHTS_MEGABYTES),
     params:
@@ -55,7 +55,7 @@ rule pretrain:
         **logs("pretrain", OF_ARCHITECTURE),
     priority: BEFORE_EVALUATION
     conda:
-        "../../envs/environment.yaml"
+        "../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
         **REQUESTS.pretraining("pretrain"),
@@ -84,7 +84,7 @@ rule preflight:
         dataset=one_of(AUDIT.datasets),
     priority: BEFORE_EVALUATION
     conda:
-        "../../envs/environment.yaml"
+        "../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
         **REQUESTS.training("preflight"),
@@ -116,7 +116,7 @@ rule train:
         **logs("train", f"{OF_SETTING}-{{block}}"),
     priority: BEFORE_EVALUATION
     conda:
-        "../../envs/environment.yaml"
+        "../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
         **REQUESTS.training("train"),
@@ -143,7 +143,7 @@ rule discard:
     priority: BEFORE_TRAINING
     localrule: True
     conda:
-        "../../envs/environment.yaml"
+        "../envs/environment.yaml"
     params:
         setting=SETTING,
         shadows=lambda w: f"0-{AUDIT.number_of_models(w.mechanism) - 1}",

@@ -14,7 +14,7 @@ rule signals:
         **logs("signals", f"{OF_SETTING}-{{block}}"),
     priority: BEFORE_TRAINING
     conda:
-        "../../envs/environment.yaml"
+        "../envs/environment.yaml"
     threads: AUDIT.compute.threads
     resources:
         **REQUESTS.explaining("signals"),
@@ -52,7 +52,7 @@ rule merge:
         architecture=one_of(AUDIT.architectures),
     priority: BEFORE_TRAINING
     conda:
-        "../../envs/environment.yaml"
+        "../envs/environment.yaml"
     params:
         spec=lambda w: spec(specs.MergeSpec.of, w.architecture, w.mechanism),
         setting=SETTING,
@@ -73,6 +73,6 @@ rule imported:
         dataset=one_of(AUDIT.imported),
     priority: BEFORE_EVALUATION
     conda:
-        "../../envs/environment.yaml"
+        "../envs/environment.yaml"
     shell:
         "cp {input:q} {output} >{log} 2>&1"

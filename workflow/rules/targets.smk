@@ -16,7 +16,7 @@ rule target:
         **logs("target", "{dataset}-{target}"),
     priority: BEFORE_EVALUATION
     conda:
-        "../../envs/environment.yaml"
+        "../envs/environment.yaml"
     resources:
         **REQUESTS.explaining("target"),
     params:
@@ -63,7 +63,7 @@ rule target_merge:
         dataset=one_of(AUDIT.datasets),
     priority: BEFORE_EVALUATION
     conda:
-        "../../envs/environment.yaml"
+        "../envs/environment.yaml"
     params:
         spec=lambda w: spec(specs.MergeSpec.of_target, w.target),
         folder=f"{TARGET}/{{mechanism}}-eps{{eps}}/signals",

@@ -18,10 +18,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mia_audit.config.load import load_audit
+from mia_audit import SNAKEFILE
+from mia_audit.config.load import folder_of, in_folder_of, load_audit
 from mia_audit.errors import UserError
 from mia_audit.host_memory import available_memory
 from mia_audit.sanitise import console
@@ -70,7 +72,6 @@ def init_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_init(options: argparse.Namespace) -> None:
     """Write NAME.yaml."""
-    from mia_audit.config.load import load_audit
     from mia_audit.planning.first_config import architecture_of, config_path, first_config
     from mia_audit.storage import write_text
 
@@ -175,35 +176,34 @@ def check_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_check(options: argparse.Namespace) -> None:
     """Check that a config is plain YAML, follows the schema and names files that exist; UserError for the first mistake."""
-    from mia_audit.config.load import code_named, read_plain
+    with in_folder_of(options.config) as config:
+        _check_config(config, options.with_code)
+
+
+def _check_config(config: Path, with_code: bool) -> None:
+    from mia_audit.config.load import check_audit, code_named, load_policy, read_plain
     from mia_audit.registry import file_digest
 
-    values = read_plain(options.config)
+    values = read_plain(config)
     code = code_named(values)
     for name in code:
         digest = file_digest(name)
-        print(f"{options.config}: runs {name}" + (f" (SHA-256 {digest})" if digest else ""))
-    if code and not options.with_code:
+        print(f"{config}: runs {name}" + (f" (SHA-256 {digest})" if digest else ""))
+    if code and not with_code:
         print(
-            f"{options.config}: plain YAML; it names {len(code)} piece{'s' * (len(code) > 1)} of code, which will run with your"
+            f"{config}: plain YAML; it names {len(code)} piece{'s' * (len(code) > 1)} of code, which will run with your"
             " permissions. Read the code, then check the rest with --with-code, which loads the code"
         )
         return
-    from mia_audit.config.load import check_audit
-
-    audit = check_audit(values, str(options.config))
+    audit = check_audit(values, str(config))
     files = list(_files(audit))
     for key, path in files:
         if not path.exists():
-            raise UserError(
-                f"{options.config}: {key}: no such file: {path}; paths are relative to the folder in which the audit is started"
-            )
+            raise UserError(f"{config}: {key}: no such file: {path} in {Path.cwd()}, where relative paths start")
     if audit.report.policy:
-        from mia_audit.config.load import load_policy
-
         load_policy(Path(audit.report.policy))
     exist = "its file or folder exists" if len(files) == 1 else f"its {len(files)} files and folders exist"
-    print(f"{options.config}: plain YAML, follows the schema, and {exist if files else 'names no file'}")
+    print(f"{config}: plain YAML, follows the schema, and {exist if files else 'names no file'}")
 
 
 def _files(audit: "Audit") -> list[tuple[str, Path]]:
@@ -236,7 +236,6 @@ def plan_arguments(parser: argparse.ArgumentParser) -> None:
         help="size of a pool that is not built yet, such as faces=20000,3x224x224,10",
     )
     parser.add_argument("--cores", type=int, default=os.cpu_count(), help="cores for the audit (those of this machine)")
-    parser.add_argument("--checkout", type=Path, default=Path(), help="folder of the workflow and of its results (.)")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -246,12 +245,17 @@ def run_plan(options: argparse.Namespace) -> None:
         raise UserError(f"--records-per-second: a positive number was expected, not {options.records_per_second:g}")
     if options.cores < 1:
         raise UserError(f"--cores: a positive number was expected, not {options.cores}")
-    audit = load_audit(options.config)
+    with in_folder_of(options.config) as config:
+        _plan_config(config, options)
+
+
+def _plan_config(config: Path, options: argparse.Namespace) -> None:
+    audit = load_audit(config)
     from mia_audit.planning.plan import advice, count_jobs
     from mia_audit.planning.sizes import parse_size, size_of
 
     given = dict(parse_size(text, audit) for text in options.pool)
-    results = options.checkout / "results" / audit.audit
+    results = Path("results", audit.audit)
     sizes = {name: size_of(audit, name, results, given) for name in audit.datasets}
     import torch
 
@@ -270,7 +274,7 @@ def run_plan(options: argparse.Namespace) -> None:
         number = packing.kept(audit, results) or packing.models_per_job(audit, sizes, models, costs)
         changes["compute"] = audit.model_dump(mode="json", exclude_unset=True)["compute"] | {"shadows_per_job": number}
         audit = packing.with_number(audit, number)
-    jobs = count_jobs(options.config, options.checkout, changes=changes)
+    jobs = count_jobs(config, changes)
     plan = estimate(audit, sizes, models, costs, jobs)
     source = f"{rate:g} records/s, as given" if rate else f"timed on this machine ({device})"
     found = _metadata(
@@ -343,27 +347,26 @@ def doctor_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "config", nargs="?", type=Path, help="the audit's YAML file; its plan is compared with disk and memory"
     )
-    parser.add_argument("--checkout", type=Path, default=Path(), help="folder of the workflow and of its results (.)")
 
 
 def run_doctor(options: argparse.Namespace) -> None:
     """Print a line per check; UserError if one of them would stop an audit."""
-    audit = load_audit(options.config) if options.config else None
     failed = 0
-    for finding in _findings(audit, options.checkout):
-        print(f"{finding.verdict:5} {finding.what:16} {finding.says}", flush=True)
-        failed += finding.verdict == "fail"
+    with in_folder_of(options.config) if options.config else nullcontext() as config:
+        for finding in _findings(load_audit(config) if config else None):
+            print(f"{finding.verdict:5} {finding.what:16} {finding.says}", flush=True)
+            failed += finding.verdict == "fail"
     if failed:
         raise UserError(f"{failed} of the checks failed, which would stop an audit; their lines above say what to do")
 
 
-def _findings(audit: "Audit | None", checkout: Path) -> "Iterator[Finding]":
+def _findings(audit: "Audit | None") -> "Iterator[Finding]":
     from mia_audit.planning import doctor
 
-    results = checkout / "results"
-    yield from doctor.versions(checkout / "envs" / "requirements.lock")
+    results = Path("results")
+    yield from doctor.versions(SNAKEFILE.parent / "envs" / "requirements.lock")
     yield from doctor.file_system(results)
-    yield from doctor.slurm(doctor.ask, shutil.which, checkout / "workflow" / "profiles" / "slurm" / "bin" / "sacct")
+    yield from doctor.slurm(doctor.ask, shutil.which)
     import torch
 
     wanted = audit.compute.device if audit else "auto"
@@ -387,13 +390,7 @@ def _plan(audit: "Audit", results: Path) -> "Plan":
 def run_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("config", type=Path, help="the audit's YAML file")
-    parser.add_argument("--cores", default="all", help="processor cores (all)")
-    parser.add_argument(
-        "--checkout",
-        type=Path,
-        default=Path(),
-        help="folder of the workflow (.); results are written below the current folder",
-    )
+    parser.add_argument("--cores", help="processor cores (all, or on a cluster those of its jobs)")
     parser.add_argument("-n", "--dry-run", action="store_true", help="only print what would run")
     parser.add_argument("options", nargs="*", metavar="-- …", help="further options for snakemake, after --")
 
@@ -401,19 +398,16 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
 def run_run(options: argparse.Namespace) -> int:
     """Run snakemake on a valid config."""
     plan = ["--dry-run"] if options.dry_run else []
-    return start(options.config, options.cores, [*plan, *options.options], options.checkout)
+    return start(options.config, options.cores, [*plan, *options.options])
 
 
-def start(config: Path, cores: str | int, options: list[str], checkout: Path) -> int:
-    """Run the workflow on a config and return its exit code; UserError if the config has a mistake, or there is no workflow."""
-    from mia_audit.config.load import load_audit
-
-    load_audit(config)
-    snakefile = checkout / "Snakefile"
-    if not snakefile.is_file():
-        raise UserError(f"{snakefile}: no such file; run in the checkout of mia-audit, or give its folder (checkout)")
+def start(config: Path, cores: str | int | None, options: list[str]) -> int:
+    """Run the workflow on a config, in the folder of its audit, and return its exit code; UserError for a mistake in the config."""
+    with in_folder_of(config) as path:
+        load_audit(path)
     # the logger comes first, because its option takes all arguments up to the next option, including targets
-    words = ["--logger", "mia-audit", "--snakefile", snakefile, "--configfile", config, "--cores", cores, *options]
+    words = ["--logger", "mia-audit", "--snakefile", SNAKEFILE, "--directory", folder_of(config)]
+    words += ["--configfile", config.absolute(), *(["--cores", cores] if cores else []), *options]
     return subprocess.run([sys.executable, "-m", "snakemake", *map(str, words)], check=False).returncode
 
 

@@ -36,17 +36,19 @@ def release_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_release(options: argparse.Namespace) -> None:
     """Charge the data set's ledger, train without a seed, and write weights, card and SHA256SUMS."""
-    from mia_audit.config.load import load_audit
+    from mia_audit.config.load import in_folder_of, load_audit
     from mia_audit.runtime.machine import acquire_gpu
     from mia_audit.storage.digests import sha256
 
-    audit = load_audit(options.config)
-    acquire_gpu(options.device)
-    from mia_audit.releasing.recipe import Recipe
-    from mia_audit.releasing.release import release, summary
+    out, results = options.out.absolute(), options.results and options.results.absolute()
+    with in_folder_of(options.config) as config:
+        audit = load_audit(config)
+        acquire_gpu(options.device)
+        from mia_audit.releasing.recipe import Recipe
+        from mia_audit.releasing.release import release, summary
 
-    recipe = Recipe.of(audit, options.setting, options.results or Path("results", audit.audit))
-    print(summary(release(recipe, sha256(options.config), options.out, compute_of(options), options.to)))
+        recipe = Recipe.of(audit, options.setting, results or Path("results", audit.audit))
+        print(summary(release(recipe, sha256(config), out, compute_of(options), options.to)))
 
 
 def ledger_arguments(parser: argparse.ArgumentParser) -> None:

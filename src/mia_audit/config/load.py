@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import chdir, contextmanager
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,6 +30,31 @@ MOST_VALUES, MOST_DEPTH = 100_000, 50
 
 YTE = ("__use_yte__", "__definitions__", "__variables__")
 """Keys that make Snakemake treat a config as a template of yte, and run its code."""
+
+
+def folder_of(config: Path) -> Path:
+    """Return the folder of an audit: its results lie there, and relative paths in its config start there.
+
+    It is the config's own folder; for a config below `config/` of a Snakemake project, it is the project's.
+    """
+    path = config.absolute()
+    for folder in path.parents:
+        project = folder.parent
+        if folder.name == "config" and any((project / name).is_file() for name in ("Snakefile", "workflow/Snakefile")):
+            return project
+    return path.parent
+
+
+@contextmanager
+def in_folder_of(config: Path) -> Iterator[Path]:
+    """Work in the folder of an audit; the value is the path of its config there."""
+    folder = folder_of(config)
+    if not folder.is_dir() or folder.samefile(Path()):
+        yield config
+        return
+    config = config.absolute()
+    with chdir(folder):
+        yield config
 
 
 def read_plain(path: Path) -> Any:

@@ -115,9 +115,7 @@ def _parsed(path: Path) -> ast.Module:
     try:
         return ast.parse(path.read_bytes())
     except FileNotFoundError:
-        raise UserError(
-            f"no such file: {path} in {Path.cwd()}; paths are relative to the folder in which the audit is started"
-        ) from None
+        raise UserError(f"no such file: {path} in {Path.cwd()}, where relative paths start") from None
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read as Python: {error}") from None
     except SyntaxError as error:

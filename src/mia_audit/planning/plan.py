@@ -12,6 +12,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+from mia_audit import SNAKEFILE
 from mia_audit.config.expand import (
     Setting,
     blocks,
@@ -235,19 +236,14 @@ SIZED_BY = {"train": "shadows_per_job", "signals": "blocks_explained_per_job"}
 """Rules whose jobs have a configurable size, with the key of `compute` for that size."""
 
 
-def count_jobs(config: Path, checkout: Path, changes: Mapping[str, Any] | None = None) -> dict[str, int]:
-    """Return the number of a new audit's jobs by rule, counted by a dry run from the checkout, which changes no results.
+def count_jobs(config: Path, changes: Mapping[str, Any] | None = None) -> dict[str, int]:
+    """Return the number of a new audit's jobs by rule, counted by a dry run in the current folder, which changes no results.
 
-    `changes` are values that replace keys of the config. Raises UserError if the folder has no workflow, or the workflow does not accept the config.
+    `changes` are values that replace keys of the config. Raises UserError if the workflow does not accept the config.
     """
-    snakefile = checkout / "Snakefile"
-    if not snakefile.exists():
-        raise UserError(
-            f"{snakefile}: no such workflow, so jobs cannot be counted: run in the checkout, or give --checkout"
-        )
     words = ["--dryrun", "--quiet", "rules", "--cores", "1", "--nolock", "--scheduler", "greedy"]
     words += ["--forceall", "--profile", "none"]  # a profile that the user's environment names may set anything
-    words += ["--snakefile", str(snakefile), "--configfile", str(config)]
+    words += ["--snakefile", str(SNAKEFILE), "--configfile", str(config)]
     words += ["--config", *(f"{key}={json.dumps(value)}" for key, value in changes.items())] if changes else []
     result = subprocess.run(
         [sys.executable, "-m", "snakemake", *words],

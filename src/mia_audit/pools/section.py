@@ -32,7 +32,7 @@ class Dataset(Section):
     source: str = ""
     """Registered source, or `file.py:function`; the data set's own name when left out."""
     path: FilePath = ""
-    """File or folder that the source reads (docs/pools.md); relative to the folder in which the audit is started."""
+    """File or folder that the source reads (docs/pools.md); relative to the folder of the audit."""
     download: bool = False
     """Whether torchvision may download its data set into `path` if it is missing."""
     take: Literal["sample", "first"] = "sample"

@@ -17,6 +17,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from mia_audit import SNAKEFILE
 from mia_audit.errors import UserError
 from mia_audit.host_memory import whole_memory
 from mia_audit.regular_files import own_folder
@@ -34,6 +35,9 @@ from mia_audit.runtime.slurm import (
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 SECONDS_BETWEEN_ATTEMPTS = 0.5
+
+WRAPPERS = SNAKEFILE.parent / "profiles" / "slurm" / "bin"
+"""The folder of the wrappers of SLURM's programs."""
 
 _held: list[FileLock] = []
 """Locks of this process's GPUs, kept because a lock is released when its object is garbage-collected."""
@@ -144,7 +148,7 @@ def prepare(workflow: Any, device: str, megabytes: int | None, results: Path) ->
     machine = Machine(workflow, device, megabytes)
     if workflow.is_main_process:
         release_stale_lock(Path.cwd())
-        put_first_on_path(Path(str(workflow.current_basedir)).parent / "profiles" / "slurm" / "bin")
+        put_first_on_path(WRAPPERS)
         clamp_future_mtimes(results)
         # no more local jobs start than there are GPUs, because a job that waits for a GPU would hold its cores
         local = workflow.resource_settings.nodes is None
