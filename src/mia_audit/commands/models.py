@@ -35,6 +35,8 @@ def architecture_arguments(parser: argparse.ArgumentParser) -> None:
 def run_architecture(options: argparse.Namespace) -> None:
     """Check the model on the pool's shape by its learner, and write the model's metadata."""
     from mia_audit.learners import ModelSection, learner_named
+    from mia_audit.models import construct
+    from mia_audit.models.architecture import LEARNER, changing_state, state_message
 
     spec, planned = ArchitectureSpec.read(options.spec), Run.read(options.run)
     name, section = spec.name, spec.architecture
@@ -49,6 +51,10 @@ def run_architecture(options: argparse.Namespace) -> None:
             f"architectures.{name}: layer '{layers[0]}' of '{metadata['model']}' ({len(layers)} in all) is a BatchNorm, which mixes"
             " the records of a batch and cannot be trained under dp-sgd: choose a model with LayerNorm or GroupNorm"
         )
+    if name in planned.private and metadata["learner"] == LEARNER:
+        changing = changing_state(construct(metadata, seed=0), tuple(metadata["input_shape"]))
+        if changing:
+            raise UserError(f"architectures.{name}: {state_message(metadata['model'], changing)}")
     count = open_table(options.pool / "records.parquet", "records").metadata.num_rows
     refuse_model(planned, options.out.parent, metadata, count)
     write_json(options.out, metadata)

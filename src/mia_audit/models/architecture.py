@@ -5,11 +5,14 @@ The memory that a pass through a model takes per record, and the number of recor
 The weights from which shadow models start: downloaded from a hub or read from a file, and adapted to the pool.
 """
 
+import copy
 import logging
 import pickle
 import warnings
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -190,6 +193,67 @@ def load(architecture: Mapping[str, Any], weights: Path) -> nn.Module:
 def batch_norm_layers(model: nn.Module) -> list[str]:
     """Name the layers that normalise over the records of a batch, for which per-record gradients do not exist."""
     return [name for name, layer in model.named_modules() if isinstance(layer, _BatchNorm)]
+
+
+def changing_state(model: nn.Module, input_shape: tuple[int, ...]) -> str | None:
+    """Name a buffer, frozen parameter or attribute that a pass changes, such as running statistics; None if there is none.
+
+    Two passes run in training mode over random records, on a copy of the model. What the first one only sets up, such
+    as a table of positions, does not count, unless the second one changes it.
+    """
+    tried = copy.deepcopy(model).train()
+    device = next((value.device for value in tried.parameters()), torch.device("cpu"))
+    random = torch.Generator().manual_seed(0)
+    states = [_state(tried)]
+    with torch.random.fork_rng(), torch.no_grad():
+        for scale in (1.0, 10.0):
+            tried((scale * torch.randn(3, *input_shape, generator=random)).to(device))
+            states.append(_state(tried))
+    for before, after in pairwise(states):
+        for name, value in before.items():
+            if not _equal(value, after.get(name)):
+                return name
+    return None
+
+
+def state_message(model: str, name: str) -> str:
+    """Say why a model with changing state cannot be trained privately."""
+    return (
+        f"a pass of '{model}' changes '{name}', which noise does not protect, so it cannot be trained privately: choose a"
+        " model without running statistics, moving averages or codebooks"
+    )
+
+
+Number = int | float
+
+
+def _state(model: nn.Module) -> dict[str, Tensor | Number]:
+    """Copy all tensors and numbers of a model's modules: parameters, buffers and attributes, with those in collections."""
+    found: dict[str, Tensor | Number] = {}
+
+    def add(name: str, value: object) -> None:
+        if isinstance(value, Tensor):
+            found[name] = value.detach().clone()
+        elif isinstance(value, Number):
+            found[name] = value
+        elif isinstance(value, Mapping):
+            for key, part in value.items():
+                add(f"{name}.{key}", part)
+        elif isinstance(value, list | tuple | deque):
+            for index, part in enumerate(value):
+                add(f"{name}.{index}", part)
+
+    for path, module in model.named_modules():
+        for name, value in {**vars(module), **module._parameters, **module._buffers}.items():
+            if name not in ("_parameters", "_buffers", "_modules"):
+                add(f"{path}.{name}".removeprefix("."), value)
+    return found
+
+
+def _equal(before: Tensor | Number, after: Tensor | Number | None) -> bool:
+    if isinstance(before, Tensor) and isinstance(after, Tensor):
+        return before.shape == after.shape and torch.equal(before.nan_to_num(), after.nan_to_num())
+    return type(before) is type(after) and before == after
 
 
 def family_of(model: str) -> Family:

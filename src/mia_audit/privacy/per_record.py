@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -22,8 +23,10 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.overrides import TorchFunctionMode
 
 from mia_audit.errors import UserError
+from mia_audit.models.architecture import changing_state, state_message
 from mia_audit.models.passes import attention, patches
 from mia_audit.privacy.book_keeping.engine import BookKeeping, checked_pass
+from mia_audit.privacy.book_keeping.kinds import check_kinds, check_operations
 from mia_audit.privacy.book_keeping.rules import NotCovered
 from mia_audit.privacy.catalogue import HELD, PerRecord
 from mia_audit.privacy.noise import Clipping, add_weighted, squared_norms
@@ -172,8 +175,9 @@ class ClippedSum:
 
     A micro-batch holds at most `micro_batch` records, and at most as many gradients as fit in memory. If a model has a
     closed form of the sum and all its parameters are trained, the closed form is used. `way` is `vmap`, `book-keeping`
-    (UserError if it does not cover the model) or `auto`. With `auto`, a check on random records at the first batch
-    decides: book-keeping if it covers the model, else vmap.
+    (UserError if it does not cover the model) or `auto`: book-keeping if it covers the model, else vmap. The model
+    alone decides, at the first batch, and the decision stays. Raises UserError for a model whose state changes in a
+    pass, because that state would be released without noise.
     """
 
     def __init__(self, model: nn.Module, clipping: Clipping, micro_batch: int, way: PerRecord = "vmap") -> None:
@@ -191,6 +195,7 @@ class ClippedSum:
         self._groups: list[tuple[Tensor, Clipping]] = []
         self._gradients = per_record_gradients(model)
         self._book: BookKeeping | None = None
+        self._decided = False
 
     def scale_norms(self, scales: Float[Tensor, " p"]) -> None:
         """Clip by the norm of gradients multiplied by these numbers. The summed gradients are not scaled."""
@@ -227,31 +232,33 @@ class ClippedSum:
 
         If the `persons` of the records are given, the mean gradient of each person is clipped and summed.
         """
-        if self.way != "vmap" and self._book is None and self._closed is None and len(labels):
-            self._cover(inputs)
+        if not self._decided:
+            self._decide(tuple(inputs.shape[1:]))
         if persons is None:
             return self.at_once(lambda size: self._summed(inputs, labels, size))
         return self.at_once(lambda size: self._summed_by_person(inputs, labels, persons.to(labels.device), size))
 
-    def _cover(self, inputs: Tensor) -> None:
-        """Set up book-keeping if it covers the model."""
+    def _decide(self, shape: tuple[int, ...]) -> None:
+        """Refuse a model whose state changes in a pass, and choose how gradients are computed, from the model alone."""
+        self._decided = True
+        if changing := changing_state(self.model, shape):
+            raise UserError(state_message(type(self.model).__name__, changing))
+        if self.way == "vmap" or self._closed is not None:
+            return
         try:
-            done = checked_pass(self.model, inputs.shape[1:])
+            check_kinds(self.model)
+            done = checked_pass(self.model, shape)
+            check_operations(done.operations)
         except NotCovered as reason:
-            self._uncover(reason)
+            if self.way == "book-keeping":
+                raise UserError(
+                    f"training.per_record: book-keeping does not cover this model: {reason}; choose auto or vmap"
+                ) from None
+            print(f"per-record gradients by vmap: book-keeping does not cover this model: {reason}", file=sys.stderr)
             return
         self._book = BookKeeping(self.parameters, done)
-        taken = HELD[inputs.device.type] // (4 * max(1, sum(done.numbers.values())))
+        taken = HELD[self.parameters[0].device.type] // (4 * max(1, sum(done.numbers.values())))
         self.at_once = AdaptiveBatchSize(max(1, min(self.micro_batch, max(taken, LEAST))))
-
-    def _uncover(self, reason: NotCovered) -> None:
-        """Use vmap from now on; UserError if `way` does not allow it."""
-        if self.way == "book-keeping":
-            raise UserError(
-                f"training.per_record: book-keeping does not cover this model: {reason}; choose auto or vmap"
-            ) from None
-        print(f"per-record gradients by vmap: book-keeping does not cover this model: {reason}", file=sys.stderr)
-        self.way, self._book = "vmap", None
 
     def _summed_by_person(
         self, inputs: Tensor, labels: Int[Tensor, " b"], persons: Int[Tensor, " b"], size: int
@@ -319,11 +326,10 @@ class ClippedSum:
             total += torch.cat([value.flatten() for value in sums])
             return losses[:count]
         if self._book is not None:
-            try:
+            with suppress(
+                NotCovered
+            ):  # this pass is computed by vmap, and nobody is told, because records may decide it
                 done = self._book.run(self.model, inputs, labels, self._scales)
-            except NotCovered as reason:
-                self._uncover(reason)
-            else:
                 self._book.add(done, self._factors(done.norms, done.losses, count), total)
                 return done.losses[:count]
         gradients, losses = self._gradients(inputs, labels)

@@ -158,7 +158,7 @@ def computing(model: nn.Module, precision: Precision) -> Iterator[None]:
 
 @contextmanager
 def _exact_head(model: nn.Module) -> Iterator[None]:
-    """Run the last linear layer without autocast, on float32 features."""
+    """Run the last linear layer without autocast, on features of the weights' type."""
     layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
     if not layers:
         yield
@@ -168,7 +168,7 @@ def _exact_head(model: nn.Module) -> Iterator[None]:
 
     def exact(features: Tensor) -> Tensor:
         with torch.autocast(_device(model), enabled=False):
-            logits: Tensor = plain(features.float())
+            logits: Tensor = plain(features.to(head.weight.dtype))
         return logits
 
     head.forward = exact

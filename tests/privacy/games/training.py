@@ -91,7 +91,7 @@ class Scene:
     persons: Tensor | None = None
 
     def train(self, data: Any, randomness: int, **terms: Any) -> Any:
-        """Train on records (rows whose last column is the label, or inputs and labels), and return the noisy gradients and the weights.
+        """Train on records (rows whose last column is the label, or inputs and labels), and return the noisy gradients, the weights and the buffers.
 
         The key is derived as in an audit: from all terms and the records' content, under the secret.
         """
@@ -135,7 +135,8 @@ class Scene:
         with computing(job.model, self.precision):
             fit(job, protection, features, labels, checkpoint=checkpoint)
         seen += protection.gradients
-        return {"gradients": seen, "weights": [value.detach() for value in job.model.parameters()]}
+        buffers = list(job.model.buffers())
+        return {"gradients": seen, "weights": [value.detach() for value in job.model.parameters()], "buffers": buffers}
 
 
 def linear() -> nn.Module:

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from mia_audit.errors import first_line
 from mia_audit.privacy.book_keeping.rules import RULES, Factored, Formed, Kept, NotCovered, Product, Rows, Trace, marked
 from mia_audit.runtime.device import computing
 
@@ -52,6 +53,8 @@ class Pass:
     """Numbers stored per record for its gradients."""
     places: dict[int, int] = field(default_factory=dict)
     """The position of the gradient of weights that have one at no other."""
+    operations: set[str] = field(default_factory=set)
+    """Names of the functions that were called on what was computed from the records."""
 
 
 class BookKeeping:
@@ -127,7 +130,7 @@ class BookKeeping:
             kept[tuple(expanded)] = together
             squares += together.squares(sum(widths.values()), scale)
             numbers["held"] += sum(widths.values())
-        return Pass(losses.detach(), squares.sqrt(), kept, trace.events, numbers, places)
+        return Pass(losses.detach(), squares.sqrt(), kept, trace.events, numbers, places, trace.operations)
 
     def _expanded(self, trace: Trace) -> dict[int, Tensor]:
         """Return the gradients of expanded parameters, by backpropagation through the expressions in which they were expanded."""
@@ -168,37 +171,43 @@ class BookKeeping:
                 torch._foreach_add_(parts, torch.split(together, [len(part) for part in parts]))
 
 
-RECORDS = 7
-"""Number of records in the check, chosen so that no dimension of a model is likely to equal it."""
+SCALES = (1.0, 1.0, 1e3, 1e6, 0.0, 1e-3, 1e-8)
+"""Factors of the check's records, which are as many as no dimension of a model is likely to have."""
 
 TOLERANCE = 1e-3
-"""Largest relative error of a parameter's gradient, a thousand times that of rounding."""
+"""Largest relative error of a parameter's gradient, far above rounding where gradients are held in float32."""
+
+SHORT = 1e-12
+"""Norm at which squares underflow in float32, and which no clipping shortens."""
+
+APART = 1e-6
+"""Largest relative difference between the logits of a record in a batch and alone, in float64."""
 
 MOVED = 0.02
 """Standard deviation of noise added to every parameter for the check, so that no gradient is 0 at the initial weights."""
 
 
 def checked_pass(model: nn.Module, shape: Sequence[int]) -> Pass:
-    """Return a pass over uniform random records of that shape, in the model's mode but without dropout.
+    """Return a pass over random records of that shape and of many scales, in the model's mode but without dropout.
 
     No record of the training set is read. Raises NotCovered, with the reason, if a call has no rule, if the model draws
-    randomness other than dropout, or if a norm or a sum of gradients is not that of plain autograd on one record at a
-    time. The last happens if a model mixes records.
+    randomness other than dropout, or if a logit, a norm or a sum of gradients is not that of plain autograd on one
+    record at a time, in float64. The last happens if a model mixes records.
     """
-    own = {name: value for name, value in model.named_parameters() if value.requires_grad}
-    device = next(iter(own.values())).device
+    names = [name for name, value in model.named_parameters() if value.requires_grad]
+    device = next(value.device for value in model.parameters() if value.requires_grad)
     random = torch.Generator().manual_seed(0)
-
-    def moved(value: Tensor) -> Tensor:
-        return (value.detach() + MOVED * torch.randn(value.shape, generator=random).to(value)).requires_grad_()
-
-    parameters = {name: moved(value) for name, value in own.items()}
-    records = torch.rand(RECORDS, *shape, generator=random).to(device)
-    labels = torch.zeros(RECORDS, dtype=torch.long, device=device)
-    weights = torch.arange(1, RECORDS + 1, dtype=torch.float64, device=device)
+    state = {name: _doubled(value) for name, value in (*model.named_parameters(), *model.named_buffers())}
+    for name in names:
+        noise = MOVED * torch.randn(state[name].shape, generator=random, dtype=torch.float64)
+        state[name] = (state[name] + noise.to(device)).requires_grad_()
+    parameters = [state[name] for name in names]
+    records = torch.randn(len(SCALES), *shape, generator=random, dtype=torch.float64)
+    records[::2] = torch.rand(records[::2].shape, generator=random, dtype=torch.float64)
+    records = (records * torch.tensor(SCALES).double().view(-1, *[1] * len(shape))).to(device)
 
     def answer(inputs: Tensor) -> Tensor:
-        logits: Tensor = functional_call(model, parameters, (inputs,))
+        logits: Tensor = functional_call(model, state, (inputs,))
         return logits
 
     with (
@@ -207,36 +216,58 @@ def checked_pass(model: nn.Module, shape: Sequence[int]) -> Pass:
         computing(model, "float32"),
         torch.autocast(device.type, enabled=False),
     ):
-        first = BookKeeping(list(parameters.values())).run(answer, records, labels)
-        book = BookKeeping(list(parameters.values()), first)
-        before = _random_states(device)
-        done = book.run(answer, records, labels)
-        if any(not torch.equal(a, b) for a, b in zip(before, _random_states(device), strict=True)):
-            raise NotCovered("the model draws randomness other than dropout")
-        total = torch.zeros(sum(value.numel() for value in own.values()), dtype=torch.float64, device=device)
-        book.add(done, weights, total)
-        expected = torch.zeros_like(total)
-        for number in range(RECORDS):
-            gradient = _alone(answer, records[number : number + 1], labels[:1], list(parameters.values()))
-            expected += weights[number] * gradient
-            if not bool((done.norms[number] - gradient.norm()).abs() <= TOLERANCE * gradient.norm()):
-                raise NotCovered("a norm differs from that of the record alone")
-    pieces = (torch.split(vector, [value.numel() for value in own.values()]) for vector in (total, expected))
-    for name, ours, right in zip(own, *pieces, strict=True):
+        try:
+            return _compared(answer, records, names, parameters)
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            raise NotCovered(f"a pass in float64 fails: {first_line(error)}") from None
+
+
+def _doubled(value: Tensor) -> Tensor:
+    value = value.detach()
+    return value.double() if value.is_floating_point() else value
+
+
+def _compared(
+    answer: Callable[[Tensor], Tensor], records: Tensor, names: Sequence[str], parameters: list[Tensor]
+) -> Pass:
+    """Compare a pass over all records with passes over each of them alone."""
+    labels = torch.zeros(len(records), dtype=torch.long, device=records.device)
+    weights = torch.arange(1, len(records) + 1, dtype=torch.float64, device=records.device)
+    first = BookKeeping(parameters).run(answer, records, labels)
+    book = BookKeeping(parameters, first)
+    before = _random_states(records.device)
+    done = book.run(answer, records, labels)
+    if any(not torch.equal(a, b) for a, b in zip(before, _random_states(records.device), strict=True)):
+        raise NotCovered("the model draws randomness other than dropout")
+    total = torch.zeros(sum(value.numel() for value in parameters), dtype=torch.float64, device=records.device)
+    book.add(done, torch.where(done.norms.isfinite(), weights, 0.0), total)
+    expected = torch.zeros_like(total)
+    with torch.no_grad():
+        together = answer(records)
+    for number in range(len(records)):
+        logits, gradient = _alone(answer, records[number : number + 1], labels[:1], parameters)
+        if not bool((together[number] - logits).norm() <= APART * logits.norm()):
+            raise NotCovered("the logits of a record differ from those of the record alone")
+        if not bool(done.norms[number].isfinite()):
+            raise NotCovered("a gradient is not finite")
+        expected += weights[number] * gradient
+        if not bool((done.norms[number] - gradient.norm()).abs() <= TOLERANCE * gradient.norm() + SHORT):
+            raise NotCovered("a norm differs from that of the record alone")
+    sizes = [value.numel() for value in parameters]
+    for name, ours, right in zip(names, total.split(sizes), expected.split(sizes), strict=True):
         if not bool((ours - right).norm() <= TOLERANCE * (right.norm() + 0.01 * expected.norm())):
             raise NotCovered(f"the gradient of '{name}' differs from that of the records alone")
     return done
 
 
-def _alone(answer: Callable[[Tensor], Tensor], record: Tensor, label: Tensor, parameters: list[Tensor]) -> Tensor:
-    loss = F.cross_entropy(answer(record), label)
-    gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
-    return torch.cat(
-        [
-            (torch.zeros_like(value) if one is None else one).double().flatten()
-            for one, value in zip(gradients, parameters, strict=True)
-        ]
-    )
+def _alone(
+    answer: Callable[[Tensor], Tensor], record: Tensor, label: Tensor, parameters: list[Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Return a record's logits [classes] and its gradient over all parameters."""
+    logits = answer(record)
+    gradients = torch.autograd.grad(F.cross_entropy(logits, label), parameters, allow_unused=True)
+    parts = (torch.zeros_like(value) if one is None else one for one, value in zip(gradients, parameters, strict=True))
+    return logits[0].detach(), torch.cat([part.double().flatten() for part in parts])
 
 
 def _random_states(device: torch.device) -> list[Tensor]:

@@ -226,6 +226,8 @@ class Trace(TorchFunctionMode):
         self.expanded: dict[int, tuple[Tensor, Tensor]] = {}
         self.leaves: dict[int, Tensor] = {}
         self.events: list[str] = []
+        self.operations: set[str] = set()
+        """Names of the functions that were called on what was computed from the records."""
         self.on_product: Callable[[Product], None] = self.products.append
         self._parameters = {id(value): (number, value) for number, value in enumerate(parameters)}
         self._expressions: dict[int, Tensor] = {}
@@ -248,6 +250,7 @@ class Trace(TorchFunctionMode):
         else:
             result = func(*args, **kwargs)
         if met:
+            self.operations.add(func.__name__)
             for value in _tensors((result, args[:1] if in_place(func) else ())):
                 setattr(value, MARK, True)
         elif own:
@@ -328,11 +331,10 @@ class Trace(TorchFunctionMode):
         return copies
 
     def _express(self, own: list[Tensor], result: Any) -> None:
-        for value in own:
+        computed = [value for value in _tensors((result,)) if value.requires_grad]
+        for value in own if computed else ():  # reading a type or a device uses no parameter
             self.use(value)
-        for value in _tensors((result,)):
-            if value.requires_grad:
-                self._expressions[id(value)] = value
+        self._expressions |= {id(value): value for value in computed}
 
 
 class _Copies(torch.autograd.Function):

@@ -1,0 +1,101 @@
+"""The kinds of modules and operations that book-keeping covers; models of anything else take vmap.
+
+Tests compare models of all these kinds with plain autograd in float64, one record at a time, over records from 1e-44 to
+1e34. None of them mixes records, keeps a state, or branches on values.
+"""
+
+from collections.abc import Iterable
+
+from torch import nn
+
+from mia_audit.privacy.book_keeping.rules import NotCovered
+
+MODULES: dict[str, str] = {
+    "mia_audit.models.architectures.small": "CNN MLP MobileNet",
+    "timm.layers.activations": "GELU GELUTanh",
+    "timm.layers.adaptive_avgmax_pool": "SelectAdaptivePool2d",
+    "timm.layers.attention": "Attention",
+    "timm.layers.attention_pool": "AttentionPoolLatent",
+    "timm.layers.classifier": "NormMlpClassifierHead",
+    "timm.layers.drop": "DropPath",
+    "timm.layers.layer_scale": "LayerScale",
+    "timm.layers.mlp": "GatedMlp GluMlp Mlp",
+    "timm.layers.norm": "GroupNorm1 LayerNorm LayerNorm2d RmsNorm",
+    "timm.layers.norm_act": "GroupNormAct",
+    "timm.layers.patch_embed": "PatchEmbed",
+    "timm.layers.pos_embed_rel": "RelPosMlp",
+    "timm.layers.pos_embed_sincos": "RotaryEmbeddingCat",
+    "timm.models._efficientnet_blocks": "DepthwiseSeparableConv",
+    "timm.models.beit": "Attention Beit Block",
+    "timm.models.cait": "Cait ClassAttn LayerScaleBlock LayerScaleBlockClassAttn TalkingHeadAttn",
+    "timm.models.convnext": "ConvNeXt ConvNeXtBlock ConvNeXtStage",
+    "timm.models.crossvit": "CrossAttention CrossAttentionBlock CrossVit MultiScaleBlock PatchEmbed",
+    "timm.models.deit": "VisionTransformerDistilled",
+    "timm.models.efficientnet": "EfficientNet",
+    "timm.models.eva": "Eva EvaAttention EvaBlock",
+    "timm.models.mambaout": "Downsample GatedConvBlock MambaOut MambaOutStage MlpHead Stem",
+    "timm.models.metaformer": (
+        "Attention Downsampling GroupNorm1NoBias LayerNorm2dNoBias LayerNormNoBias MetaFormer MetaFormerBlock "
+        "MetaFormerStage MlpHead Pooling Scale SepConv SquaredReLU StarReLU Stem"
+    ),
+    "timm.models.mlp_mixer": "MixerBlock MlpMixer SpatialGatingBlock SpatialGatingUnit",
+    "timm.models.naflexvit": "NaFlexEmbeds NaFlexVit",
+    "timm.models.vision_transformer": "Block VisionTransformer",
+    "timm.models.vision_transformer_relpos": "RelPosAttention RelPosBlock VisionTransformerRelPos",
+    "torch.nn.modules.activation": (
+        "CELU ELU GELU Hardswish LeakyReLU Mish ReLU ReLU6 SELU SiLU Sigmoid Softplus Tanh"
+    ),
+    "torch.nn.modules.container": "ModuleList Sequential",
+    "torch.nn.modules.conv": "Conv2d",
+    "torch.nn.modules.dropout": "Dropout Dropout2d",
+    "torch.nn.modules.flatten": "Flatten Unflatten",
+    "torch.nn.modules.linear": "Identity Linear",
+    "torch.nn.modules.normalization": "GroupNorm LayerNorm RMSNorm",
+    "torch.nn.modules.pooling": "AdaptiveAvgPool2d AdaptiveMaxPool2d AvgPool2d MaxPool2d",
+}
+"""Kinds by the file that defines them."""
+
+OPERATIONS = (
+    "__get__ __getitem__ adaptive_avg_pool2d adaptive_max_pool2d add add_ avg_pool2d cat celu chunk "
+    "conv2d div dropout dropout2d elu expand flatten gelu group_norm hardswish hardtanh interpolate "
+    "layer_norm leaky_relu linear matmul max_pool2d mean mish mul neg permute pow relu reshape rms_norm "
+    "scaled_dot_product_attention selu sigmoid silu softmax softplus split square stack sub tanh to "
+    "transpose type_as unbind unflatten unsqueeze view"
+)
+"""Functions and methods that may be called on what is computed from the records."""
+
+PRECISION = "mia_audit.runtime.device"
+"""The file whose replacement of a classifier's forward pass, which keeps it in float32, is allowed."""
+
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def check_kinds(model: nn.Module) -> None:
+    """Raise NotCovered unless every module of a model is of a covered kind, as it was defined."""
+    for name, module in model.named_modules():
+        what = f"'{name}' ({type(module).__name__})" if name else f"{type(module).__name__}"
+        if not _covered(type(module)):
+            raise NotCovered(f"{what} is not of a kind that is known to be covered")
+        forward = vars(module).get("forward")
+        if forward is not None and forward.__module__ != PRECISION:
+            raise NotCovered(f"the forward pass of {what} was replaced")
+        if any(getattr(module, hooks) for hooks in HOOKS):
+            raise NotCovered(f"{what} has hooks")
+
+
+def check_operations(names: Iterable[str]) -> None:
+    """Raise NotCovered unless all operations of a pass are covered."""
+    if unknown := sorted(set(names) - set(OPERATIONS.split())):
+        raise NotCovered(f"{unknown[0]} is not an operation that is known to be covered")
+
+
+def _covered(kind: type) -> bool:
+    """Return whether a class, or the first of its bases that defines more than how it is built, is of a covered kind."""
+    for one in kind.__mro__:
+        if one.__qualname__ in MODULES.get(one.__module__, "").split():
+            return True
+        if any(
+            callable(value) or isinstance(value, property) for name, value in vars(one).items() if name != "__init__"
+        ):
+            return False
+    return False

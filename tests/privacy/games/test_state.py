@@ -1,0 +1,153 @@
+"""A model keeps no state: what a pass changes beside the trained weights would be released without noise."""
+
+import math
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mia_audit.models.architecture import changing_state
+from mia_audit.privacy import per_record
+from mia_audit.privacy.catalogue import PerRecord
+
+from .play import Claim, Pair, observed, play
+from .training import FEATURES, LONG, Scene, perceptron, rows
+
+RECORDS, EPSILON, DELTA = 8, 0.5, 1e-5
+SECTION = {"mechanism": "dp-sgd", "delta": DELTA}
+
+
+class Stateful(nn.Module):
+    """A linear layer that remembers something of the records, and does not use it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(FEATURES, 2)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.remember(inputs.detach())
+        return self.head(inputs)  # type: ignore[no-any-return]
+
+    def remember(self, inputs: Tensor) -> None:
+        """Change the state."""
+
+
+class Average(Stateful):
+    """A moving average, changed in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("average", torch.zeros(FEATURES))
+
+    def remember(self, inputs: Tensor) -> None:
+        self.average.mul_(0.9).add_(0.1 * inputs.mean(dim=0))  # type: ignore[union-attr, operator]
+
+
+class Largest(Stateful):
+    """A buffer that is assigned, and not stored with the weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("largest", torch.zeros(()), persistent=False)
+
+    def remember(self, inputs: Tensor) -> None:
+        self.largest = torch.maximum(self.largest, inputs.abs().max())
+
+
+class Codebook(Stateful):
+    """A frozen parameter that moves to the records, past autograd's sight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.codes = nn.Parameter(torch.zeros(3, FEATURES), requires_grad=False)
+
+    def remember(self, inputs: Tensor) -> None:
+        nearest = torch.cdist(inputs, self.codes).argmin(dim=1)
+        self.codes.data[nearest] = 0.9 * self.codes.data[nearest] + 0.1 * inputs
+
+
+class Counter(Stateful):
+    """A number that counts passes, on which a later pass could depend."""
+
+    passes = 0
+
+    def remember(self, inputs: Tensor) -> None:
+        self.passes += 1
+
+
+class Kept(Stateful):
+    """An attribute that holds the last records."""
+
+    last: Tensor | None = None
+
+    def remember(self, inputs: Tensor) -> None:
+        self.last = inputs
+
+
+class Normalised(nn.Sequential):
+    """Running statistics that mix no records."""
+
+    def __init__(self) -> None:
+        norm = nn.InstanceNorm1d(1, track_running_stats=True)
+        super().__init__(nn.Unflatten(1, (1, FEATURES)), norm, nn.Flatten(), nn.Linear(FEATURES, 2))
+
+
+class Lazy(Stateful):
+    """A table that the first pass sets up; it depends on no record."""
+
+    table: Tensor | None = None
+
+    def remember(self, inputs: Tensor) -> None:
+        if self.table is None:
+            self.table = torch.arange(inputs.shape[1])
+
+
+STATEFUL = {
+    Average: "average",
+    Largest: "largest",
+    Codebook: "codes",
+    Counter: "passes",
+    Kept: "last",
+    Normalised: "1.running_mean",
+}
+
+
+@pytest.mark.parametrize("model", STATEFUL)
+def test_what_a_pass_changes_is_named(model: type[nn.Module]) -> None:
+    assert changing_state(model(), (FEATURES,)) == STATEFUL[model]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("model", [perceptron, Lazy])
+def test_models_without_a_state_are_not_refused(model: Any) -> None:
+    built = model()
+    before = torch.get_rng_state(), [value.clone() for value in built.parameters()]
+    assert changing_state(built, (FEATURES,)) is None
+    assert torch.equal(torch.get_rng_state(), before[0]) and built.training
+    assert all(map(torch.equal, before[1], built.parameters()))
+
+
+def pair(canary: float) -> Pair:
+    others = rows(RECORDS - 1)
+    return Pair("state", np.vstack([others, [canary, canary, 1.0]]), others)
+
+
+@pytest.mark.parametrize("way", ["vmap", "book-keeping", "auto"])
+@pytest.mark.parametrize("model", STATEFUL)
+def test_a_model_with_a_state_is_refused_whatever_the_records(model: Any, way: PerRecord) -> None:
+    scene = Scene(model, SECTION, EPSILON, RECORDS, way=way)
+    for canary in (LONG, math.nan):
+        inputs = pair(canary)
+        first, second = (observed(partial(scene.train, data, 0)) for data in (inputs.first, inputs.second))
+        assert first.facts == second.facts and not len(first.numbers)
+        assert any("cannot be trained privately" in fact for fact in first.facts)
+
+
+def test_a_state_that_is_released_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(per_record, "changing_state", lambda model, shape: None)
+    monkeypatch.setattr(per_record, "check_kinds", lambda model: None)
+    monkeypatch.setattr(per_record, "check_operations", lambda names: None)
+    scene = Scene(Average, SECTION, EPSILON, RECORDS, way="book-keeping")
+    assert play(scene.train, pair(LONG), Claim(EPSILON, DELTA), trials=60, pilot=30).refuted
