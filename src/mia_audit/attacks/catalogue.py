@@ -45,7 +45,7 @@ class Attack:
     `options` declare are passed as keyword arguments. `likelihoods` lists those that the attack supports, the default
     first. An attack without likelihoods is called with `none`. `learns` says that the scores depend on the membership
     of the other models. Such an attack has a null control. `several` says that the attack can read more than one signal
-    at once.
+    at once; `vectors` says that it reads attributions themselves, [N records, K models, m], which no other attack is given.
 
     Intervals over targets need scores with single models left out. With the likelihoods listed in `pairwise`, `score`
     also takes `pairs` of models (`design.Pairs`) and returns scores [N, P] from one pass over the records: the score of
@@ -61,6 +61,7 @@ class Attack:
     options: Options = ()
     repeatable: bool = True
     pairwise: tuple[str, ...] = ()
+    vectors: bool = False
 
 
 attacks: Registry[Attack] = Registry("attack", "mia_audit.attacks.methods")
@@ -98,11 +99,12 @@ def attack(
     options: Options = (),
     repeatable: bool = True,
     pairwise: Iterable[str] = (),
+    vectors: bool = False,
 ) -> Callable[[Score], Score]:
     """Register the decorated score function as an attack; see `Attack`."""
 
     def decorate(score: Score) -> Score:
-        kinds = (tuple(likelihoods), learns, several, options, repeatable, tuple(pairwise))
+        kinds = (tuple(likelihoods), learns, several, options, repeatable, tuple(pairwise), vectors)
         attacks.register(name, score)(Attack(reads, score, *kinds))
         return score
 
@@ -198,6 +200,7 @@ def unread(methods: Sequence[str], signals: Sequence[Signal]) -> list[str]:
 def _resolve(method: str, signals: Sequence[Signal]) -> tuple[str, list[tuple[Signal, ...]]]:
     """Split `attack:signal+signal` into the attack and the signals to read; if no signals are named, the attack decides."""
     name, wanted = split(method)
+    signals = [signal for signal in signals if signal.is_vector == attacks[name].vectors]
     if wanted is None:
         return name, attacks[name].reads(signals)
     by_name = {signal.name: signal for signal in signals}

@@ -5,6 +5,7 @@
 
 import argparse
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from mia_audit.pools.persons import Persons
 from mia_audit.pools.store import persons_of, read_membership
 from mia_audit.runtime.machine import acquire_gpu
 from mia_audit.storage import naming_damage, open_table, read_table, table_metadata, write_table
-from mia_audit.storage.tables import DIVERGED, STAMPS, clear_stamps, diverged_of_all, parse_range, write_stamp
+from mia_audit.storage.tables import DIVERGED, STAMPS, clear_stamps, diverged_of_all, encoding_of, parse_range, write_stamp
 
 
 def signals_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,7 +60,7 @@ def run_signals(options: argparse.Namespace) -> None:
     from mia_audit.signals.compute import Task, model_signals
     from mia_audit.signals.families import columns
     from mia_audit.storage import sha256, write_table
-    from mia_audit.storage.tables import diverged_metadata, diverged_models
+    from mia_audit.storage.tables import column_of, diverged_metadata, diverged_models
     from mia_audit.training.task import identity
 
     compute = computing(planned, options.threads)
@@ -88,7 +89,7 @@ def run_signals(options: argparse.Namespace) -> None:
         except UserError as error:
             raise UserError(f"{folder}: {error}") from None
         numbers = {"shadow": np.full(count, shadow, dtype=np.int32), "record": np.arange(count, dtype=np.int32)}
-        return pa.table({name: pa.array(values) for name, values in (numbers | signals).items()})
+        return pa.table({name: column_of(values) for name, values in (numbers | signals).items()})
 
     def empty_table(family: str) -> pa.Table:
         types = dict.fromkeys(("shadow", "record", "label", "predicted"), pa.int32())
@@ -117,7 +118,7 @@ def run_signals(options: argparse.Namespace) -> None:
         model = learner.load(folders[shadow])
         for family in missing:
             table = table_of(family, shadow, folders[shadow], model)
-            write_table(paths[family], table, "signals", count, {KEY: keys[shadow][family]})
+            write_table(paths[family], table, "signals", count, {KEY: keys[shadow][family]}, **encoding_of(table.schema))
         print(f"shadow {shadow}: {', '.join(missing)} of {count} records", flush=True)
     if options.stamp:
         write_stamp(options.stamp, {shadow: identity(**known) for shadow, known in keys.items()})
@@ -200,7 +201,9 @@ def _merge_signals(families: list[list[Path]], membership: np.ndarray, persons: 
     shadows = [shadow for shadow in range(membership.shape[1]) if str(shadow) not in diverged.get(DIVERGED, {})]
     ids = None if persons is None else pa.array(persons.spread(persons.ids))
     tables = _shadows(families, membership, shadows, ids) if shadows else iter([_empty(families)])
-    write_table(out, tables, "signals", len(membership) * len(shadows), diverged)
+    first = next(tables)
+    rows = len(membership) * len(shadows)
+    write_table(out, chain([first], tables), "signals", rows, diverged, **encoding_of(first.schema))
 
 
 def _merge_target(
@@ -219,7 +222,7 @@ def _merge_target(
         yield own
 
     stated = {TARGET: number, GIVEN: metadata[GIVEN]} | diverged_of_all([references], "signals")
-    write_table(out, tables(), "signals", count + len(own), stated)
+    write_table(out, tables(), "signals", count + len(own), stated, **encoding_of(own.schema))
 
 
 def _shadows(

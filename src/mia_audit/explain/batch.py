@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from mia_audit.explain.private_local import ExplanationSet, Terms
 from mia_audit.explain.private_local.solver import Problem
+from mia_audit.explain.vectors import pooling
 from mia_audit.models.passes import FastPass
 from mia_audit.runtime.device import AdaptiveBatchSize
 
@@ -83,6 +84,20 @@ def summarise(attributions: Float[Tensor, "B ..."]) -> dict[str, Float[Tensor, "
         "l2": torch.linalg.vector_norm(exact, dim=1),
         "linf": flat.abs().amax(dim=1).double(),
     }
+
+
+def vectors(attributions: Float[Tensor, "B ..."], size: int) -> Float[Tensor, "B m"]:
+    """Return every record's attributions over their L1 norm, float16: at most `size` numbers, pooled where there are more."""
+    values = attributions.flatten(start_dim=1)
+    norm = torch.linalg.vector_norm(values.double(), ord=1, dim=1, keepdim=True)
+    matrices = [torch.from_numpy(one).to(attributions) for one in pooling(attributions.shape[1:], size)]
+    if matrices:
+        both = torch.stack([attributions, attributions.abs()], dim=1)
+        rows, *columns = matrices
+        both = rows.T @ both @ columns[0] if columns else both.flatten(start_dim=2) @ rows
+        values = both.flatten(start_dim=1)
+    over: Tensor = values / norm.clamp(min=torch.finfo(torch.float64).tiny)
+    return over.half()
 
 
 ROWS = 256

@@ -185,6 +185,11 @@ class Explainers(OpenSection):
     loss_temperatures: tuple[Annotated[float, Field(gt=0, le=1000)], ...] = ()
     """Temperatures T of the softmax, for which the signal `loss_tT` is computed from the logits in addition to `loss`; RMIA's paper uses 2."""
 
+    vectors: Annotated[int, Field(ge=0, le=4096)] = 0
+    """Largest number of coordinates of an attribution that is stored itself, as a vector; longer ones are pooled over
+    a grid to at most so many. 0 stores none.
+    """
+
     @classmethod
     def members(cls) -> dict[str, Options]:
         """Return the options of every registered explainer, including those that are named by a pattern."""

@@ -100,11 +100,11 @@ class Attribution(NamedTuple):
 class Summaries:
     """Scalars per record: summaries of attributions and, if requested, `predicted` (int32), `loss` and `confidence` (float32).
 
-    `explanations` has float32 [n] by attribution and name of the summary.
+    `explanations` has float32 [n] by attribution and name of the summary; `vector` is float16 [n, m].
     """
 
     outputs: Mapping[str, np.ndarray]
-    explanations: Mapping[tuple[Attribution, str], Float[np.ndarray, " n"]]
+    explanations: Mapping[tuple[Attribution, str], Float[np.ndarray, "n ..."]]
 
 
 class TrainedModel(Protocol):

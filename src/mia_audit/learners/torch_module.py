@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mia_audit.errors import UserError
-from mia_audit.explain.batch import Batch, Members, explained_batch, summarise
+from mia_audit.explain.batch import Batch, Members, explained_batch, summarise, vectors
 from mia_audit.explain.catalogue import GRADIENT, explainers
 from mia_audit.learners.protocol import (
     Attribution,
@@ -126,7 +126,10 @@ def _part(
             f"the model's output for record {records[int(finite.long().argmin())]} is not finite: the training diverged; lower the learning rate"
         )
     scalars = _outputs(batch, truth, request.options) if outputs else {}
-    explanations = {key: values.float() for key, values in _explanations(batch, request)}
+    explanations = {
+        key: values if values.dtype == torch.float16 else values.float()
+        for key, values in _explanations(batch, request)
+    }
     return len(records), Summaries(  # copy to the host only at the end, so that the process waits for the GPU only once
         {name: values.cpu().numpy() for name, values in scalars.items()},
         {key: values.cpu().numpy() for key, values in explanations.items()},
@@ -155,6 +158,8 @@ def _explanations(batch: Batch, request: ExplanationRequest) -> Iterator[tuple[t
                 yield (key, summary), values
             if explainers[name].complete:
                 yield (key, "completeness"), completeness_error(batch, quantity, attributions)
+            if size := request.options.get("vectors"):
+                yield (key, "vector"), vectors(attributions, size)
 
 
 def completeness_error(batch: Batch, quantity: str, attributions: Float[Tensor, "B ..."]) -> Float[Tensor, " B"]:

@@ -21,6 +21,7 @@ from mia_audit.attacks.design import counts
 from mia_audit.config.expand import families_of, settings
 from mia_audit.evaluation.files import Scored, metric_rows
 from mia_audit.evaluation.intervals import without_each
+from mia_audit.explain.vectors import numbers
 from mia_audit.seeds import generator
 from mia_audit.signals.compute import STEM
 from mia_audit.signals.families import columns
@@ -91,12 +92,17 @@ LEAST_SECONDS = 128
 
 @dataclass(frozen=True)
 class Attacked:
-    """The signals of a setting's models, or of the explanation sets of a black box: number of columns, runs of attacks, and size."""
+    """The signals of a setting's models, or of the explanation sets of a black box: number of columns, runs of attacks, and size.
+
+    `vector` is the length of a vector of attributions, and `vectors` that of all of a record's vectors.
+    """
 
     columns: int
     runs: Sequence[Run]
     records: int
     models: int
+    vector: int = 0
+    vectors: int = 0
 
 
 def attacked(audit: Audit, sizes: Mapping[str, Size]) -> Iterator[Attacked]:
@@ -105,7 +111,9 @@ def attacked(audit: Audit, sizes: Mapping[str, Size]) -> Iterator[Attacked]:
     def of(columns: Sequence[str], dataset: str, models: int) -> Attacked:
         signals = [read_signal(name) for name in columns if is_signal(name)]
         runs = attack_runs(audit.attacks.methods, signals, audit.attacks.likelihoods)
-        return Attacked(len(columns), runs, sizes[dataset].records, models)
+        size, vectors = audit.explainers.vectors, sum(signal.is_vector for signal in signals)
+        vector = numbers(sizes[dataset].shape, size) if vectors else 0
+        return Attacked(len(columns) - vectors, runs, sizes[dataset].records, models, vector, vectors * vector)
 
     for setting in settings(audit):
         if setting.trained:
@@ -130,9 +138,9 @@ def attack_seconds(every: Sequence[Attacked], fprs: Sequence[float]) -> dict[str
         ratios = [run for run in one.runs if run.likelihood != "none" and not run.null_control]
         fewer = [run for run in ratios if (run.attack, run.signals) == (ratios[0].attack, ratios[0].signals)]
         for run in one.runs:
-            key = (attacks[run.attack].score, run.likelihood, len(run.signals), one.records, one.models)
+            key = (attacks[run.attack].score, run.likelihood, len(run.signals), one.records, one.models, one.vector)
             if key not in known:
-                known[key] = _seconds(run, one.records, one.models, fprs)
+                known[key] = _seconds(run, one.records, one.models, fprs, one.vector)
             cost = known[key]
             total["attack"] += cost["score"]
             total["evaluate"] += cost["evaluate"]
@@ -143,14 +151,15 @@ def attack_seconds(every: Sequence[Attacked], fprs: Sequence[float]) -> dict[str
     return total
 
 
-def _seconds(run: Run, records: int, models: int, fprs: Sequence[float]) -> dict[str, float]:
+def _seconds(run: Run, records: int, models: int, fprs: Sequence[float], vector: int) -> dict[str, float]:
     """Return the seconds of a run of an attack, of its evaluation, and of its repetitions without some of the models."""
 
     def of(stage: Callable[[list[Reading], np.ndarray], object]) -> float:
         def work(count: int) -> Callable[[], object]:
             random = generator(0, "plan", count, models)
             member = count // 2 > random.random((models, count)).argsort(axis=1).T
-            drawn = (np.exp(random.standard_normal((models, count)).T).astype(np.float32) for _ in run.signals)
+            shapes = [(models, count, vector) if one.is_vector else (models, count) for one in run.signals]
+            drawn = (np.exp(random.standard_normal(one).swapaxes(0, 1)).astype(np.float32) for one in shapes)
             readings = [Reading(signal, [values]) for signal, values in zip(run.signals, drawn, strict=True)]
             return lambda: stage(readings, member)
 
@@ -161,7 +170,9 @@ def _seconds(run: Run, records: int, models: int, fprs: Sequence[float]) -> dict
 
     def evaluate(readings: list[Reading], member: np.ndarray) -> object:
         key = (run.attack, run.signal, run.likelihood, run.null_control)
-        scored = Scored(key, np.arange(models), np.arange(len(member)), member, readings[0].queries[0])
+        values = readings[0].queries[0]
+        scores = values if values.ndim == 2 else np.ascontiguousarray(values[:, :, 0])
+        scored = Scored(key, np.arange(models), np.arange(len(member)), member, scores)
         return metric_rows(scored, fprs, confidence=0.95)
 
     return {

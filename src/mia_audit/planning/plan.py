@@ -164,9 +164,9 @@ def estimate(
     every = list(attacked(audit, sizes))
     for one in every:
         cells = one.records * one.models
-        plan.store("signals", signals_bytes(one.columns, cells))
+        plan.store("signals", signals_bytes(one.columns, cells, one.vectors))
         plan.store("scores", 5 * len(one.runs) * cells)
-        plan.need("attacks", attack_memory_of(audit.attacks, one.records, one.models) * 1e6)
+        plan.need("attacks", attack_memory_of(audit.attacks, one.records, one.models, one.vector) * 1e6)
     if audit.compute.weights == "temporary":
         most = max((model["stored_bytes"] for model in models.values()), default=0)
         plan.store("weights of a setting until its signals are merged", audit.membership.models * most)

@@ -32,11 +32,13 @@ from mia_audit.config.expand import (
 from mia_audit.config.load import check_audit, parse
 from mia_audit.config.schema import Audit, Compute
 from mia_audit.errors import UserError
+from mia_audit.explain.vectors import numbers
 from mia_audit.privacy.catalogue import HELD
 from mia_audit.runtime.machine import Machine
 from mia_audit.runtime.progress import peak_of
 from mia_audit.sections import Section
 from mia_audit.signals.families import columns
+from mia_audit.signals.name import read_signal
 from mia_audit.training.section import Training
 
 PROCESS_MEGABYTES = 400
@@ -84,17 +86,19 @@ def attack_memory(audit: Audit, dataset: str) -> int:
     section = audit.datasets.get(dataset)
     if section is None or section.records is None:
         return UNKNOWN_MEGABYTES
-    return attack_memory_of(audit.attacks, section.records, audit.membership.models)
+    return attack_memory_of(audit.attacks, section.records, audit.membership.models, audit.explainers.vectors)
 
 
-def attack_memory_of(section: Attacks, records: int, models: int) -> int:
-    """Return the megabytes of the largest of a config's attacks on this many records and models."""
+def attack_memory_of(section: Attacks, records: int, models: int, vector: int) -> int:
+    """Return the megabytes of the largest of a config's attacks on this many records, models and numbers of a vector."""
     learns = not LEARNING_TYPES.isdisjoint(section.likelihoods)
-    each = (_bytes_per_record(split(method)[0], models, learns) for method in section.methods)
+    each = (_bytes_per_record(split(method)[0], models, learns, vector) for method in section.methods)
     return PROCESS_MEGABYTES + ceil(records * max(each, default=0) / 1e6)
 
 
-def _bytes_per_record(attack: str, models: int, learns: bool) -> int:
+def _bytes_per_record(attack: str, models: int, learns: bool, vector: int) -> int:
+    if attacks[attack].vectors:
+        return models * (BYTES_PER_CELL + 4 * vector) + learns * BYTES_PER_RECORD
     if not attacks[attack].several:
         return models * BYTES_PER_CELL + learns * BYTES_PER_RECORD
     return models * SEVERAL_BYTES_PER_CELL.get(attack, MOST_BYTES_PER_CELL) + learns * JOINT_BYTES_PER_RECORD
@@ -368,10 +372,12 @@ def refuse_full_disk(
     models = sum(counts)
     there = sum(1 for path in group.glob("*/models/shadow-*") if path.is_dir())
     of_model = families_of(audit)[architecture]
-    stored = sum(len(columns(family, options)) for family, options in of_model.items())
+    names = [name for family, options in of_model.items() for name in columns(family, options)]
+    stored = sum(not read_signal(name).is_vector for name in names)
     left = max(models - there, 0)
     weights = weights_bytes(audit, metadata) * min(left, most_weights(audit, counts))
-    needed, free = weights + signals_bytes(stored, records) * left, usage(_existing(group))[2]
+    vectors = vector_numbers(of_model, metadata["input_shape"])
+    needed, free = weights + signals_bytes(stored, records, vectors) * left, usage(_existing(group))[2]
     if needed > free:
         raise UserError(
             f"architectures.{architecture} on {dataset}: {models:,} models, of which {there:,} exist, need another"
@@ -395,9 +401,21 @@ def weights_bytes(audit: Audit, metadata: Mapping[str, Any]) -> int:
     return stored // 2 if audit.compute.weights == "bf16" else stored
 
 
-def signals_bytes(signals: int, cells: int) -> int:
-    """Return the bytes of signals for this many records × models, in the tables of models and in that of the setting."""
-    return 2 * 4 * (signals + 3) * cells  # the columns in addition to shadow, record and member
+def signals_bytes(signals: int, cells: int, vectors: int = 0) -> int:
+    """Return the bytes of signals, and of this many numbers in vectors, for this many records × models.
+
+    They are in the tables of models and in that of the setting.
+    """
+    return 2 * (4 * (signals + 3) + 2 * vectors) * cells  # the columns in addition to shadow, record and member
+
+
+def vector_numbers(of_model: Mapping[str, Mapping[str, Any]], shape: Sequence[int]) -> int:
+    """Return the numbers in the vectors of a record that a model's families of signals store."""
+    return sum(
+        numbers(shape, options["vectors"]) * sum(read_signal(name).is_vector for name in columns(family, options))
+        for family, options in of_model.items()
+        if "vectors" in options
+    )
 
 
 def _existing(path: Path) -> Path:

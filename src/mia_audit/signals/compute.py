@@ -23,6 +23,7 @@ from mia_audit.explain.catalogue import GRADIENT, Explainers, explainers, needs_
 from mia_audit.explain.catalogue import explainers as known_explainers
 from mia_audit.explain.private_local.records import ExplanationSet
 from mia_audit.explain.private_local.solver import descend, learning_rate, minimum
+from mia_audit.explain.vectors import vectors
 from mia_audit.learners import (
     Attribution,
     Compute,
@@ -38,7 +39,7 @@ from mia_audit.learners import (
 from mia_audit.learners.naming import BUILT_IN, Outputs
 from mia_audit.seeds import generator
 from mia_audit.signals.families import columns, families
-from mia_audit.signals.name import FIT_ERROR, stem
+from mia_audit.signals.name import FIT_ERROR, VECTOR, stem
 from mia_audit.training import task
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Task:
 def model_signals(
     model: TrainedModel, records: Records, task: Task, trained_on: TrainedOn | None = None
 ) -> dict[str, np.ndarray]:
-    """Return a family's columns for one model, [N] each: label and predicted int32, the others float32.
+    """Return a family's columns for one model, [N] each: label and predicted int32, vectors float16 [N, m], the others float32.
 
     Explainers that are fitted to training records need the model's training set in `trained_on`. A model that computes
     no attributions has only signals of its outputs. Raises UserError if an output is not finite, or if none of the
@@ -134,11 +135,13 @@ def _explanations(
     answers = model.attributions(records, request)
     if missing := set(request.explainers) - {attribution.explainer for attribution in answers}:
         raise UserError(f"the model returned no attributions of explainer '{min(missing)}', which was requested")
-    return {
+    scalars = {
         (attribution, summary): numbers.astype(np.float32)
         for attribution, attributions in answers.items()
         for summary, numbers in summarise(attributions).items()
     }
+    size = request.options.get("vectors")
+    return scalars | ({(key, VECTOR): vectors(values, size) for key, values in answers.items()} if size else {})
 
 
 def summarise(attributions: Float[np.ndarray, "n ..."]) -> dict[str, Float[np.ndarray, " n"]]:

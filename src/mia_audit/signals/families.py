@@ -13,7 +13,7 @@ import numpy as np
 
 from mia_audit.explain.catalogue import GRADIENT, explainers
 from mia_audit.learners.naming import BUILT_IN
-from mia_audit.signals.name import DECISIONS, DIAGNOSTIC, OUTPUTS, PROBABILITY, SUMMARIES, Signal, read_signal, stem
+from mia_audit.signals.name import DECISIONS, DIAGNOSTIC, OUTPUTS, PROBABILITY, SUMMARIES, VECTOR, Signal, read_signal, stem
 from mia_audit.training.task import TEMPERATURES, losses_at
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ def families(section: Explainers, model: str, learner: str = BUILT_IN) -> dict[s
         if family != GRADIENT:
             of_family.setdefault(family, []).append(name)
     sections = {family: {"explainers": names} | options_of(section, names) for family, names in of_family.items()}
+    for options in sections.values():
+        if section.vectors and options["explainers"]:
+            options["vectors"] = section.vectors
     if section.loss_temperatures:
         sections[GRADIENT][TEMPERATURES] = list(section.loss_temperatures)
     return sections
@@ -66,12 +69,13 @@ def shared() -> list[str]:
 
 def columns(family: str, options: Mapping[str, Any]) -> list[str]:
     """List a family's columns in order, without `shadow` and `record`. `options` are those of `families`."""
+    vector = [VECTOR] if options.get("vectors") else []
     explained = [
         f"{stem(explainer, quantity, options['explained_class'])}_{summary}"
         for explainer in options["explainers"]
         for quantity in options["explain"]
         if quantity in (explainers[explainer].quantities or options["explain"])
-        for summary in (*SUMMARIES, *([DIAGNOSTIC] if explainers[explainer].complete else []))
+        for summary in (*SUMMARIES, *([DIAGNOSTIC] if explainers[explainer].complete else []), *vector)
     ]
     outputs = (*DECISIONS, *OUTPUTS, *losses_at(options))
     return [*(outputs if family == GRADIENT else ()), *explained]

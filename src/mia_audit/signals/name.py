@@ -128,6 +128,9 @@ if TYPE_CHECKING:
 SUMMARIES = {"variance": "variance", "l1": "L1 norm", "l2": "L2 norm", "linf": "largest value"}
 """Summaries of an attribution, in the order of their columns, with their names in words."""
 
+VECTOR = "vector"
+"""Suffix of columns that hold an attribution itself, as a short vector over its L1 norm."""
+
 DECISIONS = ("label", "predicted")
 """The columns of a signals table that hold the record's class and the model's decision."""
 
@@ -150,7 +153,7 @@ NAMED = 3
 """Largest number of signals read together that a label names one by one."""
 
 ATTRIBUTION = re.compile(
-    rf"(?P<explainer>.+?)(?P<probability>_probability)?(?P<true>_true)?_(?P<summary>{'|'.join(SUMMARIES)})"
+    rf"(?P<explainer>.+?)(?P<probability>_probability)?(?P<true>_true)?_(?P<summary>{'|'.join([*SUMMARIES, VECTOR])})"
 )
 
 
@@ -187,6 +190,11 @@ class Signal:
         return self._part("summary")
 
     @property
+    def is_vector(self) -> bool:
+        """Whether the signal has several numbers per record and model."""
+        return self.summary == VECTOR
+
+    @property
     def channel(self) -> str:
         """The channel of the signal: `outputs`, `explanations`, `both` or `other`."""
         parts = [Signal(part.strip()) for part in self.name.split("+")]
@@ -215,7 +223,7 @@ class Signal:
             return self.name
         quantity = ", probability" if self.quantity == "probability" else ""
         true_class = ", true class" if self.explained_class == "true" else ""
-        return f"{SUMMARIES[self.summary]} of {self.explainer_label}{quantity}{true_class}"
+        return f"{SUMMARIES.get(self.summary, 'whole map')} of {self.explainer_label}{quantity}{true_class}"
 
     @property
     def _joined_label(self) -> str:

@@ -75,6 +75,28 @@ def filled(parts: Parts, rows: int, dtype: type) -> np.ndarray:
     return values
 
 
+def column_of(values: np.ndarray) -> pa.Array:
+    """Return values as a column: a list of fixed size per row for a matrix."""
+    flat = pa.array(values.ravel())
+    return flat if values.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
+
+
+def rows_of_lists(file: pq.ParquetFile, name: str, where: str) -> Iterator[np.ndarray]:
+    """Yield the rows of a column of lists of fixed size in parts; raises UserError if a cell is empty."""
+    size = file.schema_arrow.field(name).type.list_size
+    for batch in file.iter_batches(BATCH_ROWS // size + 1, columns=[name]):
+        values = batch.column(0)
+        if values.null_count:
+            raise UserError(f"{where}: column '{name}' has {values.null_count} empty cells; expected a value in each")
+        yield values.flatten().to_numpy(zero_copy_only=False).reshape(-1, size)
+
+
+def encoding_of(schema: pa.Schema) -> dict[str, Any]:
+    """Return the writer's options for a table of signals: no dictionaries of vectors, whose numbers hardly repeat."""
+    plain = [field.name for field in schema if not pa.types.is_fixed_size_list(field.type)]
+    return {"use_dictionary": plain} if len(plain) < len(schema) else {}
+
+
 def stretches(parts: Parts) -> tuple[np.ndarray, Int[np.ndarray, " s"]]:
     """Return the value of every run of equal values, and the row at which each run begins."""
     values: list[np.ndarray] = []

@@ -4,6 +4,8 @@ import re
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from mia_audit.attacks.catalogue import Run
@@ -12,6 +14,8 @@ from mia_audit.attacks.io.parquet import SignalsFile
 from mia_audit.errors import UserError
 from mia_audit.evaluation.files import read_scores
 from mia_audit.signals.name import read_signal
+from mia_audit.storage import write_table
+from mia_audit.storage.tables import column_of, encoding_of
 
 RECORD, TARGET = np.array([3, 5, 8, 9]), np.array([0, 2, 3, 4, 7])
 
@@ -67,3 +71,32 @@ def test_what_is_wrong_with_them_is_named(tmp_path, table, message):
     with pytest.raises(UserError, match=re.escape(message)) as caught:
         SignalsFile(tmp_path / "signals.parquet")
     assert "elete" not in str(caught.value)
+
+
+def test_vectors_are_read_back_times_their_norms_and_have_no_dictionary(tmp_path):
+    random = np.random.default_rng(0)
+    member = random.random((5, 40)) < 0.5
+    vectors = random.standard_normal((5, 40, 3)).astype(np.float16)
+    norms = random.exponential(size=(5, 40)).astype(np.float32)
+
+    def tables():
+        for shadow in range(5):
+            columns = {
+                "shadow": np.full(40, shadow, dtype=np.int32),
+                "record": np.arange(40, dtype=np.int32),
+                "member": member[shadow],
+                "ixg_l1": norms[shadow],
+                "ixg_vector": vectors[shadow],
+            }
+            yield pa.table({name: column_of(values) for name, values in columns.items()})
+
+    path = tmp_path / "signals.parquet"
+    write_table(path, tables(), "signals", 200, **encoding_of(next(tables()).schema))
+    file = SignalsFile(path)
+    (signal,) = [one for one in file.signals if one.is_vector]
+    (read,) = file.read(signal)
+    np.testing.assert_array_equal(read, (vectors * norms[:, :, None]).swapaxes(0, 1))
+    written = pq.ParquetFile(path).metadata
+    assert written.num_row_groups == 5
+    encodings = [written.row_group(0).column(i).encodings for i in range(written.num_columns)]
+    assert ["RLE_DICTIONARY" in one for one in encodings] == [True, True, False, True, False]
