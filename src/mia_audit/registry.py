@@ -26,6 +26,12 @@ IN_FILE = re.compile(r"(?P<path>[^:]+\.py):(?P<function>\w+)")
 FILE = re.compile(r"(?P<path>[^:\s]+\.py)")
 """Pattern of the user's own file."""
 
+CLASS = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_]\w*)")
+"""A class of an installed package: `package.module:Class`."""
+
+HARMLESS = ("sklearn.", "captum:")
+"""Beginnings of names of classes that are loaded without being listed: scikit-learn's estimators and captum's methods."""
+
 MODULE = "mia_audit_file_"
 """Prefix of the module names under which users' files are loaded."""
 
@@ -135,6 +141,22 @@ class Registry(Generic[Member]):
         )
 
 
+def code_of(text: str) -> list[str]:
+    """Return the code that a text of a config names, with the local modules that its file imports.
+
+    This is all that `load_file` and `load_class` can load: no other text is turned into code.
+    """
+    if path := _file_in(text):
+        return sorted({path, *imported_beside(path)})
+    return [text] if CLASS.fullmatch(text) and not text.startswith(HARMLESS) else []
+
+
+def _file_in(text: str) -> str:
+    """Return the Python file that a text names as `file.py` or `file.py:function`, or an empty text."""
+    match = re.match(rf"{IN_FILE.pattern}(?=:|$)", text) or FILE.fullmatch(text)
+    return match["path"] if match else ""
+
+
 def code_files(value: Any) -> list[str]:
     """Return the sorted code files that a section, a mapping, a sequence or a string names.
 
@@ -142,9 +164,7 @@ def code_files(value: Any) -> list[str]:
     results that depend on the section depend on all of them.
     """
     if isinstance(value, str):
-        match = re.match(rf"{IN_FILE.pattern}(?=:|$)", value) or FILE.fullmatch(value)
-        named = [match["path"]] if match else []
-        return sorted({path for one in named for path in (one, *imported_beside(one))})
+        return code_of(value) if _file_in(value) else []
     parts: Iterable[Any]
     if isinstance(value, Mapping):
         parts = value.values()
@@ -202,6 +222,23 @@ def _digest(path: str, size: int, mtime: int) -> str:
     """Return the SHA-256 of a file. Size and modification time are part of the cache's key."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def load_class(text: str, where: str) -> type:
+    """Return the estimator class that `package.module:Class` names, which is not called.
+
+    Raises UserError if the package is missing, or what it holds under this name is not a class with `fit`.
+    """
+    module, _, name = text.partition(":")
+    if not CLASS.fullmatch(text):
+        raise UserError(f"{where}: '{text}': expected package.module:Class")
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except ImportError as error:
+        raise UserError(f"{where}: {first_line(error)}; install the package that contains it") from None
+    if not isinstance(found, type) or not callable(getattr(found, "fit", None)):
+        raise UserError(f"{where}: {module} has no class '{name}' with a method fit; expected an estimator")
+    return found
 
 
 def load_file(path: Path, where: str) -> ModuleType:

@@ -1,13 +1,21 @@
 """A config is values: nothing that is run while it is read, no more than a config holds, and no traceback for any text."""
 
 import hashlib
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import date
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mia_audit import cli
-from mia_audit.config.load import MOST_BYTES, check_audit, load_audit
+from mia_audit import cli, registry
+from mia_audit.config.load import MOST_BYTES, check_audit, code_named, load_audit
+from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError
 
 AUDIT = "audit: a\ndatasets: {digits: {}}\narchitectures: {mlp: {}}\nmechanisms: {none: {}}\n"
@@ -22,8 +30,15 @@ REFUSED = {
     ),
     "expression": (AUDIT + "seed: ?open('ran', 'w')\n", r"seed: '\?open.* is code that Snakemake would run"),
     "merged": ("<<: {__use_yte__: true}\n" + AUDIT, "is code that Snakemake would run"),
-    "object": ("audit: !!python/object/apply:os.system [id]\n", "not YAML: could not determine a constructor"),
-    "date": ("audit: 2024-99-99\n", "not YAML: month must be in"),
+    "object": ("audit: !!python/object/apply:os.system [id]\n", r"line 1, column 8: the tag '!!python/object"),
+    "date": ("audit: 2024-99-99\n", "line 1, column 8: '2024-99-99' is a timestamp"),
+    "set": (AUDIT + "explainers: {methods: !!set {'mine.py:boom': null}}\n", "line 5, column 23: the tag '!!set'"),
+    "bytes": (AUDIT + "attacks: {methods: [!!binary bWluZS5weTpib29t]}\n", "line 5, column 21: the tag '!!binary'"),
+    "own tag": (AUDIT + "seed: !x 1\n", "line 5, column 7: the tag '!x'"),
+    "bare tag": (AUDIT + "seed: ! 1\n", "line 5, column 7: the tag '!'"),
+    "date as a key": (AUDIT.replace("digits:", "2024-01-01:"), "line 2, column 12: the key '2024-01-01' is no text"),
+    "boolean as a key": (AUDIT.replace("digits:", "yes:"), "line 2, column 12: the key 'yes' is no text"),
+    "list as a key": ("? [a, b]\n: 1\n", "line 1, column 3: the key .* is no text"),
     "digits": ("seed: " + "9" * 5000, "not YAML: Exceeds the limit"),
     "hexadecimal": (AUDIT + "seed: 0x" + "f" * 9000, "seed: input should be less than .*, got a very long int"),
     "brackets": ("audit: " + "[" * 3000, "nested too deep"),
@@ -48,8 +63,8 @@ REFUSED = {
         "audit: 'aaa.*' becomes the name of a folder: expected at most 100",
     ),
     "infinity": (AUDIT + "training: {learning_rate: 1e400}\n", "training.learning_rate: .*finite"),
-    "boolean tag": (AUDIT + "seed: !!bool x\n", "not YAML: a tag such as !!bool"),
-    "date tag": (AUDIT + "seed: !!timestamp x\n", "not YAML: a tag such as !!bool"),
+    "boolean tag": (AUDIT + "seed: !!bool x\n", "the tag '!!bool'"),
+    "date tag": (AUDIT + "seed: !!timestamp x\n", "the tag '!!timestamp'"),
     "repeated": (AUDIT + "mechanisms: {dp-sgd: {epsilon: 8}}\n", "line 5: the key 'mechanisms' is given twice"),
     "repeated inside": ("audit: a\nmechanisms: [{none: {}, none: {}}]\n", "line 2: the key 'none' is given twice"),
     "latin": (AUDIT.encode() + b"# \xff", "not YAML"),
@@ -79,6 +94,12 @@ def test_values_that_snakemake_read_are_bounded_as_well():
         check_audit({"audit": many}, "config")
 
 
+@pytest.mark.parametrize("value", [{"mine.py:boom"}, b"mine.py:boom", date(2024, 1, 1), {b"mine.py": None}])
+def test_values_that_json_does_not_have_are_refused_whoever_read_them(value):
+    with pytest.raises(UserError, match=r"config: explainers.methods: "):
+        check_audit({"audit": "a", "explainers": {"methods": value}}, "config")
+
+
 @pytest.mark.parametrize("path", [".", "nowhere.yaml", "a\0b"])
 def test_a_config_that_is_no_file_is_one_line(tmp_path, monkeypatch, path):
     monkeypatch.chdir(tmp_path)
@@ -105,6 +126,91 @@ def test_check_names_classes(tmp_path, capsys):
     path.write_text(AUDIT.replace("mlp: {}", "k: {model: 'a.b:C'}"))
     assert cli.main(["check", str(path)]) == 0
     assert "runs a.b:C" in capsys.readouterr().out
+
+
+def _places(schema: dict[str, Any], root: dict[str, Any], seen: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the path of every key of a schema, with `*` for the name of a section."""
+    if reference := schema.get("$ref"):
+        if reference not in seen:
+            yield from _places(root["$defs"][reference.rpartition("/")[2]], root, (*seen, reference))
+        return
+    for one in (*schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())):
+        yield from _places(one, root, seen)
+    inner = dict(schema.get("properties", {}))
+    if isinstance(more := schema.get("additionalProperties"), dict):
+        inner["*"] = more
+    for key, below in inner.items():
+        yield (key,)
+        yield from ((key, *rest) for rest in _places(below, root, seen))
+
+
+SCHEMA = Audit.model_json_schema()
+PLACES = sorted(set(_places(SCHEMA, SCHEMA)))
+CODE = ("mine.py", "mine.py:boom", "mine.py:boom:loss", "mine:Boom")
+
+
+def _with(place: tuple[str, ...], value: Any) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "audit": "a",
+        "datasets": {"digits": {}},
+        "architectures": {"mlp": {}},
+        "mechanisms": {"none": {}},
+    }
+    names = {"datasets": "digits", "architectures": "mlp", "mechanisms": "none"}
+    keys = [names.get(place[0], "x") if key == "*" else key for key in place]
+    section = values
+    for key in keys[:-1]:
+        section[key] = section = dict(section.get(key, {}))
+    section[keys[-1]] = value
+    return values
+
+
+SHAPES: dict[str, Callable[[str], Any]] = {
+    "value": lambda code: code,
+    "list": lambda code: [code],
+    "name of a section": lambda code: {code: {}},
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_code_in_any_place_of_a_config_is_listed_before_it_is_loaded(tmp_path, monkeypatch, shape):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("raise ValueError\n")
+    loaded = []
+    monkeypatch.setattr(registry, "load_file", lambda path, where: loaded.append(str(path)) or ModuleType("mine"))
+    monkeypatch.setattr(registry, "load_class", lambda text, where: loaded.append(text) or object)
+    assert len(PLACES) > 150
+    for place in PLACES:
+        for code in CODE:
+            values, known = _with(place, SHAPES[shape](code)), len(loaded)
+            listed = code_named(values)
+            assert [one for one in listed if one.startswith("mine")], (place, code)
+            with suppress(UserError):
+                check_audit(values, "config")
+            assert set(loaded[known:]) <= set(listed), (place, code)
+    assert loaded or shape == "name of a section"
+
+
+def test_the_name_of_a_section_is_listed(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("open('ran', 'w')\ndef train(task): ...\ndef predict(model, records): ...\n")
+    Path("audit.yaml").write_text(AUDIT.replace("mlp: {}", "mine.py: {outputs: logits}"))
+    assert cli.main(["check", "audit.yaml"]) == 0
+    assert "runs mine.py" in capsys.readouterr().out
+    assert not Path("ran").exists()
+
+
+def test_code_is_loaded_in_one_module():
+    """Others import their own modules by name, or the types of a stored estimator (skops)."""
+    loading = re.compile(r"import_module\(|spec_from_file_location|exec_module|__import__\(|runpy|\b(?:eval|exec)\(")
+    root = Path(cli.__file__).parent
+    found = {str(path.relative_to(root)) for path in root.rglob("*.py") if loading.search(_without_eval_mode(path))}
+    own = {"__init__.py", "cli.py", "runtime/warm.py", "learners/protocol.py"}
+    assert found - own == {"registry.py", "learners/estimator.py"}
+
+
+def _without_eval_mode(path: Path) -> str:
+    return path.read_text().replace(".eval()", "")
 
 
 def test_check_names_files_that_are_missing(tmp_path, monkeypatch, capsys):

@@ -166,6 +166,16 @@ def test_images_are_flattened_and_scaled() -> None:
     ("model", "section", "message"),
     [
         ("sklearn.ensemble:RandomForest", {}, "sklearn.ensemble has no class 'RandomForest'"),
+        (
+            "sklearn.utils._testing:check_output",
+            {"parameters": {"args": "touch ran", "shell": True}},
+            "no class 'check_output' with a method fit",
+        ),
+        (
+            "subprocess:Popen",
+            {"parameters": {"args": "touch ran", "shell": True}},
+            "no class 'Popen' with a method fit",
+        ),
         ("no_such_package:Model", {}, "No module named 'no_such_package'; install the package"),
         (FOREST, {"parameters": {"trees": 3}}, "unexpected keyword argument 'trees'"),
         (
@@ -174,7 +184,7 @@ def test_images_are_flattened_and_scaled() -> None:
             "the estimator has no decision_function; it supports outputs: probabilities or labels",
         ),
         ("sklearn.cluster:KMeans", {}, "the estimator has no predict_proba; it supports outputs: labels"),
-        ("pathlib:PurePath", {}, "the estimator has no fit"),
+        ("pathlib:PurePath", {}, "no class 'PurePath' with a method fit"),
     ],
 )
 def test_what_cannot_be_used_is_one_line(

@@ -1,6 +1,6 @@
 """Read and validate an audit's YAML file; every mistake in it becomes one line that says how to fix it.
 
-Read a config as plain YAML: only values of bounded size, and nothing that Snakemake would run as code.
+Read a config as plain YAML: only JSON's types, of bounded size, and nothing that Snakemake would run as code.
 
 Read a policy's YAML file; every mistake in it becomes one line that says how to fix it.
 """
@@ -21,6 +21,7 @@ from pydantic_core import ErrorDetails
 from mia_audit.config.fit import check_fit
 from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError, suggest
+from mia_audit.registry import code_of
 from mia_audit.report.policy import Policy
 
 MOST_BYTES = 1 << 18
@@ -74,7 +75,10 @@ def read_plain(path: Path) -> Any:
     if _brackets(text) > 4 * MOST_DEPTH:  # a parser would take minutes for such nesting
         raise UserError(f"{path}: nested too deep; a config has at most {MOST_DEPTH} levels")
     try:
+        _refuse_tags(text, path)
         node = yaml.compose(text, yaml.SafeLoader)
+        if node is not None:
+            _refuse_types(node, path, set())
         if node is not None and (wrong := _excess(node)):
             raise UserError(f"{path}: {wrong}")
         if node is not None and (twice := _repeated(node, set())):
@@ -88,10 +92,50 @@ def read_plain(path: Path) -> Any:
         raise UserError(f"{path}{at}: not YAML: {error.problem or error.context}") from None
     except (yaml.YAMLError, ValueError, TypeError, OverflowError) as error:  # malformed dates and numbers
         raise UserError(f"{path}: not YAML: {' '.join(str(error).split())[:400]}") from None
-    except (KeyError, AttributeError):  # PyYAML raises these for `!!bool x` and `!!timestamp x`
-        raise UserError(f"{path}: not YAML: a tag such as !!bool before a value of another type") from None
     refuse_code(values, str(path))
     return values
+
+
+def _refuse_tags(text: str, path: Path) -> None:
+    """Raise UserError for the first value with a tag: tags make sets, bytes and objects, which are not types of JSON."""
+    for event in yaml.parse(text, yaml.SafeLoader):
+        if tag := getattr(event, "tag", None):
+            shown_tag = tag.replace("tag:yaml.org,2002:", "!!")[:60]
+            raise UserError(
+                f"{_place(path, event.start_mark)}: the tag '{shown_tag}': write a plain value without a tag"
+            )
+
+
+PLAIN = {f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float", "str", "seq", "map")}
+KEYS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "merge")}
+"""Types of keys: texts, the numbers of an array's columns, a policy's FPRs, and `<<`."""
+
+
+def _refuse_types(node: yaml.Node, path: Path, seen: set[int]) -> None:
+    """Raise UserError for the first key or value whose type JSON does not have, such as a date."""
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    if node.tag not in PLAIN:
+        raise UserError(
+            f"{_place(path, node.start_mark)}: {_written(node)} is a {node.tag.rpartition(':')[2]}: write it in quotes"
+        )
+    for part in node.value if _nested(node) else ():
+        if isinstance(part, tuple):
+            key, part = part
+            if key.tag not in KEYS:
+                raise UserError(
+                    f"{_place(path, key.start_mark)}: the key {_written(key)} is no text: write it in quotes"
+                )
+        _refuse_types(part, path, seen)
+
+
+def _written(node: yaml.Node) -> str:
+    return f"'{node.value[:60]}'" if isinstance(node, yaml.ScalarNode) else "before the colon"
+
+
+def _place(path: Path, mark: yaml.Mark) -> str:
+    return f"{path}, line {mark.line + 1}, column {mark.column + 1}"
 
 
 def _brackets(text: str) -> int:
@@ -155,7 +199,7 @@ def check_size(root: Any, parts_of: Any) -> str:
 
 
 def refuse_excess(values: Any, where: str) -> None:
-    """Raise UserError if there are too many values for a config, whatever their origin."""
+    """Raise UserError if there are too many values for a config, or one that JSON does not have, whatever their origin."""
 
     def parts_of(value: Any) -> list[Any]:
         if isinstance(value, Mapping):
@@ -164,6 +208,27 @@ def refuse_excess(values: Any, where: str) -> None:
 
     if wrong := check_size(values, parts_of):
         raise UserError(f"{where}: {wrong}")
+    _refuse_foreign(values, where, "", set())
+
+
+def _refuse_foreign(value: Any, where: str, key: str, seen: set[int]) -> None:
+    """Raise UserError for a value whose type JSON does not have."""
+    if id(value) in seen:
+        return
+    if isinstance(value, Mapping):
+        seen.add(id(value))
+        for name, part in value.items():
+            if not isinstance(name, str | int | float) or isinstance(name, bool):
+                raise UserError(f"{where}: {key or 'config'}: the key {shown(name)} is no text: write it in quotes")
+            _refuse_foreign(part, where, f"{key}.{name}" if key else str(name)[:60], seen)
+    elif isinstance(value, list | tuple):
+        seen.add(id(value))
+        for part in value:
+            _refuse_foreign(part, where, key, seen)
+    elif value is not None and not isinstance(value, str | int | float):
+        raise UserError(
+            f"{where}: {key or 'config'}: a {type(value).__name__}; expected text, a number, a list or keys"
+        )
 
 
 def refuse_code(values: Any, where: str) -> None:
@@ -185,21 +250,14 @@ def _texts(value: Any, key: str) -> Iterator[tuple[str, str]]:
             if isinstance(name, str):
                 yield key, name
             yield from _texts(part, f"{key}.{name}" if key else str(name)[:60])
-    elif isinstance(value, list):
+    elif isinstance(value, list | tuple):
         for part in value:
             yield from _texts(part, key)
 
 
 def code_named(values: Any) -> list[str]:
-    """List the code that a config names, sorted: Python files and classes of packages other than scikit-learn and captum."""
-    from mia_audit.learners.naming import CLASS
-    from mia_audit.registry import code_files
-
-    named = set(code_files(values))
-    for _, text in _texts(values, ""):
-        if CLASS.fullmatch(text) and not text.startswith(("sklearn.", "captum:")):
-            named.add(text)
-    return sorted(named)
+    """List the code that a config's values and keys name, sorted: Python files, and classes of packages other than scikit-learn."""
+    return sorted({name for _, text in _texts(values, "") for name in code_of(text)})
 
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -21,7 +21,7 @@ import numpy as np
 
 from mia_audit.errors import UserError, first_line, suggest
 from mia_audit.learners.answers import UNKNOWN_VOTES, boxed_attributions, check_order, logits_of
-from mia_audit.learners.naming import CLASS, Outputs, packages_of, script_and_function, seed_everything, user_code
+from mia_audit.learners.naming import Outputs, packages_of, script_and_function, seed_everything, user_code
 from mia_audit.learners.protocol import (
     Attribution,
     Compute,
@@ -30,7 +30,7 @@ from mia_audit.learners.protocol import (
     copy_into,
     described,
 )
-from mia_audit.registry import IN_FILE, MODULE, load_file
+from mia_audit.registry import CLASS, IN_FILE, MODULE, load_class, load_file
 from mia_audit.seeds import seed_for
 from mia_audit.storage import atomic_write
 from mia_audit.training.task import Records, TrainingTask
@@ -297,14 +297,7 @@ def constructor(model: str) -> tuple[Any, set[str]]:
     Raises UserError if the package is missing or has no such class.
     """
     if not IN_FILE.fullmatch(model) and (match := CLASS.fullmatch(model)):
-        package = match["module"].partition(".")[0]
-        try:
-            made = getattr(importlib.import_module(match["module"]), match["name"], None)
-        except ImportError as error:
-            raise UserError(f"model '{model}': {first_line(error)}; install the package that contains it") from None
-        if not callable(made):
-            raise UserError(f"model '{model}': {match['module']} has no class '{match['name']}'")
-        return made, {package}
+        return load_class(model, f"model '{model}'"), {match["module"].partition(".")[0]}
     path, function = script_and_function(model)
     made = getattr(load_file(path, f"model '{model}'"), function, None)
     if not callable(made):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import random
-import re
 import secrets
 import signal
 import sys
@@ -24,7 +23,7 @@ from typing import Literal
 import numpy as np
 
 from mia_audit.errors import UserError, first_line, suggest
-from mia_audit.registry import FILE, IN_FILE, line_in
+from mia_audit.registry import CLASS, FILE, IN_FILE, line_in
 
 BUILT_IN = "torch-module"
 """The learner of the built-in models; only this one uses the built-in loop."""
@@ -38,9 +37,6 @@ TRAINED_BY = {
     "script": "your script",
 }
 """Descriptions of how each learner's models are trained."""
-
-CLASS = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_]\w*)")
-"""A class of an installed package: `package.module:Class`."""
 
 ESTIMATOR = "estimator"
 """Name of the decorator of functions that return an estimator."""
