@@ -7,6 +7,7 @@
 # make gpu-check  compare this machine's GPU with the CPU and with itself (eight minutes), and print a table
 # make docs     build the documentation as a site, site/index.html
 # make advisories  print known vulnerabilities of the locked packages (pip-audit; needs the network)
+# make dist     build wheel and sdist in dist/ and check them (build, twine; needs the network)
 # make lock     renew envs/ from pyproject.toml
 PYTHON ?= python3
 CONFIG ?= config/digits.yaml
@@ -18,7 +19,7 @@ READY := $(VENV)/ready
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 LOCK := envs/requirements.lock
 
-.PHONY: audit release-demo test test-all tests check gpu-check docs reproduce advisories lock clean
+.PHONY: audit release-demo test test-all tests check gpu-check docs reproduce advisories dist lock clean
 
 audit: $(READY)
 	@mia-audit check --with-code $(CONFIG)
@@ -84,6 +85,13 @@ advisories:
 	$(VENV)/advisories/bin/pip install --quiet --disable-pip-version-check pip-audit
 	$(VENV)/advisories/bin/pip-audit --requirement $(LOCK) --no-deps --disable-pip --strict
 
+dist:
+	$(PYTHON) -m venv $(VENV)/dist
+	$(VENV)/dist/bin/pip install --quiet --disable-pip-version-check build twine
+	rm -rf dist
+	$(VENV)/dist/bin/python -m build
+	$(VENV)/dist/bin/twine check --strict dist/*
+
 lock:
 	$(PYTHON) -m venv $(VENV)/lock
 	$(VENV)/lock/bin/pip install --quiet pip-tools
@@ -93,7 +101,8 @@ lock:
 	rm $(LOCK).new
 	{ echo '# Made by `make lock`: the versions of requirements.lock, for conda.'; \
 	  printf 'name: mia-audit\nchannels:\n  - conda-forge\ndependencies:\n  - python=3.11\n  - pip\n  - pip:\n'; \
-	  sed -e '/^#/d' -e '/^$$/d' $(LOCK) | sed 's/^/      - /'; } > envs/environment.yaml
+	  sed -e '/^#/d' -e '/^$$/d' $(LOCK) | sed 's/^/      - /'; \
+	  sed -n 's/^version = "\(.*\)"$$/      - mia-audit==\1/p' pyproject.toml; } > envs/environment.yaml
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

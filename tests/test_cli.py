@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -19,6 +20,12 @@ def test_every_command_has_its_functions_and_a_line_of_help(capsys: pytest.Captu
         main(["--help"])
     shown = capsys.readouterr().out
     assert all(command in shown for command in COMMANDS)
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"mia-audit {version('mia-audit')}\n"
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -22,7 +22,14 @@ def test_the_lock_pins_every_dependency_to_one_version() -> None:
     assert not [version for version in locked().values() if "+" in version]
 
 
-def test_the_conda_environment_has_the_versions_of_the_lock() -> None:
+def test_the_conda_environment_has_the_lock_and_the_package_itself() -> None:
     environment = yaml.safe_load((ROOT / "envs" / "environment.yaml").read_text())
     pins = next(entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict))
-    assert dict(pin.split("==") for pin in pins) == locked()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert dict(pin.split("==") for pin in pins) == {**locked(), "mia-audit": project["version"]}
+
+
+def test_the_citation_has_the_version_of_the_package() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert (citation["version"], citation["license"]) == (project["version"], project["license"])

@@ -178,6 +178,8 @@ def _run(arguments: Sequence[str]) -> int:
         epilog="\n".join(["for people:", *_listed(FOR_PEOPLE), "", "stages of the workflow:", *_listed(STAGES)]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    number = _version() if "--version" in arguments else ""
+    parser.add_argument("--version", action="version", version=f"mia-audit {number}", help="print the version")
     subparsers = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", prog="mia-audit", help=argparse.SUPPRESS
     )
@@ -189,6 +191,12 @@ def _run(arguments: Sequence[str]) -> int:
                 subparser.add_argument("--usage", type=Path, metavar="FILE", help="file for time and peak memory (TSV)")
     with safe_streams():
         return _call(parser.parse_args(arguments), started)
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("mia-audit")
 
 
 def _call(options: argparse.Namespace, started: float) -> int:

@@ -32,6 +32,7 @@ from mia_audit.runtime.slurm import (
     put_first_on_path,
     release_stale_lock,
 )
+from mia_audit.runtime.versions import refuse_other_version
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 SECONDS_BETWEEN_ATTEMPTS = 0.5
@@ -141,12 +142,14 @@ def prepare(workflow: Any, device: str, megabytes: int | None, results: Path) ->
 
     `device` and `megabytes` are the config's `compute.device` and `compute.memory_mb`. The process that is not a job's
     own also releases the lock of a killed run, puts wrappers of SLURM's programs first on PATH, and sets times of
-    results in the future to now. UserError if a lock is a link.
+    results in the future to now. UserError if a lock is a link, or if another
+    version wrote the results.
     """
     gc.set_threshold(*GARBAGE)
     prepend_environment()
     machine = Machine(workflow, device, megabytes)
     if workflow.is_main_process:
+        refuse_other_version(results)
         release_stale_lock(Path.cwd())
         put_first_on_path(WRAPPERS)
         clamp_future_mtimes(results)

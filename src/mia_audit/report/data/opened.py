@@ -16,6 +16,7 @@ from mia_audit.foreign_json import read_object
 from mia_audit.report.data.results import Results
 from mia_audit.report.data.spec import Gap, Setting, Spec
 from mia_audit.report.text.statements import gap_sentence
+from mia_audit.runtime.versions import refuse_other_version
 from mia_audit.sections import STATED
 from mia_audit.storage import open_table, read_frame
 from mia_audit.storage.tables import diverged_models
@@ -58,7 +59,8 @@ def _gaps(root: Path, spec: Spec) -> Iterator[Gap]:
 
 
 def read_provenance(root: Path) -> dict[str, Any]:
-    """Return the content of a finished audit's provenance.json; UserError where it is missing or damaged."""
+    """Return the content of a finished audit's provenance.json; UserError where it is missing, damaged or of another version."""
+    refuse_other_version(root)
     content = read_object(root / PROVENANCE, "the results of a finished audit, results/NAME")
     if not isinstance(content.get("settings"), list):
         raise UserError(f"{root / PROVENANCE}: damaged; expected the provenance of a report")
