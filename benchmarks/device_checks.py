@@ -29,9 +29,9 @@ from mia_audit.privacy.noise import automatic
 from mia_audit.privacy.per_record import ClippedSum
 from mia_audit.signals.compute import Task, model_signals
 from mia_audit.signals.families import families
+from mia_audit.training.checkpoints import Checkpoint
 from mia_audit.training.section import Training
 from mia_audit.training.shadow import Recipe, Shadow, train_shadow
-from mia_audit.training.task import Checkpoint
 
 RECORDS, SHAPE, CLASSES = 16, (1, 8, 8), 3
 PIXELS = np.random.default_rng(0).integers(0, 256, (RECORDS, *SHAPE), dtype=np.uint8)

@@ -19,9 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
-from mia_audit.explain.private_local import ExplanationSet, PrivateExplainer, Terms
+from mia_audit.explain.private_local.records import ExplanationSet
+from mia_audit.explain.private_local.service import PrivateExplainer
 from mia_audit.explain.private_local.solver import descend, learning_rate
-from mia_audit.explain.private_local.terms import capped, kernels
+from mia_audit.explain.private_local.terms import Terms, capped, kernels
 
 
 def direct(

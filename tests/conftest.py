@@ -283,7 +283,7 @@ class Table:
 
     @property
     def explained(self) -> Any:
-        from mia_audit.explain.private_local import ExplanationSet
+        from mia_audit.explain.private_local.records import ExplanationSet
 
         return ExplanationSet.of(self.records, self.black_box(self.records))
 

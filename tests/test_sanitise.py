@@ -136,7 +136,7 @@ def test_messages_of_the_command_line_are_one_visible_line(text, monkeypatch, ca
         print(text)
         raise UserError(text)
 
-    monkeypatch.setattr("mia_audit.commands.after.run", fail)
+    monkeypatch.setattr("mia_audit.commands.after.run_answer", fail)
     assert cli.main(["answer", "nowhere"]) == 2
     out, err = capsys.readouterr()
     assert err == f"mia-audit: {sanitise.visible(text)}\n"

@@ -68,7 +68,8 @@ class Audit:
 
     def figure(self, name: str = "roc") -> Figure:
         """Return a figure of the report, such as `roc`. Raises UserError for an unknown name, or a figure without data."""
-        from mia_audit.report.figures.style import figures, paper_style
+        from mia_audit.report.figures.catalogue import figures
+        from mia_audit.report.figures.style import paper_style
 
         results, findings = self._found
         drawable = {kind: figures[kind].subjects(results.spec) for kind in figures if not figures[kind].private}
@@ -134,7 +135,7 @@ def audit(
     """
     from mia_audit.attacks.catalogue import Attacks
     from mia_audit.config.load import parse
-    from mia_audit.evaluation.files import Evaluation
+    from mia_audit.evaluation.section import Evaluation
     from mia_audit.report.matrix_audit import Request
     from mia_audit.report.matrix_audit import audit as audit_files
 

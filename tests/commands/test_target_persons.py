@@ -15,7 +15,7 @@ from mia_audit.pools.store import draw_membership, read_persons, write_membershi
 from mia_audit.report.data.provenance import provenance
 from mia_audit.report.data.results import Results, find
 from mia_audit.report.data.spec import Setting, Spec
-from mia_audit.report.figures.style import figures
+from mia_audit.report.figures.catalogue import figures
 from mia_audit.report.page.render import render
 from mia_audit.report.tables.catalogue import tables
 

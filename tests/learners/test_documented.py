@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mia_audit.learners import Compute, Records, TrainingTask
-from mia_audit.learners.estimator import EstimatorLearner
+from mia_audit.learners.estimators import EstimatorLearner
 from mia_audit.learners.script import ScriptLearner, Task
 
 PAGE = (Path(__file__).parents[2] / "docs" / "learners.md").read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ import pytest
 
 from mia_audit.errors import UserError
 from mia_audit.learners import Compute, Records, TrainedOn, TrainingTask
-from mia_audit.learners.estimator import FILE, EstimatorLearner, rows_of, votes_of
+from mia_audit.learners.estimators import FILE, EstimatorLearner, rows_of, votes_of
 from mia_audit.signals.compute import Task, model_signals
 
 FOREST = "sklearn.ensemble:RandomForestClassifier"
@@ -115,7 +115,7 @@ from hashlib import sha256
 from pathlib import Path
 import numpy as np
 from sklearn.ensemble import RandomForestClassifier
-from mia_audit.learners.estimator import FILE, save_estimator
+from mia_audit.learners.estimators import FILE, save_estimator
 random = np.random.default_rng(0)
 model = RandomForestClassifier(5, random_state=0).fit(random.normal(size=(40, 3)), np.arange(40) % 2)
 save_estimator(model, Path(sys.argv[1]))

@@ -14,7 +14,7 @@ from mia_audit.learners.script import ScriptLearner
 from mia_audit.learners.torch_module import TorchLearner
 from mia_audit.models import describe
 from mia_audit.signals.compute import Task, explainers_of, model_signals
-from mia_audit.training.task import Checkpoint
+from mia_audit.training.checkpoints import Checkpoint
 
 MakeTask = Callable[..., TrainingTask]
 Described = Callable[..., dict[str, Any]]

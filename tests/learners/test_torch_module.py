@@ -24,8 +24,9 @@ from mia_audit.learners.torch_module import TorchLearner
 from mia_audit.models import describe
 from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.signals.compute import summaries_of
+from mia_audit.training.checkpoints import Checkpoint
+from mia_audit.training.report import ReportsTraining, report_from_logits
 from mia_audit.training.section import Training
-from mia_audit.training.task import Checkpoint, ReportsTraining, report_from_logits
 
 from ..killing import Killed
 

@@ -8,6 +8,8 @@ import sys
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 
+import polars  # noqa: F401 - it looks for torch, which it does not need
+
 from mia_audit.cli import main
 from mia_audit.learners.protocol import LEARNERS
 

@@ -26,7 +26,7 @@ from mia_audit.papers.cells import Key, Measured, Printed, difference, printed_c
 from mia_audit.report.data.opened import finished
 from mia_audit.report.data.spec import Report
 from mia_audit.storage import write_json, write_table
-from mia_audit.training.task import SCHEMA
+from mia_audit.training.report import SCHEMA
 
 ROOT = Path(__file__).parents[2]
 VIT = "vit_small_patch16_224"

@@ -17,7 +17,7 @@ from mia_audit.papers.patel2020 import QUANTITIES, STAND_INS, Studies, finished_
 from mia_audit.pools.store import StoredRecords
 from mia_audit.report.data.findings import estimate
 from mia_audit.storage import write_json, write_table
-from mia_audit.training.task import SCHEMA
+from mia_audit.training.report import SCHEMA
 
 ROOT = Path(__file__).parents[2]
 QUERIES, REPETITIONS, FEATURES = 6, 3, 64

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mia_audit.errors import UserError
-from mia_audit.pools.groups import named_members
+from mia_audit.pools.named_members import named_members
 from mia_audit.pools.section import Dataset
 
 ROWS = np.array([0, 2, 3])  # of five rows of the source, the others being duplicates or public

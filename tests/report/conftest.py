@@ -17,7 +17,7 @@ from mia_audit.report.data.findings import Findings
 from mia_audit.report.data.provenance import provenance
 from mia_audit.report.data.results import Results, find
 from mia_audit.report.data.spec import parse_spec
-from mia_audit.report.figures.style import draw
+from mia_audit.report.figures.catalogue import draw
 from mia_audit.report.terminal import answer_content
 from mia_audit.storage import write_json, write_table
 

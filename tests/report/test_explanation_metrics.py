@@ -11,8 +11,9 @@ from scipy.stats import t
 from mia_audit.report.data.provenance import provenance
 from mia_audit.report.data.results import find
 from mia_audit.report.data.series import interpretations, similarity
+from mia_audit.report.figures.catalogue import draw
 from mia_audit.report.figures.explanations import curves, explanation_metrics, explanations
-from mia_audit.report.figures.style import NEGATIVE, POSITIVE, data_uri, draw, paper_style, table_of
+from mia_audit.report.figures.style import NEGATIVE, POSITIVE, data_uri, paper_style, table_of
 from mia_audit.report.page.explanations import section
 from mia_audit.report.page.exposed import overlay
 from mia_audit.report.page.render import render

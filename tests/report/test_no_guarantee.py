@@ -16,7 +16,7 @@ from mia_audit.report.data.findings import reference
 from mia_audit.report.data.provenance import provenance
 from mia_audit.report.data.results import find
 from mia_audit.report.figures.accuracy import accuracy_by_epsilon
-from mia_audit.report.figures.style import draw
+from mia_audit.report.figures.catalogue import draw
 from mia_audit.report.page.render import render
 from mia_audit.report.tables.catalogue import Cell, tables_of, to_csv, write
 from mia_audit.report.tables.settings import settings_layout

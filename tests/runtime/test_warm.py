@@ -18,10 +18,10 @@ STAGE = """
 import os, sys, time
 from pathlib import Path
 
-def add_arguments(parser):
+def pool_arguments(parser):
     parser.add_argument("what")
 
-def run(options):
+def run_pool(options):
     Path("here").write_text(f"{os.getpid()} {os.getppid()} {os.environ['NAMED']}")
     print("says", options.what)
     if options.what == "waits":

@@ -15,9 +15,11 @@ from torch import Tensor, nn
 from mia_audit.models import build
 from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
 from mia_audit.training import task
+from mia_audit.training.checkpoints import Checkpoint
 from mia_audit.training.loop import fit
+from mia_audit.training.report import Epoch
 from mia_audit.training.section import Training
-from mia_audit.training.task import Checkpoint, Epoch, identity
+from mia_audit.training.task import identity
 
 from ..killing import Killed
 

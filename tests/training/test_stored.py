@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from mia_audit.errors import UserError
+from mia_audit.training.report import SCHEMA
 from mia_audit.training.stored import (
     discard,
     file_digests,
@@ -17,7 +18,6 @@ from mia_audit.training.stored import (
     write_diverged,
     write_training,
 )
-from mia_audit.training.task import SCHEMA
 
 ROWS = SCHEMA.empty_table()
 

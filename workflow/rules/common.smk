@@ -7,7 +7,7 @@ from mia_audit.config.load import check_audit, read_plain
 from mia_audit.errors import UserError
 from mia_audit.planning import packing, requests
 from mia_audit.report.data.spec import parse_spec
-from mia_audit.report.figures.style import figure_files
+from mia_audit.report.figures.catalogue import figure_files
 from mia_audit.report.tables.catalogue import table_files
 from mia_audit.runtime.machine import prepare
 from mia_audit.sanitise import visible

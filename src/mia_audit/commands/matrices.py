@@ -86,7 +86,7 @@ def run_audit(options: argparse.Namespace) -> None:
     """Call `mia_audit.report.matrix_audit.audit`, and print the answer."""
     from mia_audit.attacks.catalogue import Attacks
     from mia_audit.config.load import parse
-    from mia_audit.evaluation.files import Evaluation
+    from mia_audit.evaluation.section import Evaluation
     from mia_audit.report.data.spec import Report
     from mia_audit.report.matrix_audit import Request, audit
 

@@ -117,7 +117,9 @@ def run_pretrain(options: argparse.Namespace) -> None:
     from mia_audit.runtime.progress import reporter
     from mia_audit.training import task as outputs
     from mia_audit.training.block import report_of
-    from mia_audit.training.task import Checkpoint, identity, mean
+    from mia_audit.training.checkpoints import Checkpoint
+    from mia_audit.training.report import mean
+    from mia_audit.training.task import identity
 
     spec = PretrainingSpec.read(options.spec)
     training = spec.pretraining
@@ -180,8 +182,8 @@ def run_target(options: argparse.Namespace) -> None:
     """Write a folder shadow-{k} with the model, and membership.parquet."""
     from mia_audit.attacks.io.parquet import GIVEN, TARGET
     from mia_audit.learners import open_learner
-    from mia_audit.learners.protocol import adopt
-    from mia_audit.pools.groups import check_persons, named_members
+    from mia_audit.learners.finished import adopt
+    from mia_audit.pools.named_members import check_persons, named_members
     from mia_audit.pools.persons import Persons
     from mia_audit.pools.store import read_persons, write_membership
     from mia_audit.storage import atomic_folder, read_table, sha256, table_metadata

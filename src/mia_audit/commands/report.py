@@ -82,7 +82,7 @@ def run_figures(options: argparse.Namespace) -> None:
     from mia_audit.report.data.opened import audited
     from mia_audit.report.data.results import find
     from mia_audit.report.data.spec import parse_spec
-    from mia_audit.report.figures.style import draw
+    from mia_audit.report.figures.catalogue import draw
 
     results = audited(options.results, parse_spec(ReportSpec.read(options.spec).model_dump(mode="json")))
     draw(results, find(results), options.out)
@@ -98,7 +98,7 @@ def run_private_report(options: argparse.Namespace) -> None:
     """Write the tables and figures of private explanations: those registered with `private=True`."""
     from mia_audit.report.data.results import Results, find
     from mia_audit.report.data.spec import parse_spec
-    from mia_audit.report.figures.style import draw
+    from mia_audit.report.figures.catalogue import draw
     from mia_audit.report.tables.catalogue import write
 
     results = Results(options.results, parse_spec(ReportSpec.read(options.spec).model_dump(mode="json")))

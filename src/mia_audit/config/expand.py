@@ -10,7 +10,7 @@ from mia_audit.config.sections import Architecture
 from mia_audit.explain import explainers
 from mia_audit.explain.catalogue import EXPLANATION_SETS, private_epsilon
 from mia_audit.explanation_metrics import measures
-from mia_audit.pools.groups import MEMBERS_COLUMN
+from mia_audit.pools.named_members import MEMBERS_COLUMN
 from mia_audit.pools.section import Dataset, Draw
 from mia_audit.privacy.catalogue import Mechanism, Unit
 from mia_audit.sections import STATED

@@ -18,10 +18,10 @@ from pydantic import (
 )
 
 from mia_audit.attacks.catalogue import Attacks
-from mia_audit.canaries.draw import Canaries
+from mia_audit.canaries.kinds import Canaries
 from mia_audit.config.sections import TRAINING, Architecture, Sweep, Swept, Target, Under, combinations
 from mia_audit.errors import suggest
-from mia_audit.evaluation.files import Evaluation
+from mia_audit.evaluation.section import Evaluation
 from mia_audit.explain.catalogue import Explainers, explainers
 from mia_audit.explain.private_local.terms import PrivateExplanations
 from mia_audit.explanation_metrics.catalogue import ExplanationMetrics
@@ -29,7 +29,7 @@ from mia_audit.learners.naming import BUILT_IN, described_as
 from mia_audit.pools.section import Dataset, Membership, pools
 from mia_audit.privacy import catalogue as privacy
 from mia_audit.privacy.catalogue import Acknowledgement
-from mia_audit.privacy.ledger import DATASET, Privacy
+from mia_audit.privacy.section import DATASET, Privacy
 from mia_audit.report.data.spec import Report
 from mia_audit.sections import STATED, Epsilon, Epsilons, FilePath, Name, Probability, Section, known, stated_noise
 from mia_audit.training.section import Training, TrainingOverrides

@@ -15,7 +15,7 @@ from pydantic import Field, PrivateAttr, ValidationError, field_validator, model
 
 from mia_audit.errors import UserError, suggest
 from mia_audit.learners.naming import BUILT_IN, Outputs, check_script, described_as, learner_of, script_and_function
-from mia_audit.pools.groups import MEMBERS_COLUMN
+from mia_audit.pools.named_members import MEMBERS_COLUMN
 from mia_audit.sections import Epsilon, Epsilons, FilePath, Section, folder_name
 from mia_audit.training.section import Training, TrainingOverrides
 

@@ -22,7 +22,7 @@ from mia_audit.config.load import load_policy, parse
 from mia_audit.config.schema import Audit
 from mia_audit.config.sections import Architecture, Parameter, Target
 from mia_audit.errors import UserError
-from mia_audit.evaluation.files import Evaluation
+from mia_audit.evaluation.section import Evaluation
 from mia_audit.explain.catalogue import EXPLANATION_SETS, Explainers
 from mia_audit.explain.methods.llm import Top
 from mia_audit.explain.private_local.terms import PrivateExplanations

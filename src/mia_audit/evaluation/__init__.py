@@ -1,6 +1,6 @@
 """Evaluation of membership scores, with exact ROC curves and intervals."""
 
-from mia_audit.evaluation.files import exposure
+from mia_audit.evaluation.exposure import exposure
 from mia_audit.evaluation.metrics import (
     auc,
     balanced_accuracy,

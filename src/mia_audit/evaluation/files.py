@@ -1,10 +1,6 @@
 """Read scores.parquet one run (one attack on all targets) at a time, and build the rows of metrics.parquet.
 
 Metrics per target summarised over targets: mean, standard deviation and intervals.
-
-Per-record exposure: the records whose scores differ most between models trained with them and without them.
-
-The section of a config for the evaluation of scores.
 """
 
 from __future__ import annotations
@@ -19,14 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
-from pydantic import field_validator
 
 from mia_audit.attacks.design import PERSON, RECORD, RECORDS, unit_of
 from mia_audit.attacks.io.parquet import stated_order
 from mia_audit.errors import UserError
 from mia_audit.evaluation.intervals import WITHOUT, OverTargets
 from mia_audit.evaluation.metrics import SHARES, called_columns, target_metrics
-from mia_audit.sections import Probability, Section
 from mia_audit.storage import ROW_GROUPS, naming_damage, open_table, table_metadata
 from mia_audit.storage.tables import column_parts, filled, repeated, stretches
 
@@ -298,66 +292,3 @@ def _cut(value: float) -> float | None:
 
 def _known(value: float) -> float | None:
     return None if math.isnan(value) else value
-
-
-def exposure(scores: Float[np.ndarray, "N K"], member: Bool[np.ndarray, "N K"]) -> dict[str, np.ndarray]:
-    """Return per-record columns from one attack's scores on all K targets; NaN scores are left out of every mean.
-
-    `member_score`, `non_member_score`: mean score over the targets that trained on the record, and over the others.
-    `gap`: their difference. `percentile`: mean, over the targets that trained on the record, of the share of that
-    target's scored records with a lower score; ties count ½. `rank`: 1 is the most exposed, with the largest gap; equal
-    gaps keep the records' order, and records without a gap (NaN) come last. With a single target no record has a gap;
-    its members are ranked by their percentiles.
-    """
-    scored = ~np.isnan(scores)
-    inside, outside = scored & member, scored & ~member
-    totals = np.zeros((3, len(scores)))
-    for column, within, without in zip(scores.T, inside.T, outside.T, strict=True):
-        np.add(totals[0], column, out=totals[0], where=within)
-        np.add(totals[1], column, out=totals[1], where=without)
-        np.add(totals[2], _percentile(column), out=totals[2], where=within)
-    with np.errstate(invalid="ignore"):
-        member_score, percentile = totals[[0, 2]] / inside.sum(axis=1)
-        non_member_score = totals[1] / outside.sum(axis=1)
-    gap = member_score - non_member_score
-    decisive = percentile if scores.shape[1] == 1 else gap
-    rank = np.empty(len(gap), dtype=np.int32)
-    rank[np.argsort(np.where(np.isnan(decisive), np.inf, -decisive), kind="stable")] = np.arange(1, len(gap) + 1)
-    return {
-        "member_score": member_score,
-        "non_member_score": non_member_score,
-        "gap": gap,
-        "percentile": percentile,
-        "rank": rank,
-    }
-
-
-def _percentile(scores: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
-    """Return for each record the share of scored records with a lower score, where ties, including that with itself,
-    count ½; NaN for unscored records.
-    """
-    order = np.argsort(scores)  # NaN comes last
-    known = int(np.count_nonzero(~np.isnan(scores)))
-    ranked = scores[order[:known]]
-    first = np.flatnonzero(np.append(True, ranked[1:] != ranked[:-1])[:known])
-    tied = np.diff(first, append=known)
-    shares = np.full(len(scores), np.nan)
-    shares[order[:known]] = np.repeat((2 * first + tied) / (2 * max(known, 1)), tied)
-    return shares
-
-
-class Evaluation(Section):
-    """The metrics that are computed from the scores."""
-
-    fprs: tuple[float, ...] = (0.001, 0.01, 0.1)
-    """False-positive rates, as fractions, at which TPR is reported. Tables mark the rates for which the pool is too small."""
-    confidence: Probability = 0.95
-    """Level of all intervals."""
-
-    @field_validator("fprs")
-    @classmethod
-    def _fprs(cls, value: tuple[float, ...]) -> tuple[float, ...]:
-        for fpr in value:
-            if not 0 < fpr < 1:
-                raise ValueError(f"{fpr:g} is not between 0 and 1: FPRs are fractions, so 1 % is written 0.01")
-        return value

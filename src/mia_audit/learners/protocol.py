@@ -5,8 +5,6 @@ which a stage checks with `isinstance`: attributions (`ExplainedModel`), their s
 (`SummarisingModel`), and a torch module (`TorchBackedModel`).
 
 The registry of learners, and their look-up by architecture.json. Nothing here imports torch.
-
-Import finished models, stored by other software, into the folder that a learner opens.
 """
 
 from __future__ import annotations
@@ -15,13 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from shutil import copy2, copytree
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 from mia_audit.errors import UserError, suggest
 from mia_audit.foreign_json import read_object
 from mia_audit.registry import file_digest
-from mia_audit.storage import atomic_write
 
 if TYPE_CHECKING:
     import numpy as np
@@ -199,7 +195,7 @@ class Learner(Protocol):
 
 LEARNERS = {
     "torch-module": ("mia_audit.learners.torch_module", "TorchLearner"),
-    "estimator": ("mia_audit.learners.estimator", "EstimatorLearner"),
+    "estimator": ("mia_audit.learners.estimators", "EstimatorLearner"),
     "script": ("mia_audit.learners.script", "ScriptLearner"),
 }
 """Learners by the name in architecture.json: module and class. A module is imported when its learner is needed."""
@@ -262,29 +258,3 @@ def estimator() -> Callable[[MakesEstimator], MakesEstimator]:
     """
 
     return lambda make: make
-
-
-WEIGHTS_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
-"""Endings of files that hold the weights of a torch module."""
-
-
-def adopt(learner: Learner, path: Path, folder: Path) -> None:
-    """Import a finished model into an existing, empty folder, by the learner's `adopt` if it has one, or else as a copy.
-
-    Raises UserError, which names the path, if the path does not exist or is not a model of that learner.
-    """
-    if not path.exists():
-        raise UserError(f"{path}: no such file or folder; expected a finished model")
-    if isinstance(learner, AdoptingLearner):
-        learner.adopt(path, folder)
-    else:
-        copy_into(folder, path)
-
-
-def copy_into(folder: Path, path: Path, name: str = "") -> None:
-    """Copy a file, or the contents of a folder, into a folder; a file is renamed to `name` if given."""
-    if path.is_dir():
-        copytree(path, folder, dirs_exist_ok=True)
-        return
-    with atomic_write(folder / (name or path.name)) as partial:
-        copy2(path, partial)

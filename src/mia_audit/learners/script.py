@@ -20,7 +20,7 @@ import numpy as np
 from mia_audit.errors import UserError, suggest
 from mia_audit.explain.catalogue import OWN
 from mia_audit.learners.answers import UNKNOWN_VOTES, boxed_attributions, check_order, logits_of
-from mia_audit.learners.estimator import (
+from mia_audit.learners.estimators import (
     FILE,
     EstimatorModel,
     is_estimator,
@@ -29,17 +29,9 @@ from mia_audit.learners.estimator import (
     save_estimator,
     versions,
 )
+from mia_audit.learners.finished import WEIGHTS_SUFFIXES, copy_into
 from mia_audit.learners.naming import Outputs, check_script, packages_of, seed_everything
-from mia_audit.learners.protocol import (
-    WEIGHTS_SUFFIXES,
-    Attribution,
-    Compute,
-    ExplanationRequest,
-    ModelSection,
-    TrainedModel,
-    copy_into,
-    described,
-)
+from mia_audit.learners.protocol import Attribution, Compute, ExplanationRequest, ModelSection, TrainedModel, described
 from mia_audit.learners.script_file import Script
 from mia_audit.runtime.machine import VISIBLE, installed_gpus, visible_gpus
 from mia_audit.training.task import Records, TrainingTask

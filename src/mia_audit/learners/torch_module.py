@@ -18,14 +18,7 @@ from torch import Tensor, nn
 from mia_audit.errors import UserError
 from mia_audit.explain.batch import Batch, Members, explained_batch, summarise, vectors
 from mia_audit.explain.catalogue import GRADIENT, explainers
-from mia_audit.learners.protocol import (
-    Attribution,
-    Compute,
-    ExplanationRequest,
-    ModelSection,
-    Summaries,
-    TrainedOn,
-)
+from mia_audit.learners.protocol import Attribution, Compute, ExplanationRequest, ModelSection, Summaries, TrainedOn
 from mia_audit.models import (
     Inputs,
     check_architecture,
@@ -42,9 +35,10 @@ from mia_audit.models.weights import WEIGHTS, write_weights
 from mia_audit.privacy.catalogue import Terms
 from mia_audit.privacy.masks import Masks, save_masks
 from mia_audit.runtime.device import AdaptiveBatchSize, computing, device_for
+from mia_audit.training.report import TrainingReport
 from mia_audit.training.shadow import Recipe, train_released, train_shadow
 from mia_audit.training.stored import MASKS
-from mia_audit.training.task import Records, TrainingReport, TrainingTask, losses_at
+from mia_audit.training.task import Records, TrainingTask, losses_at
 
 if TYPE_CHECKING:
     from mia_audit.models import Inputs

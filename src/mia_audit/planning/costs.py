@@ -15,7 +15,7 @@ from mia_audit.config.expand import needs_training_records
 from mia_audit.errors import UserError
 from mia_audit.explain.batch import Members, explained_batch
 from mia_audit.explain.catalogue import GRADIENT
-from mia_audit.explain.private_local import ExplanationSet
+from mia_audit.explain.private_local.records import ExplanationSet
 from mia_audit.explanation_metrics.study import Task, alone, beside, defined, explained
 from mia_audit.learners import ExplanationRequest, Records
 from mia_audit.learners.torch_module import TorchModel, module_summaries

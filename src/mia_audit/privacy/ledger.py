@@ -14,8 +14,6 @@ The ledger of a data set has every release from its records, charged before it i
 unit, one adjacency, one budget and one kind of composition. An entry's terms are those of a charge
 (`mia_audit.privacy.accounting`). An entry that used only one of several disjoint parts of the records names this part
 as `part`, PARTITION/PART. Among the parts of one partition only the largest cost counts.
-
-The section of a config for releases from a data set, and their accounting.
 """
 
 from __future__ import annotations
@@ -33,15 +31,12 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal, Self
-
-from pydantic import field_validator, model_validator
+from typing import Any, Self
 
 from mia_audit.errors import UserError
 from mia_audit.privacy import accounting
 from mia_audit.privacy.accounting import Charge, charge_of
 from mia_audit.regular_files import OWNER_ONLY, open_regular
-from mia_audit.sections import Epsilon, Probability, Section
 from mia_audit.storage import create_once
 
 KIND, FORMAT = "mia-audit ledger", 1
@@ -592,70 +587,3 @@ def _check(one: Entry) -> None:
 
 def _charge_of(one: Entry) -> Charge:
     return charge_of({name: value for name, value in one.terms.items() if name != "part"})
-
-
-DATASET = "{dataset}"
-"""Placeholder for the data set's name in the path of a ledger."""
-
-
-class Privacy(Section):
-    """The permitted releases from a data set's records, and the ledger that accounts for them (docs/release.md)."""
-
-    ledger: str = ""
-    """The file in which every release from a data set is charged; the first charge creates it.
-
-    `{dataset}` in the path is replaced by the data set's name; a config with several data sets must use it.
-
-    A relative path starts in the working folder. The audit's results remember the ledger, and no later release is charged to another one.
-
-    Without a ledger nothing is accounted for.
-    """
-    epsilon: Epsilon = "inf"
-    """The budget of all releases together; with `inf` releases are counted and none is refused.
-
-    It is fixed when the ledger is created, like the next three keys.
-    """
-    delta: Probability = 1e-5
-    """δ of that budget."""
-    planned: tuple[str, ...] = ()
-    """The complete list of settings to release, `DATASET/ARCHITECTURE/MECHANISM-epsE`: they are composed by their privacy loss distributions.
-
-    Without a list, a filter decides which releases the budget still allows; this costs more, but permits any setting.
-    """
-    filter: Literal["rdp", "gdp"] = "rdp"
-    """The filter: `rdp` for Rényi DP, or `gdp` for Gaussian DP.
-
-    The latter supports only Gaussian mechanisms without sampling, and is exact for these.
-    """
-    part: str = ""
-    """`PARTITION/PART`, if this audit's records are one of several disjoint parts of the ledger's data set: of the
-    parts of one partition only the largest cost counts.
-    """
-
-    @field_validator("ledger")
-    @classmethod
-    def _path(cls, value: str) -> str:
-        if set(value.replace(DATASET, "")) & set("{}\0\n\r"):
-            raise ValueError(f"'{value}': expected the path of a file; {DATASET} is the only placeholder")
-        return value
-
-    @field_validator("part")
-    @classmethod
-    def _part(cls, value: str) -> str:
-
-        if value and not PART.fullmatch(value):
-            raise ValueError(f"'{value}': expected PARTITION/PART, such as hospitals/north")
-        return value
-
-    @model_validator(mode="after")
-    def _together(self) -> Self:
-        given = self.model_dump(exclude_defaults=True, exclude={"ledger"})
-        if given and not self.ledger:
-            raise ValueError(f"{min(given)}: requires a ledger, but none is named (ledger: FILE)")
-        if self.planned and "filter" in given:
-            raise ValueError("filter: not used when planned lists all releases; leave one of the two keys out")
-        return self
-
-    def ledger_of(self, dataset: str) -> str:
-        """Return the path of a data set's ledger; empty without one."""
-        return self.ledger.replace(DATASET, dataset)

@@ -21,7 +21,7 @@ from mia_audit.releasing.recipe import PROTECTED, UNPROTECTED, Recipe, Unfinishe
 from mia_audit.storage import atomic_folder, write_json, write_text
 from mia_audit.storage.atomic import create_once
 from mia_audit.storage.digests import audit_id, write_manifest
-from mia_audit.training.task import Checkpoint
+from mia_audit.training.checkpoints import Checkpoint
 
 if TYPE_CHECKING:
     from mia_audit.learners import TrainedModel

@@ -21,7 +21,8 @@ from mia_audit.attacks.io.matrices import MatrixFiles, parse_signal_file, read_c
 from mia_audit.attacks.io.parquet import GIVEN, SignalsFile, check_coins, readings_metadata, write_scores
 from mia_audit.errors import UserError
 from mia_audit.evaluation.epsilon_bounds import bounds_table
-from mia_audit.evaluation.files import FILE_KEYS, Scored, exposure, flat, metrics_table, read_scores, summarise
+from mia_audit.evaluation.exposure import exposure
+from mia_audit.evaluation.files import FILE_KEYS, Scored, flat, metrics_table, read_scores, summarise
 from mia_audit.evaluation.run import MODEL_COUNTS, model_counts, score_and_evaluate
 from mia_audit.privacy.catalogue import Terms
 from mia_audit.regular_files import private_folder
@@ -32,7 +33,7 @@ from mia_audit.sanitise import csv
 from mia_audit.sections import NAME
 from mia_audit.storage import check_out, read_frame, sha256, write_table, write_text
 from mia_audit.storage.digests import write_manifest
-from mia_audit.training.task import Epoch, TrainingReport, training_table
+from mia_audit.training.report import Epoch, TrainingReport, training_table
 
 REPORTED = ("tables", "figures", "report.html", ANSWER, "provenance.json")
 """The outputs of an audit's report."""
@@ -343,7 +344,7 @@ def results_of(request: Request, exposures: Iterable[Exposures] = ()) -> Results
 def _report(request: Request, exposures: Iterable[Exposures]) -> None:
     from mia_audit.report.data.provenance import provenance, write_page
     from mia_audit.report.data.results import find
-    from mia_audit.report.figures.style import draw
+    from mia_audit.report.figures.catalogue import draw
     from mia_audit.report.page.render import render
     from mia_audit.report.tables.catalogue import write
 

@@ -206,7 +206,7 @@ def _array(values: Any) -> np.ndarray:
 
 def _trained(model: Any, batch: int, classes: int) -> tuple[TrainedModel, str, int]:
     """Return the model in the form that an audit queries, the learner of such models, and the number of classes."""
-    from mia_audit.learners.estimator import EstimatorModel, is_estimator
+    from mia_audit.learners.estimators import EstimatorModel, is_estimator
 
     if is_estimator(model):
         known = np.asarray(getattr(model, "classes_", np.arange(classes)))

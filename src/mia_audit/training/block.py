@@ -18,18 +18,10 @@ from mia_audit.errors import NotFinite, UserError
 from mia_audit.runtime.progress import reporter
 from mia_audit.sections import budget
 from mia_audit.storage import atomic_folder
+from mia_audit.training.checkpoints import Checkpoint
+from mia_audit.training.report import SCHEMA, ReportsTraining, TrainingReport, report_from_logits, training_table
 from mia_audit.training.stored import finished, model_folder, model_table, write_diverged, write_training
-from mia_audit.training.task import (
-    SCHEMA,
-    Checkpoint,
-    Records,
-    ReportsTraining,
-    TrainingReport,
-    TrainingTask,
-    identity,
-    report_from_logits,
-    training_table,
-)
+from mia_audit.training.task import Records, TrainingTask, identity
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,8 +17,10 @@ from mia_audit.models import Inputs, Subset
 from mia_audit.privacy.catalogue import Job, Protection
 from mia_audit.privacy.noise import Stream, seed_layers
 from mia_audit.runtime.device import AdaptiveBatchSize
+from mia_audit.training.checkpoints import Checkpoint
+from mia_audit.training.report import Epoch
 from mia_audit.training.section import Training
-from mia_audit.training.task import Checkpoint, Epoch, Progress
+from mia_audit.training.task import Progress
 
 State = dict[str, Tensor]
 """Everything that the rest of training depends on, by name."""

@@ -27,6 +27,7 @@ from mia_audit.privacy.masks import Masks
 from mia_audit.privacy.noise import RELEASED, Stream, content_digest, fresh_key, seed_layers, training_key
 from mia_audit.runtime.device import computing
 from mia_audit.seeds import seed_for
+from mia_audit.training.checkpoints import Checkpoint
 from mia_audit.training.loop import (
     State,
     capture_state,
@@ -37,8 +38,9 @@ from mia_audit.training.loop import (
     steps_of_epoch,
     training_of,
 )
+from mia_audit.training.report import TrainingReport, mean
 from mia_audit.training.section import Training
-from mia_audit.training.task import Checkpoint, Progress, TrainingReport, mean
+from mia_audit.training.task import Progress
 from mia_audit.training.trainable import PARTS
 
 if TYPE_CHECKING:

@@ -33,7 +33,8 @@ import pyarrow as pa
 from mia_audit.errors import UserError
 from mia_audit.storage import read_table, sha256, table_metadata, write_table, write_text
 from mia_audit.storage.tables import STAMPS, diverged_metadata, diverged_models
-from mia_audit.training.task import SCHEMA, identity
+from mia_audit.training.report import SCHEMA
+from mia_audit.training.task import identity
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,7 +6,9 @@ from sklearn.svm import LinearSVC
 from torch import nn
 
 from mia_audit.explain.black_boxes import black_boxes, of_estimator, of_labels, of_logits, of_margins, of_probabilities
-from mia_audit.explain.private_local import ExplanationSet, PrivateExplainer, Terms
+from mia_audit.explain.private_local.records import ExplanationSet
+from mia_audit.explain.private_local.service import PrivateExplainer
+from mia_audit.explain.private_local.terms import Terms
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mia_audit.explain.private_local import Terms
+from mia_audit.explain.private_local.terms import Terms
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 
 from mia_audit.evaluation.epsilon_bounds import clopper_pearson_epsilon, gaussian_epsilon
-from mia_audit.explain.private_local import Answers, ExplanationSet, PrivateExplainer, Terms, records, service
+from mia_audit.explain.private_local import records, service
+from mia_audit.explain.private_local.records import ExplanationSet
+from mia_audit.explain.private_local.service import Answers, PrivateExplainer
+from mia_audit.explain.private_local.terms import Terms
 
 C = 0.02
 RECORDS = 8

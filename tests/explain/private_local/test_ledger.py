@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from mia_audit.errors import UserError
-from mia_audit.explain.private_local import PrivateExplainer
-from mia_audit.explain.private_local.service import Ledger
+from mia_audit.explain.private_local.service import Ledger, PrivateExplainer
 from mia_audit.privacy import ledger
 from mia_audit.privacy.gaussian import limit_for
 from mia_audit.privacy.ledger import read
@@ -102,7 +101,9 @@ def test_a_file_cut_anywhere_never_forgets_what_was_released(table, terms, tmp_p
 KILLED = """
 import os, signal, sys
 import numpy as np
-from mia_audit.explain.private_local import ExplanationSet, PrivateExplainer, Terms
+from mia_audit.explain.private_local.records import ExplanationSet
+from mia_audit.explain.private_local.service import PrivateExplainer
+from mia_audit.explain.private_local.terms import Terms
 from mia_audit.privacy import ledger
 
 records = np.random.default_rng(0).standard_normal((200, 3))
@@ -216,7 +217,9 @@ import os, sys
 from pathlib import Path
 import numpy as np
 from mia_audit.errors import UserError
-from mia_audit.explain.private_local import ExplanationSet, PrivateExplainer, Terms
+from mia_audit.explain.private_local.records import ExplanationSet
+from mia_audit.explain.private_local.service import PrivateExplainer
+from mia_audit.explain.private_local.terms import Terms
 
 records = np.random.default_rng(0).standard_normal((200, 3))
 explained = ExplanationSet.of(records, np.tanh(records[:, 0]))
@@ -258,7 +261,9 @@ import sys
 from pathlib import Path
 import numpy as np
 from mia_audit.errors import UserError
-from mia_audit.explain.private_local import ExplanationSet, PrivateExplainer, Terms
+from mia_audit.explain.private_local.records import ExplanationSet
+from mia_audit.explain.private_local.service import PrivateExplainer
+from mia_audit.explain.private_local.terms import Terms
 
 records = np.random.default_rng(0).standard_normal((200, 3))
 explained = ExplanationSet.of(records, np.tanh(records[:, 0]))

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from mia_audit.errors import UserError
-from mia_audit.explain.private_local import ExplanationSet, PrivateExplainer, Terms
+from mia_audit.explain.private_local.records import ExplanationSet
+from mia_audit.explain.private_local.service import PrivateExplainer
+from mia_audit.explain.private_local.terms import Terms
 from mia_audit.privacy import ledger
 
 TERMS = Terms(epsilon=1.0, delta=1e-6, budget=50.0, steps=5)

@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mia_audit.errors import UserError
-from mia_audit.explain.private_local import PROTOCOLS, ExplanationSet, PrivateExplainer, Terms
 from mia_audit.explain.private_local.history import Entry
+from mia_audit.explain.private_local.records import ExplanationSet
+from mia_audit.explain.private_local.service import PROTOCOLS, PrivateExplainer
 from mia_audit.explain.private_local.solver import minimum
+from mia_audit.explain.private_local.terms import Terms
 from mia_audit.privacy import ledger
 from mia_audit.privacy.accounting import charge_of
 from mia_audit.privacy.gaussian import epsilon_of_gdp

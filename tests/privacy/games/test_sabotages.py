@@ -14,7 +14,10 @@ import torch
 import torch.nn.functional as F
 
 from mia_audit.errors import UserError
-from mia_audit.explain.private_local import ExplanationSet, PrivateExplainer, Terms, records, service
+from mia_audit.explain.private_local import records, service
+from mia_audit.explain.private_local.records import ExplanationSet
+from mia_audit.explain.private_local.service import PrivateExplainer
+from mia_audit.explain.private_local.terms import Terms
 from mia_audit.models.architectures.locally_linear_maps import LocallyLinearMaps
 from mia_audit.privacy import mechanisms, noise
 from mia_audit.privacy.catalogue import PerRecord

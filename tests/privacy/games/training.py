@@ -16,9 +16,9 @@ from mia_audit.privacy import noise
 from mia_audit.privacy.catalogue import Job, Mechanism, PerRecord, Protection
 from mia_audit.runtime.device import computing
 from mia_audit.sections import Precision
+from mia_audit.training.checkpoints import Checkpoint
 from mia_audit.training.loop import fit
 from mia_audit.training.section import Training
-from mia_audit.training.task import Checkpoint
 
 from .play import Pair
 

@@ -14,9 +14,9 @@ from mia_audit.models import build
 from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
 from mia_audit.privacy.masks import banded
 from mia_audit.privacy.per_record import per_record_gradients
+from mia_audit.training.checkpoints import Checkpoint
 from mia_audit.training.loop import fit
 from mia_audit.training.section import Training
-from mia_audit.training.task import Checkpoint
 from mia_audit.training.trainable import PARTS
 
 from ...killing import Killed

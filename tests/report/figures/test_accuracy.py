@@ -12,7 +12,7 @@ from mia_audit.report.figures.accuracy import (
     curves_over_epsilon,
     swept_parameters,
 )
-from mia_audit.report.figures.style import figure_files
+from mia_audit.report.figures.catalogue import figure_files
 
 
 def finding(architecture: str, epsilon: str, mean: float, **metadata: object) -> Finding:

@@ -12,8 +12,9 @@ from mia_audit.report.data.results import find
 from mia_audit.report.data.series import MOST, PALETTE, roc_curves, series, strongest
 from mia_audit.report.data.spec import Figures
 from mia_audit.report.figures.accuracy import tradeoff
+from mia_audit.report.figures.catalogue import draw
 from mia_audit.report.figures.roc import attack_by_epsilon, roc_figure
-from mia_audit.report.figures.style import draw, paper_style, save, shared_legend, tick
+from mia_audit.report.figures.style import paper_style, save, shared_legend, tick
 
 
 @pytest.mark.slow

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from mia_audit.explain.batch import Batch
-    from mia_audit.explain.private_local import Terms
     from mia_audit.explain.private_local.solver import Problem
+    from mia_audit.explain.private_local.terms import Terms
 
 FAMILY = "local_linear"
 
@@ -105,7 +105,7 @@ explainers.register_pattern(r"private_local:(?P<epsilon>\d+(?:\.\d+)?)", _by_nam
 
 
 def _terms(options: Mapping[str, Any], epsilon: float) -> Terms:
-    from mia_audit.explain.private_local import Terms
+    from mia_audit.explain.private_local.terms import Terms
 
     steps, delta = options.get("local_steps", 1), options.get("local_delta", 0.5)  # δ is not used without noise
     return Terms(epsilon, delta, budget=epsilon, steps=steps, kernel=options["local_kernel"])

@@ -1,8 +1,6 @@
 """The explanation set: records and the black box's values on them, streamed into one quadratic problem per query.
 
 The nearest records to a query.
-
-A black box's values on disk.
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +18,6 @@ from mia_audit.errors import UserError
 from mia_audit.explain.private_local.solver import Problem
 from mia_audit.explain.private_local.terms import capped, kernels
 from mia_audit.pools.persons import Persons
-from mia_audit.storage import read_table
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, Num, Shaped
@@ -279,11 +275,3 @@ def _nearest(explained: ExplanationSet, points: np.ndarray, queries: np.ndarray,
         distances, places = np.take_along_axis(distances, best, 1), np.take_along_axis(places, best, 1)
         first += len(block)
     return places
-
-
-def read_values(path: Path, records: int) -> Float[np.ndarray, "m C"]:
-    """Read values.parquet. Raises UserError for a wrong number of records."""
-    table = read_table(path, "values")
-    if len(table) != records:
-        raise UserError(f"{path}: values of {len(table)} records, but the pool has {records}. Delete it and run again")
-    return np.stack([table[name].to_numpy() for name in table.column_names if name.startswith("value_")], axis=1)

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
-import pyarrow as pa
 
 from mia_audit.errors import UserError, suggest
 from mia_audit.explain.private_local.history import HISTORY, REUSED, SCRATCH, WARM, Entry, History
@@ -34,6 +33,7 @@ from mia_audit.privacy import ledger
 from mia_audit.privacy.gaussian import allows, epsilon_of_gdp
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from jaxtyping import Float, Num
 
 WHAT = "explanation"
@@ -95,6 +95,8 @@ class Ledger:
 
     def table(self) -> pa.Table:
         """Return all entries: number, query, value, class, source, steps, mu_squared, mu_squared_spent and epsilon (at δ), explanation."""
+        import pyarrow as pa  # configs are read without it
+
         totals = np.cumsum([entry.mu_squared for entry in self.entries]).tolist()
         vector = pa.list_(pa.float64(), self.features)
         entries = self.entries

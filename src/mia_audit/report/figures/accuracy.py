@@ -18,18 +18,8 @@ from mia_audit.report.data.findings import Estimate, Finding, Findings
 from mia_audit.report.data.groups import groups_of, strongest_only
 from mia_audit.report.data.series import BASELINE, CHANNELS, PALETTE
 from mia_audit.report.data.spec import Setting
-from mia_audit.report.figures.style import (
-    GUESSING,
-    PAGE,
-    errorbars,
-    figure,
-    label_lines,
-    once,
-    once_for,
-    panel_grid,
-    shared_legend,
-    tick,
-)
+from mia_audit.report.figures.catalogue import figure, once, once_for
+from mia_audit.report.figures.style import GUESSING, PAGE, errorbars, label_lines, panel_grid, shared_legend, tick
 from mia_audit.report.text.formatting import power, protection, rate
 from mia_audit.report.text.intrinsic import KINDS, Comparison, compared
 

@@ -30,6 +30,7 @@ from mia_audit.report.data.series import (
     measure_label,
     similarity,
 )
+from mia_audit.report.figures.catalogue import figure, once, once_for
 from mia_audit.report.figures.filters import CELL, tight
 from mia_audit.report.figures.style import (
     GUESSING,
@@ -37,11 +38,8 @@ from mia_audit.report.figures.style import (
     displayed,
     draw_cell,
     errorbars,
-    figure,
     label_lines,
     name_places,
-    once,
-    once_for,
     panel_grid,
     shared_legend,
     signed_colours,

@@ -14,7 +14,8 @@ import numpy as np
 from mia_audit.report.data.findings import Estimate, Findings, estimate
 from mia_audit.report.data.series import PALETTE
 from mia_audit.report.data.spec import Spec
-from mia_audit.report.figures.style import COLUMN, GUESSING, draw_explained, errorbars, figure, once, once_for
+from mia_audit.report.figures.catalogue import figure, once, once_for
+from mia_audit.report.figures.style import COLUMN, GUESSING, draw_explained, errorbars
 
 if TYPE_CHECKING:
     import polars as pl

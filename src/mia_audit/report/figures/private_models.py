@@ -15,8 +15,9 @@ from mia_audit.explain.catalogue import private_epsilon
 from mia_audit.report.data.findings import Estimate, Findings, estimate
 from mia_audit.report.data.series import PALETTE
 from mia_audit.report.data.spec import Spec
+from mia_audit.report.figures.catalogue import figure, once, once_for
 from mia_audit.report.figures.private import draw_panels, of_protocol
-from mia_audit.report.figures.style import COLUMN, GUESSING, draw_explained, errorbars, figure, once, once_for
+from mia_audit.report.figures.style import COLUMN, GUESSING, draw_explained, errorbars
 from mia_audit.report.text.formatting import protection
 from mia_audit.signals.name import read_signal
 

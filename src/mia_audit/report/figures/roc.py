@@ -17,18 +17,16 @@ from mia_audit.report.data.findings import Finding, Findings
 from mia_audit.report.data.series import DASHES, PALETTE, THRESHOLD, Curve, Series, roc_curves, series, strongest
 from mia_audit.report.data.spec import Setting, Spec
 from mia_audit.report.figures.accuracy import curves_over_epsilon, swept_parameters, titled_lines
+from mia_audit.report.figures.catalogue import figure, once, once_for
 from mia_audit.report.figures.style import (
     COLUMN,
     GUESSING,
     draw_roc,
     errorbars,
-    figure,
     label_lines,
     log_log,
     metrics_shown,
     name_places,
-    once,
-    once_for,
     panel_grid,
     shared_legend,
     tick,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from mia_audit.evaluation.files import exposure
+from mia_audit.evaluation.exposure import exposure
 from mia_audit.explain import explainers
 from mia_audit.report.data.findings import Finding, Findings, Leak, reference
 from mia_audit.report.data.series import Interpretation

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from mia_audit.report.data.findings import Finding, Findings
 from mia_audit.report.data.series import Interpretation
-from mia_audit.report.figures.style import COLUMN, UNDATED, drawn, figures, paper_style
+from mia_audit.report.figures.catalogue import drawn, figures
+from mia_audit.report.figures.style import COLUMN, UNDATED, paper_style
 from mia_audit.report.text.formatting import titled
 
 if TYPE_CHECKING:

@@ -140,7 +140,7 @@ def _ranked(results: Results, finding: Finding, aggregate: str, origin: Callable
     import numpy as np
     import polars as pl
 
-    from mia_audit.evaluation.files import exposure
+    from mia_audit.evaluation.exposure import exposure
 
     leak = max(finding.strongest.values(), key=lambda leak: float(leak.auc.mean()))
     scored = results.scored(finding.setting, *leak.key, aggregate)

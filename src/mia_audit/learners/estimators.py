@@ -21,15 +21,9 @@ import numpy as np
 
 from mia_audit.errors import UserError, first_line, suggest
 from mia_audit.learners.answers import UNKNOWN_VOTES, boxed_attributions, check_order, logits_of
+from mia_audit.learners.finished import copy_into
 from mia_audit.learners.naming import Outputs, packages_of, script_and_function, seed_everything, user_code
-from mia_audit.learners.protocol import (
-    Attribution,
-    Compute,
-    ExplanationRequest,
-    ModelSection,
-    copy_into,
-    described,
-)
+from mia_audit.learners.protocol import Attribution, Compute, ExplanationRequest, ModelSection, described
 from mia_audit.registry import CLASS, IN_FILE, MODULE, load_class, load_file
 from mia_audit.seeds import seed_for
 from mia_audit.storage import atomic_write

@@ -1,0 +1,40 @@
+"""Import finished models, stored by other software, into the folder that a learner opens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from shutil import copy2, copytree
+from typing import TYPE_CHECKING
+
+from mia_audit.errors import UserError
+from mia_audit.learners.protocol import AdoptingLearner, Learner
+from mia_audit.storage import atomic_write
+
+if TYPE_CHECKING:
+    pass
+
+
+WEIGHTS_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
+"""Endings of files that hold the weights of a torch module."""
+
+
+def adopt(learner: Learner, path: Path, folder: Path) -> None:
+    """Import a finished model into an existing, empty folder, by the learner's `adopt` if it has one, or else as a copy.
+
+    Raises UserError, which names the path, if the path does not exist or is not a model of that learner.
+    """
+    if not path.exists():
+        raise UserError(f"{path}: no such file or folder; expected a finished model")
+    if isinstance(learner, AdoptingLearner):
+        learner.adopt(path, folder)
+    else:
+        copy_into(folder, path)
+
+
+def copy_into(folder: Path, path: Path, name: str = "") -> None:
+    """Copy a file, or the contents of a folder, into a folder; a file is renamed to `name` if given."""
+    if path.is_dir():
+        copytree(path, folder, dirs_exist_ok=True)
+        return
+    with atomic_write(folder / (name or path.name)) as partial:
+        copy2(path, partial)
