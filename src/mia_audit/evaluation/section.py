@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pydantic import field_validator
 
 from mia_audit.sections import Probability, Section
-
-if TYPE_CHECKING:
-    pass
 
 
 class Evaluation(Section):

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 from shutil import copy2, copytree
-from typing import TYPE_CHECKING
 
 from mia_audit.errors import UserError
 from mia_audit.learners.protocol import AdoptingLearner, Learner
 from mia_audit.storage import atomic_write
-
-if TYPE_CHECKING:
-    pass
-
 
 WEIGHTS_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
 """Endings of files that hold the weights of a torch module."""

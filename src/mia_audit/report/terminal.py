@@ -23,7 +23,7 @@ SILENT = "not distinguishable from guessing"
 
 def answer_content(results: Results, findings: Findings) -> dict[str, Any]:
     """Return the content of answer.json: cautions, then for every group its sentences and a row per setting."""
-    from mia_audit.report.text.answer import cautions
+    from mia_audit.report.text.cautions import cautions
 
     spec, studies = results.spec, []
     if spec.studies and not findings.settings:

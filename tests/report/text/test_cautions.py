@@ -6,7 +6,7 @@ import pytest
 
 from mia_audit.attacks.io.parquet import DERIVED, UNREAD
 from mia_audit.report.data.results import find
-from mia_audit.report.text.answer import cautions, floors, readings
+from mia_audit.report.text.cautions import cautions, floors, readings
 from mia_audit.storage import write_table
 
 SETTINGS = {("none", "inf"): 1.0, ("dp-sgd", "8"): 0.4}

@@ -32,7 +32,8 @@ from mia_audit.report.tables.settings import (
     setting_name,
     settings_layout,
 )
-from mia_audit.report.text.answer import TITLES, WHOSE, answer, cautions, floors, readings
+from mia_audit.report.text.answer import TITLES, WHOSE, answer
+from mia_audit.report.text.cautions import cautions, floors, readings
 from mia_audit.report.text.formatting import (
     capital,
     count,

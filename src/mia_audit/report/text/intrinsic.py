@@ -5,15 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from mia_audit.explain.catalogue import explainer_label, explainers
 from mia_audit.report.data.findings import Estimate, Finding, Findings, Leak, difference
 from mia_audit.report.text.formatting import fixed, interval, joined, titled
 from mia_audit.signals.name import read_signal
-
-if TYPE_CHECKING:
-    pass
 
 KINDS = {
     "outputs": "outputs",

@@ -1,0 +1,165 @@
+"""Warnings above the answer: attacks without a signal to read, models worse than guessing, a δ that permits a leak."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from mia_audit.attacks.io.parquet import DERIVED, UNREAD
+from mia_audit.report.data.findings import (
+    Finding,
+    Findings,
+    shadow_estimate,
+)
+from mia_audit.report.data.results import Guessing
+from mia_audit.report.text.formatting import (
+    fixed,
+    joined,
+    percent,
+    power,
+    protected,
+    significant,
+)
+
+if TYPE_CHECKING:
+    from mia_audit.report.data.results import Results
+    from mia_audit.report.data.spec import Setting
+
+
+LARGE_DELTA = 1e-2
+"""With a δ this large or larger, a guarantee is almost meaningless for any number of records."""
+
+
+RULE = (
+    "the noise in a step's mean gradient is the noise multiplier over the batch, so take the largest batch that time permits, keep"
+    " the number of steps (more epochs), then try learning rates from a tenth of this one upwards (rule of thumb: De et al. 2022;"
+    " Ponomareva et al. 2023, How to DP-fy ML)"
+)
+"""Advice for a model that is trained with noise."""
+
+
+def cautions(results: Results, findings: Findings) -> list[str]:
+    """Return the warnings; those about signals come first."""
+    return [*_unread(results), *_guessed(results, findings), *_mixed(results), *_deltas(findings)]
+
+
+def readings(results: Results) -> list[str]:
+    """State which signals were derived from others, and how."""
+    derived = {
+        (name, source)
+        for setting in results.spec.settings
+        for name, source in results.facts(setting).get(DERIVED, {}).items()
+    }
+    return [f"The {name} is derived from the {source}, {CLIPPED[source]}." for name, source in sorted(derived)]
+
+
+def floors(results: Results) -> list[str]:
+    """State the test accuracy required of first models, and the settings with this requirement."""
+    by_floor: dict[float, list[str]] = {}
+    for setting in results.spec.settings:
+        if setting.floor:
+            by_floor.setdefault(setting.floor, []).append(setting.path)
+    return [
+        f"The audit required a test accuracy of {percent(floor)} from the first model of every training job (training.floor), and"
+        f" would have stopped otherwise: {joined(paths)}."
+        for floor, paths in sorted(by_floor.items())
+    ]
+
+
+CLIPPED = {
+    "loss": "a loss of 0 counting as the smallest positive one",
+    "probability": "0 and 1 counting as the closest other probabilities",
+    "confidence": "exactly",
+}
+"""How a signal is clipped before another is derived from it."""
+
+
+def _mixed(results: Results) -> Iterator[str]:
+    """Name the settings whose locally linear maps are mixed evenly, so that they explain no more than a single linear map."""
+    for dataset, row in results.evenly_mixed:
+        yield (
+            f"No map stands out in {dataset}, {row['architecture']}, {row['setting']}: the top map's mean share is"
+            f" {fixed(row['top_share'])}; in an even mixture of {row['maps']} maps it is {fixed(row['even_share'])}. The model is"
+            " therefore one linear map per class, and its maps explain no more than that."
+        )
+
+
+def _unread(results: Results) -> Iterator[str]:
+    """Name the attacks that were asked for but had no signal to read, in all settings or in some."""
+    asked = [setting for setting in results.spec.settings if not setting.explained]
+    lacking: dict[str, list[Setting]] = {}
+    for setting in asked:
+        for attack in results.facts(setting).get(UNREAD, ()):
+            lacking.setdefault(attack, []).append(setting)
+    by_settings: dict[tuple[Setting, ...], list[str]] = {}
+    for attack, settings in lacking.items():
+        by_settings.setdefault(tuple(settings), []).append(attack)
+    for those, attacks in by_settings.items():
+        where = "" if len(those) == len(asked) else f" in {joined([setting.path for setting in those])}"
+        verb = "was" if len(attacks) == 1 else "were"
+        yield f"{joined(attacks)} {verb} asked for, but found no signal to read{where}."
+
+
+def _guessed(results: Results, findings: Findings) -> Iterator[str]:
+    """Name the settings whose models are worse than guessing, with advice for those trained with noise."""
+    for finding in findings.settings:
+        chance = results.guessing(finding.setting)
+        if chance is None or not (worse := _worse(finding, chance, findings.confidence)):
+            continue
+        where = finding.setting.place
+        rule = f" {_steps(finding)}{RULE}." if _noisy(finding) else ""
+        yield f"Worse than guessing {protected(finding.setting)} ({where}): {joined(worse)}.{rule}"
+
+
+def _worse(finding: Finding, chance: Guessing, confidence: float) -> list[str]:
+    accuracy, loss = finding.test_accuracy, shadow_estimate(finding.shadows, "test_loss", confidence)
+    worse = []
+    if accuracy is not None and accuracy.mean < chance.accuracy:
+        worse.append(
+            f"the test accuracy is {percent(accuracy.mean)} where the most frequent class alone has {percent(chance.accuracy)}"
+        )
+    if loss is not None and loss.mean > chance.loss:
+        worse.append(
+            f"the test loss is {fixed(loss.mean)} where answering the classes' shares has {fixed(chance.loss)}"
+        )
+    return worse
+
+
+def _noisy(finding: Finding) -> bool:
+    """Whether the built-in loop added noise to gradients."""
+    shadows = finding.shadows
+    return shadows is not None and bool((shadows["noise_multiplier"].fill_null(0) > 0).any())
+
+
+def _steps(finding: Finding) -> str:
+    """Say how the noisiest model of a setting was trained."""
+    assert finding.shadows is not None
+    worst = finding.shadows.sort("noise_multiplier", descending=True).row(0, named=True)
+    batch, epochs = worst["sampling_rate"] * worst["records"], worst["steps"] * worst["sampling_rate"]
+    return (
+        f"Trained in {worst['steps']} steps of about {significant(batch)} of {worst['records']} records ({significant(epochs)} epochs) at a"
+        f" noise multiplier of {significant(worst['noise_multiplier'])}: "
+    )
+
+
+def _deltas(findings: Findings) -> Iterator[str]:
+    """Name every δ that is large enough to permit revealing a record outright."""
+    for finding in findings.settings:
+        delta, size = finding.setting.delta, _units(finding)
+        if finding.setting.private and delta and (delta >= LARGE_DELTA or delta * size >= 1):
+            least = f"; choose one well below 1/{size}" if size else ""
+            yield (
+                f"δ = {power(delta)} {protected(finding.setting)} ({finding.setting.place}) permits revealing one record in"
+                f" {significant(1 / delta)} outright, whatever ε is{least}."
+            )
+
+
+def _units(finding: Finding) -> int:
+    """Return the number of records, or persons, in a training set; 0 where it is unknown."""
+    shadows = finding.shadows
+    if shadows is None:
+        return 0
+    by_person = "unit" in shadows.columns and shadows["unit"][0] == "person"
+    size = shadows["persons" if by_person else "records"].max()
+    return int(size) if isinstance(size, int) and not math.isnan(size) else 0
