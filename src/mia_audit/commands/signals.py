@@ -23,7 +23,15 @@ from mia_audit.pools.persons import Persons
 from mia_audit.pools.store import persons_of, read_membership
 from mia_audit.runtime.machine import acquire_gpu
 from mia_audit.storage import naming_damage, open_table, read_table, table_metadata, write_table
-from mia_audit.storage.tables import DIVERGED, STAMPS, clear_stamps, diverged_of_all, encoding_of, parse_range, write_stamp
+from mia_audit.storage.tables import (
+    DIVERGED,
+    STAMPS,
+    clear_stamps,
+    diverged_of_all,
+    encoding_of,
+    parse_range,
+    write_stamp,
+)
 
 
 def signals_arguments(parser: argparse.ArgumentParser) -> None:
@@ -118,7 +126,9 @@ def run_signals(options: argparse.Namespace) -> None:
         model = learner.load(folders[shadow])
         for family in missing:
             table = table_of(family, shadow, folders[shadow], model)
-            write_table(paths[family], table, "signals", count, {KEY: keys[shadow][family]}, **encoding_of(table.schema))
+            write_table(
+                paths[family], table, "signals", count, {KEY: keys[shadow][family]}, **encoding_of(table.schema)
+            )
         print(f"shadow {shadow}: {', '.join(missing)} of {count} records", flush=True)
     if options.stamp:
         write_stamp(options.stamp, {shadow: identity(**known) for shadow, known in keys.items()})

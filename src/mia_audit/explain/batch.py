@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from mia_audit.explain.private_local.records import ExplanationSet
 from mia_audit.explain.private_local.solver import Problem
-from mia_audit.explain.vectors import pooling
 from mia_audit.explain.private_local.terms import Terms
+from mia_audit.explain.vectors import pooling
 from mia_audit.models.passes import FastPass
 from mia_audit.runtime.device import AdaptiveBatchSize
 

@@ -13,7 +13,17 @@ import numpy as np
 
 from mia_audit.explain.catalogue import GRADIENT, explainers
 from mia_audit.learners.naming import BUILT_IN
-from mia_audit.signals.name import DECISIONS, DIAGNOSTIC, OUTPUTS, PROBABILITY, SUMMARIES, VECTOR, Signal, read_signal, stem
+from mia_audit.signals.name import (
+    DECISIONS,
+    DIAGNOSTIC,
+    OUTPUTS,
+    PROBABILITY,
+    SUMMARIES,
+    VECTOR,
+    Signal,
+    read_signal,
+    stem,
+)
 from mia_audit.training.task import TEMPERATURES, losses_at
 
 if TYPE_CHECKING:
