@@ -1,4 +1,4 @@
-"""Compare our numbers with those of other tools, with the reasons for differences; writes docs/agreement.md.
+"""Compare our numbers with those of other tools, with the reasons for differences; writes docs/results/agreement.md.
 
     python benchmarks/agreement.py             (writes the page; seconds)
     python benchmarks/agreement.py --check     (exit code 1 where the page is not what it would write)
@@ -26,7 +26,7 @@ from mia_audit.evaluation.metrics import auc, tpr_at_fpr
 from mia_audit.privacy.accounting import epsilon_spent
 from mia_audit.signals.name import Reading, read_signal
 
-PAGE = Path(__file__).parents[1] / "docs" / "agreement.md"
+PAGE = Path(__file__).parents[1] / "docs" / "results" / "agreement.md"
 RECORDS, MODELS, POPULATION = 400, 10, 250
 
 SOURCES = {

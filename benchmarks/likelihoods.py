@@ -4,7 +4,7 @@
 
 SIGNALS is a signals.parquet, from an audit with 33 models or from `mia-audit import`; RECORDS is a number of its
 records to draw at random. Every model is a target once, in a random group of models (`attacks.subsets`). One row per
-number of other models, as in the table of docs/attacks.md: mean TPR at 1 % FPR and mean AUC over targets, and the
+number of other models, as in the table of docs/methods/attacks.md: mean TPR at 1 % FPR and mean AUC over targets, and the
 paired difference of the default minus the hierarchical ratio, with its standard error over targets. On one core, the
 published scores take 6 minutes. With --null, memberships are permuted, and the rows for 4 and for all other models
 state the mean AUC minus ½ and the mean TPR, with standard errors over permutations.

@@ -21,7 +21,7 @@ from mia_audit.pools import pools
 from mia_audit.privacy.catalogue import mechanisms
 
 ROOT = Path(__file__).parents[1]
-PAGES = [*sorted(ROOT.glob("*.md")), ROOT / "config" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), ROOT / "config" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 CONFIGS = sorted((ROOT / "config").rglob("*.yaml"))
 LONGEST = 120
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -106,7 +106,7 @@ def every_key() -> set[str]:
 
 def documented(words: Iterable[str]) -> list[str]:
     """Return the words that stand nowhere as code in the pages for users."""
-    pages = [page for page in PAGES if page.parent.name in ("docs", "config")]
+    pages = [page for page in PAGES if page.parent != ROOT]
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     code = " ".join([*re.findall(r"`([^`\n]+)`", text), *re.findall(r"```.*?```", text, re.DOTALL)])
     return [word for word in words if not re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", code)]
@@ -141,13 +141,13 @@ def test_the_page_of_agreement_is_in_step() -> None:
 
 
 def test_the_figures_of_the_page_on_trees_are_those_of_its_csv_file() -> None:
-    page = (ROOT / "docs" / "trees.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "results" / "trees.md").read_text(encoding="utf-8")
     printed = re.findall(r"\| (\d\.\d{3}) \((\d\.\d{3}) to (\d\.\d{3})\) \|", page)
-    with (ROOT / "docs" / "trees.csv").open(encoding="utf-8", newline="") as file:
+    with (ROOT / "docs" / "results" / "trees.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     known = [tuple(f"{float(row[f'auc_{part}']):.3f}" for part in ("mean", "low", "high")) for row in rows]
     assert printed == known and len(known) == 30
-    with (ROOT / "docs" / "trees_seed1.csv").open(encoding="utf-8", newline="") as file:
+    with (ROOT / "docs" / "results" / "trees_seed1.csv").open(encoding="utf-8", newline="") as file:
         again = [[float(row[f"auc_{part}"]) for part in ("mean", "low", "high")] for row in csv.DictReader(file)]
     tables = "".join(line for line in page.splitlines() if line.startswith("|") and re.search(r" %(?! \()", line))
     printed = re.findall(r"(\d\.\d{3}) \((\d\.\d{3}) to (\d\.\d{3})\), ", tables)

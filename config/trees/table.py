@@ -1,6 +1,6 @@
-"""Write the table of docs/trees.md: its numbers as CSV, and its rows as Markdown on standard output.
+"""Write the table of docs/results/trees.md: its numbers as CSV, and its rows as Markdown on standard output.
 
-python config/trees/table.py docs/trees.csv results/trees results/trees_diffprivlib
+python config/trees/table.py docs/results/trees.csv results/trees results/trees_diffprivlib
 """
 
 import sys

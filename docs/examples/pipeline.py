@@ -1,6 +1,6 @@
 """A pipeline that imputes, codes a column of categories one-hot and standardises the others, before it classifies.
 
-Tables have no missing values (docs/pools.md), so here a number that no column has, -1, stands for them.
+Tables have no missing values (docs/how-to/pools.md), so here a number that no column has, -1, stands for them.
 """
 
 from mia_audit.learners import estimator

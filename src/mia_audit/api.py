@@ -1,4 +1,4 @@
-"""The Python interface (docs/python.md): audit matrices and configs, compute a model's signals, observe canaries."""
+"""The Python interface (docs/reference/python.md): audit matrices and configs, compute a model's signals, observe canaries."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Audit:
 
     @cached_property
     def metrics(self) -> pl.DataFrame:
-        """One row per attack, signal, likelihood and target: AUC, TPR at the FPRs, intervals (docs/data.md)."""
+        """One row per attack, signal, likelihood and target: AUC, TPR at the FPRs, intervals (docs/reference/data.md)."""
         from mia_audit.evaluation.files import flat
         from mia_audit.storage import read_frame
 
@@ -201,7 +201,7 @@ def run(config: str | Path, cores: int | None = None, *options: str) -> Path:
 def observe_canaries(
     folder: str | Path, model: Any, loss: Any, inputs: Any = None, every_step: bool = True
 ) -> Observer:
-    """Observe the canaries in a folder at every step of a torch training run, and return the observer (docs/canaries.md).
+    """Observe the canaries in a folder at every step of a torch training run, and return the observer (docs/how-to/canaries.md).
 
     `loss` maps logits and labels to the mean loss; `inputs` converts stored records to the model's inputs. Call
     `observer.attach(optimizer)` before training and `observer.write(path)` after it. With `every_step` off, only the

@@ -108,7 +108,7 @@ def test_a_pool_that_another_tool_left_incomplete(here: Path, fails: Callable[..
     np.save(here / "pool" / "records.npy", np.zeros((60, 7), np.float32))
     assert "records of shape [30], but records.npy beside it has [7]" in fails("train")
     rewrite(path, {"classes": None})
-    assert "'classes' is missing from the table's metadata; see docs/data.md" in fails("train")
+    assert "'classes' is missing from the table's metadata; see docs/reference/data.md" in fails("train")
 
 
 def test_the_membership_of_another_pool(here: Path, fails: Callable[..., str]) -> None:

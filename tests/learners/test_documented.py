@@ -1,4 +1,4 @@
-"""The script and the pipeline of docs/learners.md run as they stand there."""
+"""The script and the pipeline of docs/how-to/models.md run as they stand there."""
 
 import re
 import sys
@@ -13,8 +13,8 @@ from mia_audit.learners import Compute, Records, TrainingTask
 from mia_audit.learners.estimators import EstimatorLearner
 from mia_audit.learners.script import ScriptLearner, Task
 
-PAGE = (Path(__file__).parents[2] / "docs" / "learners.md").read_text(encoding="utf-8")
-PIPELINE, SCRIPT, PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "models.md").read_text(encoding="utf-8")
+PIPELINE, SCRIPT, PROGRAMS, *_ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 @pytest.mark.parametrize("epsilon", [float("inf"), 8.0])

@@ -1,11 +1,11 @@
-"""docs/papers.md names every table and figure of the four papers."""
+"""docs/results/papers.md names every table and figure of the four papers."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).parents[2] / "docs" / "papers.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "results" / "papers.md").read_text(encoding="utf-8")
 ROMAN = {"I": 1, "II": 2, "III": 3, "IV": 4, "V": 5}
 NUMBERS = re.compile(r"(Table|Figure)s? ((?:\d+|[IV]+)(?:, (?:\d+|[IV]+))*)")
 

@@ -1,4 +1,4 @@
-"""What docs/pools.md says a user has to write is a whole config, and as short as it says."""
+"""What docs/how-to/pools.md says a user has to write is a whole config, and as short as it says."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ from mia_audit.pools import pools
 from mia_audit.pools.build import build_pool
 from mia_audit.pools.section import Dataset
 
-PAGE = Path(__file__).parents[2] / "docs" / "pools.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "pools.md"
 
 
 @pytest.mark.parametrize(("name", "lines"), [("photos", 5), ("people", 6)])

@@ -68,7 +68,7 @@ def test_models_of_every_library_go_from_a_table_to_the_report(tmp_path: Path, m
     write_people(tmp_path / "people.csv")
     for name in ("pipeline.py", "huggingface_trainer.py", "lightning_module.py"):
         (tmp_path / name).write_text((EXAMPLES / name).read_text())
-    page = (ROOT / "docs" / "learners.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "how-to" / "models.md").read_text(encoding="utf-8")
     (tmp_path / "opacus_engine.py").write_text(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[1])
     results = tmp_path / "results" / "tiny"
     run_stages(check_audit(CONFIG, "tiny.yaml"), results)

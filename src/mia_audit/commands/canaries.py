@@ -24,7 +24,7 @@ def canaries_arguments(parser: argparse.ArgumentParser) -> None:
     make = commands.add_parser("make", description="Draw canaries, toss their coins, and write the set to train on.")
     source = make.add_mutually_exclusive_group(required=True)
     source.add_argument("--pool", type=Path, metavar="DIR", help="a pool, such as results/NAME/pools/DATASET")
-    source.add_argument("--data", type=Path, metavar="PATH", help="a data set in a format of docs/pools.md")
+    source.add_argument("--data", type=Path, metavar="PATH", help="a data set in a format of docs/how-to/pools.md")
     make.add_argument("--source", default="", help="name of the source that reads the data set (guessed from the path)")
     make.add_argument("--label", default="label", help="tables: the column of the class (label)")
     make.add_argument("--count", type=int, default=1000, help="canaries (1000)")

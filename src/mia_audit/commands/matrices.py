@@ -47,7 +47,7 @@ def audit_arguments(parser: argparse.ArgumentParser) -> None:
         " file with one number per model); the setting without privacy comes first",
     )
     parser.add_argument(
-        "--settings", type=Path, metavar="FILE", help="the settings in a YAML file (docs/your_models.md)"
+        "--settings", type=Path, metavar="FILE", help="the settings in a YAML file (docs/how-to/models.md)"
     )
     parser.add_argument("--out", required=True, type=Path, help="folder for the audit")
     parser.add_argument("--attacks", nargs="+", metavar="ATTACK", help=f"default: {' '.join(METHODS)}")

@@ -68,7 +68,7 @@ class Task:
     seed: int | None
     """A seed of 63 bits, different for every model.
 
-    It is None for a released model (docs/release.md), whose randomness must be fresh. The global generators of random,
+    It is None for a released model (docs/how-to/release.md), whose randomness must be fresh. The global generators of random,
     numpy and torch are seeded with it or, if None, by the operating system's entropy.
     """
     shadow: int

@@ -320,7 +320,7 @@ def difference(values: Values, printed: Printed, confidence: float = 0.95) -> tu
 
     The models are not the paper's, so nothing is paired. Targets share their shadow models: the variance of a mean over K
     targets is taken to be 2 (K − 1)/(K − 2) times that of independent ones, which holds if nothing leaks and is otherwise
-    a rule of thumb (docs/data.md). For accuracies it is that of independent models. The degrees of freedom of t are those
+    a rule of thumb (docs/reference/data.md). For accuracies it is that of independent models. The degrees of freedom of t are those
     of the smaller number of models.
     """
     from scipy.special import stdtrit

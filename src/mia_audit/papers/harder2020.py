@@ -8,7 +8,7 @@ PAPER = Paper(
     figures={},
     configs={name: f"config/harder2020/{name}.yaml" for name in ("mnist", "fashion_mnist")},
     elsewhere={
-        "Figures 2 to 5, 8 and 9": "figures of the audits of config/harder2020 (docs/papers.md)",
+        "Figures 2 to 5, 8 and 9": "figures of the audits of config/harder2020 (docs/results/papers.md)",
         "Figures 6, 7 and 10": "the hospital data are not available; config/harder2020/table.yaml is the study on another table",
     },
 )

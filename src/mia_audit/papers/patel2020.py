@@ -33,7 +33,7 @@ PAPER = Paper(
     elsewhere={
         "Table 1": "notation: no result",
         "Table 2": "influential words: the reviews are not available, and MIM is not implemented",
-        "Figures 1 to 9": "figures of the studies of config/patel2020 (docs/papers.md)",
+        "Figures 1 to 9": "figures of the studies of config/patel2020 (docs/results/papers.md)",
         "Section 6.2": "disjoint parts: figures/private_parts and tables/private_parts.csv of the studies",
     },
     studies=True,

@@ -197,7 +197,7 @@ def first_config(name: str, looked: Looked, architecture: Mapping[str, Any], est
         *(
             []
             if built_in
-            else ["", "explainers:", "  methods: []   # only outputs; docs/explainers.md lists explainers"]
+            else ["", "explainers:", "  methods: []   # only outputs; docs/methods/explainers.md lists explainers"]
         ),
         "",
         "compute:",
@@ -219,7 +219,7 @@ def _yaml(value: Any) -> str:
 
 def _remark(key: str) -> str:
     remarks = {
-        "columns": "   # drop: no model gets the column; docs/pools.md",
+        "columns": "   # drop: no model gets the column; docs/how-to/pools.md",
         "public": "   # set aside, for scaling the columns",
         "size": "   # side in pixels to which all images are resized",
     }

@@ -32,7 +32,7 @@ class Dataset(Section):
     source: str = ""
     """Registered source, or `file.py:function`; the data set's own name when left out."""
     path: FilePath = ""
-    """File or folder that the source reads (docs/pools.md); relative to the folder of the audit."""
+    """File or folder that the source reads (docs/how-to/pools.md); relative to the folder of the audit."""
     download: bool = False
     """Whether torchvision may download its data set into `path` if it is missing."""
     take: Literal["sample", "first"] = "sample"
@@ -53,7 +53,7 @@ class Dataset(Section):
     impute: dict[Column, FiniteFloat | str] = Field({})
     """Tables in a file: constants that replace missing values, by column. They are stated, not computed from the records."""
     person: str = ""
-    """The source of every record's person (docs/persons.md): a table's column; an array stored with `records` and
+    """The source of every record's person (docs/results/persons.md): a table's column; an array stored with `records` and
     `labels`; for images a CSV file with the columns file and person, or a pattern of file names such as
     `{person}_*.png`.
     """
@@ -74,7 +74,7 @@ class Dataset(Section):
     architectures: tuple[str, ...] = ()
     """Architectures of this audit that are trained on this data set; all when left out."""
     groups: tuple[str | dict[Column, tuple[FiniteFloat, ...]], ...] = ()
-    """Groups by which every result is sliced (docs/groups.md): columns of the data, `class`, or `records` (a person's number of records).
+    """Groups by which every result is sliced (docs/how-to/groups.md): columns of the data, `class`, or `records` (a person's number of records).
 
     `{age: [18, 40, 65]}` divides a column of numbers at these edges. Without edges, a column with many values is
     divided at its quartiles.

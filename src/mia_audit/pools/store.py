@@ -125,7 +125,7 @@ def _check_metadata(stored: StoredRecords, folder: Path, stem: str) -> None:
     """Raise UserError for a pool, perhaps from another tool, whose array or labels contradict the table's metadata."""
     path, metadata = folder / f"{stem}.parquet", stored.metadata
     if lacking := [name for name in ("kind", "shape", "classes") if name not in metadata]:
-        raise UserError(f"{path}: '{lacking[0]}' is missing from the table's metadata; see docs/data.md")
+        raise UserError(f"{path}: '{lacking[0]}' is missing from the table's metadata; see docs/reference/data.md")
     if list(stored.data.shape[1:]) != metadata["shape"]:
         raise UserError(
             f"{path}: records of shape {metadata['shape']}, but {stem}.npy beside it has {list(stored.data.shape[1:])}."

@@ -13,7 +13,7 @@ DATASET = "{dataset}"
 
 
 class Privacy(Section):
-    """The permitted releases from a data set's records, and the ledger that accounts for them (docs/release.md)."""
+    """The permitted releases from a data set's records, and the ledger that accounts for them (docs/how-to/release.md)."""
 
     ledger: str = ""
     """The file in which every release from a data set is charged; the first charge creates it.

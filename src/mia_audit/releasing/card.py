@@ -67,7 +67,7 @@ def card(
     receipt: Receipt | None,
     to: str,
 ) -> dict[str, Any]:
-    """Return the card of a release in JSON form; docs/release.md explains every key."""
+    """Return the card of a release in JSON form; docs/how-to/release.md explains every key."""
     setting, spec = recipe.setting, recipe.spec
     return {
         "kind": KIND,

@@ -82,7 +82,7 @@ class Recipe:
         ):
             raise UserError(
                 f"{where}: a release is charged before training, and '{mechanism.mechanism}' cannot state its cost in advance:"
-                " define foresee(section, epsilon, training, units) (docs/release.md)"
+                " define foresee(section, epsilon, training, units) (docs/how-to/release.md)"
             )
         if mechanism.by_person:
             persons_of(self.pool / "records.parquet")  # this raises if a person has both public and protected records

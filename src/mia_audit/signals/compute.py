@@ -170,7 +170,7 @@ def signals(
 
     `model` is a torch module, which is copied and put in eval mode, or a fitted estimator with scikit-learn's
     interface. `records` are its inputs, [n, …], and `labels` their classes, numbered from 0. `explainers` and the other
-    `options` are those of a config's section `explainers` (docs/explainers.md). Raises UserError for an unknown
+    `options` are those of a config's section `explainers` (docs/methods/explainers.md). Raises UserError for an unknown
     explainer or option, for explainers that need training records, and for an output that is not finite.
     """
     import polars as pl

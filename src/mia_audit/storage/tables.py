@@ -151,7 +151,7 @@ CONTRACTS: dict[str, dict[str, Test]] = {
     "scores": _ATTACK | {"record": WHOLE, "member": TRUTH, "score": NUMBER},
     "metrics": _ATTACK | {"members": WHOLE, "non_members": WHOLE, "auc": NUMBER},
 }
-"""Required columns by kind of table, for the kinds that may come from other tools (docs/data.md)."""
+"""Required columns by kind of table, for the kinds that may come from other tools (docs/reference/data.md)."""
 
 ID: Test = ("whole numbers or text", lambda kind: _text(kind) or bool(pa.types.is_integer(kind)))
 

@@ -131,7 +131,7 @@ def test_leakpro_by_the_lines_of_the_docs(tmp_path, monkeypatch):
     rows = write_leakpro(tmp_path / "leakpro_output", drawn)
     np.save(tmp_path / "population_labels.npy", drawn.labels)
     monkeypatch.chdir(tmp_path)
-    page = (Path(__file__).parents[3] / "docs" / "data.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "data.md").read_text(encoding="utf-8")
     (block,) = [one for one in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "leakpro_output" in one]
     exec(block, {})
     files = (Path(f"{name}.npy") for name in ("logits", "labels", "membership"))

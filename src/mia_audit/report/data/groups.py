@@ -1,6 +1,6 @@
 """Membership risk by group: the strongest attack on each group of records or persons, compared with all others.
 
-The bound on ε from canaries in one training of a setting, as the workflow wrote it (docs/canaries.md).
+The bound on ε from canaries in one training of a setting, as the workflow wrote it (docs/how-to/canaries.md).
 """
 
 from __future__ import annotations
