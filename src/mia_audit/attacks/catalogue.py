@@ -45,7 +45,8 @@ class Attack:
     `options` declare are passed as keyword arguments. `likelihoods` lists those that the attack supports, the default
     first. An attack without likelihoods is called with `none`. `learns` says that the scores depend on the membership
     of the other models. Such an attack has a null control. `several` says that the attack can read more than one signal
-    at once; `vectors` says that it reads attributions themselves, [N records, K models, m], which no other attack is given.
+    at once; `vectors` says that it reads attributions themselves, over their L1 norms, [N records, K models, m], which no other
+    attack is given.
 
     Intervals over targets need scores with single models left out. With the likelihoods listed in `pairwise`, `score`
     also takes `pairs` of models (`design.Pairs`) and returns scores [N, P] from one pass over the records: the score of
@@ -200,7 +201,7 @@ def unread(methods: Sequence[str], signals: Sequence[Signal]) -> list[str]:
 def _resolve(method: str, signals: Sequence[Signal]) -> tuple[str, list[tuple[Signal, ...]]]:
     """Split `attack:signal+signal` into the attack and the signals to read; if no signals are named, the attack decides."""
     name, wanted = split(method)
-    signals = [signal for signal in signals if signal.is_vector == attacks[name].vectors]
+    signals = [signal for signal in signals if attacks[name].vectors or not signal.is_vector]
     if wanted is None:
         return name, attacks[name].reads(signals)
     by_name = {signal.name: signal for signal in signals}

@@ -229,6 +229,8 @@ class Signal:
     def _joined_label(self) -> str:
         """The label of signals that are read together: names a few signals, and counts many."""
         parts = [read_signal(part.strip()) for part in self.name.split("+")]
+        if parts[0].is_vector:
+            return parts[0].label
         if len(parts) <= NAMED:
             return " + ".join(part.label for part in parts)
         what = {"both": "outputs and explanations", "outputs": "outputs", "explanations": "explanations"}

@@ -73,11 +73,10 @@ def test_what_is_wrong_with_them_is_named(tmp_path, table, message):
     assert "elete" not in str(caught.value)
 
 
-def test_vectors_are_read_back_times_their_norms_and_have_no_dictionary(tmp_path):
+def test_vectors_are_read_back_and_have_no_dictionary(tmp_path):
     random = np.random.default_rng(0)
     member = random.random((5, 40)) < 0.5
     vectors = random.standard_normal((5, 40, 3)).astype(np.float16)
-    norms = random.exponential(size=(5, 40)).astype(np.float32)
 
     def tables():
         for shadow in range(5):
@@ -85,7 +84,7 @@ def test_vectors_are_read_back_times_their_norms_and_have_no_dictionary(tmp_path
                 "shadow": np.full(40, shadow, dtype=np.int32),
                 "record": np.arange(40, dtype=np.int32),
                 "member": member[shadow],
-                "ixg_l1": norms[shadow],
+                "ixg_l1": np.ones(40, dtype=np.float32),
                 "ixg_vector": vectors[shadow],
             }
             yield pa.table({name: column_of(values) for name, values in columns.items()})
@@ -95,7 +94,7 @@ def test_vectors_are_read_back_times_their_norms_and_have_no_dictionary(tmp_path
     file = SignalsFile(path)
     (signal,) = [one for one in file.signals if one.is_vector]
     (read,) = file.read(signal)
-    np.testing.assert_array_equal(read, (vectors * norms[:, :, None]).swapaxes(0, 1))
+    np.testing.assert_array_equal(read, vectors.swapaxes(0, 1))
     written = pq.ParquetFile(path).metadata
     assert written.num_row_groups == 5
     encodings = [written.row_group(0).column(i).encodings for i in range(written.num_columns)]

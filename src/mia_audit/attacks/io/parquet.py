@@ -19,7 +19,7 @@ from mia_audit.attacks.design import RECORDS, aggregates_of, in_unit, recognise,
 from mia_audit.errors import UserError
 from mia_audit.pools.persons import Persons, numbered_ids
 from mia_audit.signals.families import derive, derived_from, source_of, with_derived
-from mia_audit.signals.name import PROBABILITY, VECTOR, Signal, is_signal, read_signal
+from mia_audit.signals.name import PROBABILITY, Signal, is_signal, read_signal
 from mia_audit.storage import ROW_GROUPS, digests, naming_damage, open_table, row_groups_of, table_metadata, write_table
 from mia_audit.storage.tables import column_parts, diverged_models, filled, joined, repeated, rows_of_lists, stretches
 from mia_audit.storage.unpacked import check_parquet
@@ -217,7 +217,7 @@ class SignalsFile:
         self.persons = self._persons()
 
     def read(self, signal: Signal) -> list[Float[np.ndarray, "N K"]]:
-        """Return a signal's values for every query, as float32 if they are stored so, else as float64; of vectors [N, K, m].
+        """Return a signal's values for every query, as float32 if they are stored so, else as float64; [N, K, m] for vectors.
 
         A loss or confidence that the table lacks is derived from the other one or from probabilities. Raises UserError,
         which names the first cell that is not a finite number.
@@ -240,16 +240,15 @@ class SignalsFile:
         return list(queries.values())
 
     def _vectors(self, name: str) -> Float[np.ndarray, "N K m"]:
-        """Return a column of vectors, float32, times the L1 norms over which they are stored."""
-        norms = joined(self._parts(f"{name.removesuffix(VECTOR)}l1"))
-        values = np.empty((len(norms), self._file.schema_arrow.field(name).type.list_size), dtype=np.float32)
+        """Return a column of vectors, over their L1 norms, float16."""
+        rows, size = self.models * self._records, self._file.schema_arrow.field(name).type.list_size
+        values = np.empty((rows, size), dtype=np.float16)
         start = 0
         with naming_damage(self._path, "signals"):
             for part in rows_of_lists(self._file, name, str(self._path)):
-                here = slice(start, start + len(part))
-                np.multiply(part, norms[here, None], out=values[here], casting="same_kind")
+                values[start : start + len(part)] = part
                 start += len(part)
-        if not np.isfinite(values.sum(dtype=np.float64)):
+        if not np.isfinite(values.sum(dtype=np.float32)):
             raise UserError(f"{self._path}: column '{name}': expected finite numbers")
         return values.reshape(self.models, self._records, -1).swapaxes(0, 1)
 

@@ -1,0 +1,218 @@
+"""The leave-one-out likelihood ratio of vectors: one Gaussian covariance for all records, around every record's in and out means.
+
+A target's covariance and means come from the other models only. All of them follow in closed form from sums over all
+models, for every target at once, block by block of records. Arrays are [K targets, B records, m].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mia_audit.attacks.design import NO_MODEL, left_out
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from mia_audit.attacks.design import Partners
+    from mia_audit.signals.name import Cells, Member
+
+NUMBERS = 1 << 19
+"""Numbers of vectors processed at a time."""
+
+LEAST = 1e-9
+"""Directions of the correlation matrix with a smaller eigenvalue are treated as rounding errors."""
+
+RIDGE = 1e-6
+"""Weight of the penalty in the regression of shifts on means, relative to the means' variance."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some records: the targets' values minus the mean of the other models, and what those models say of both sides.
+
+    `shift` is their in mean minus their out mean, `inside` and `outside` count them, [K, B, 1], and `centre` is the
+    mean of them all. `left` lists what the scatter around the sides' means loses without the target, and without a
+    further model that the design leaves out.
+    """
+
+    rows: slice
+    values: Float[np.ndarray, "K B m"]
+    shift: Float[np.ndarray, "K B m"]
+    centre: Float[np.ndarray, "K B m"]
+    inside: Float[np.ndarray, "K B 1"]
+    outside: Float[np.ndarray, "K B 1"]
+    deviations: Float[np.ndarray, "K B m"]
+    left: list[Float[np.ndarray, "K B m"]]
+
+    @property
+    def both(self) -> Float[np.ndarray, "K B 1"]:
+        """Where both sides have another model."""
+        return ((self.inside > 0) & (self.outside > 0)).astype(np.float64)
+
+    @property
+    def variance(self) -> Float[np.ndarray, "K B 1"]:
+        """The variance of the shift, in units of the covariance."""
+        return 1 / np.maximum(self.inside, 1) + 1 / np.maximum(self.outside, 1)
+
+
+def vector_ratio(vectors: Float[np.ndarray, "N K m"], member: Member) -> Cells:
+    """Score records by log p(x | in) − log p(x | out) around the record's means as they are; NaN where a side has no other model."""
+    whiten = _whitening(vectors, member)
+    scores = np.empty(member.shape, order="F")
+    for block in _blocks(vectors, member):
+        value, shift = block.values @ whiten, block.shift @ whiten
+        # the centre divides the shift in proportion to the counts: the in mean is centre + shift · out / all
+        every = block.inside + block.outside
+        near = value - shift * (block.outside / np.maximum(every, 1))
+        far = value + shift * (block.inside / np.maximum(every, 1))
+        score = (np.square(far) - np.square(near)).sum(axis=2) / 2
+        scores[block.rows] = np.where(block.both[:, :, 0] > 0, score, np.nan).T
+    return scores
+
+
+def hierarchical_vector_ratio(vectors: Float[np.ndarray, "N K m"], member: Member) -> Cells:
+    """Score records as `vector_ratio` does, but with the shift shrunk towards its expectation at the record's mean.
+
+    That is a linear regression on the mean over all records. The shifts' spread around it is estimated in the directions
+    in which it is largest, and the uncertainty of means and shift widens both densities. Every record has a score.
+    """
+    turn, slope, spread = _learned(vectors, member, _whitening(vectors, member))
+    scores = np.empty(member.shape, order="F")
+    for block in _blocks(vectors, member):
+        every = np.maximum(block.inside + block.outside, 1)
+        expected = _with_one(block.centre @ turn) @ slope
+        weight = block.both * spread / (spread + block.variance)
+        shift = expected + weight * (block.shift @ turn - expected)
+        left = np.where(block.both > 0, weight * block.variance, spread)
+        value = block.values @ turn
+        score = np.zeros(value.shape[:2])
+        for sign, share in ((1, block.outside / every), (-1, block.inside / every)):
+            density = 1 + 1 / every + share**2 * left
+            score -= sign / 2 * (np.square(value - sign * share * shift) / density + np.log(density)).sum(axis=2)
+        scores[block.rows] = score.T
+    return scores
+
+
+def _blocks(vectors: Float[np.ndarray, "N K m"], member: Member) -> Iterator[Block]:
+    partners = left_out(member)
+    records, models, size = vectors.shape
+    step = max(1, NUMBERS // (models * size))
+    for start in range(0, records, step):
+        rows = slice(start, start + step)
+        values = np.ascontiguousarray(vectors[rows].swapaxes(0, 1), dtype=np.float64)
+        yield _block(rows, values, member[rows], None if partners is None else partners[rows])
+
+
+def _block(rows: slice, values: Float[np.ndarray, "K B m"], member: Member, partners: Partners | None) -> Block:
+    origin = values.mean(axis=0)
+    values = values - origin
+    here = member.T[:, :, None].astype(np.float64)
+    counts = {side: of.sum(axis=0) for side, of in ((1, here), (0, 1 - here))}
+    means = {side: (values * of).sum(axis=0) / np.maximum(counts[side], 1) for side, of in ((1, here), (0, 1 - here))}
+    deviations = values - np.where(here > 0, means[1], means[0])
+    left = [_loss(deviations, np.where(here > 0, counts[1], counts[0]))]
+    gone = {1: (here, deviations * here), 0: (1 - here, deviations * (1 - here))}
+    if partners is not None:  # of the other side
+        places = np.maximum(partners, 0).T[:, :, None]
+        exists = (partners != NO_MODEL).T[:, :, None].astype(np.float64)
+        further = np.take_along_axis(deviations, places, axis=0) * exists
+        left.append(_loss(further, np.where(here > 0, counts[0], counts[1])))
+        gone = {
+            1: (here + exists * (1 - here), gone[1][1] + further * (1 - here)),
+            0: (1 - here + exists * here, gone[0][1] + further * here),
+        }
+    count = {side: counts[side] - gone[side][0] for side in (1, 0)}
+    mean = {side: means[side] - gone[side][1] / np.maximum(count[side], 1) for side in (1, 0)}
+    every = np.maximum(count[1] + count[0], 1)
+    centre = (count[1] * mean[1] + count[0] * mean[0]) / every
+    return Block(rows, values - centre, mean[1] - mean[0], centre + origin, count[1], count[0], deviations, left)
+
+
+def _loss(deviations: Float[np.ndarray, "K B m"], count: Float[np.ndarray, "K B 1"]) -> Float[np.ndarray, "K B m"]:
+    """Return vectors whose products are what a side's scatter loses without each of its models."""
+    lost: np.ndarray = deviations * np.sqrt(count / np.maximum(count - 1, 1))
+    return lost
+
+
+def _products(a: Float[np.ndarray, "K B m"], b: Float[np.ndarray, "K B n"]) -> Float[np.ndarray, "K m n"]:
+    products: np.ndarray = a.swapaxes(1, 2) @ b
+    return products
+
+
+def _whitening(vectors: Float[np.ndarray, "N K m"], member: Member) -> Float[np.ndarray, "K m m"]:
+    """Return, for every target, the matrix by which vectors are multiplied to have the unit covariance.
+
+    The covariance's correlations are shrunk in proportion to their number over the degrees of freedom.
+    """
+    models, size = vectors.shape[1:]
+    scatter, freedom = np.zeros((models, size, size)), np.zeros(models)
+    for block in _blocks(vectors, member):
+        flat = block.deviations.reshape(-1, size)
+        scatter += flat.T @ flat
+        for left in block.left:
+            scatter -= _products(left, left)
+        for count in (block.inside, block.outside):
+            freedom += np.maximum(count - 1, 0).sum(axis=(1, 2))
+    freedom = np.maximum(freedom, 1)
+    deviation = np.sqrt(np.maximum(np.einsum("kaa->ka", scatter), 0) / freedom[:, None])
+    dead = deviation <= np.finfo(np.float32).eps * deviation.max(axis=1, keepdims=True)
+    inverse = np.where(dead, 0.0, 1 / np.where(dead, 1.0, deviation))
+    correlation = scatter / freedom[:, None, None] * inverse[:, :, None] * inverse[:, None, :]
+    shrunk = (freedom / (freedom + size))[:, None, None]
+    correlation = shrunk * correlation + (1 - shrunk) * np.eye(size)
+    values, axes = np.linalg.eigh(correlation)
+    whiten: np.ndarray = inverse[:, :, None] * axes / np.sqrt(np.maximum(values, LEAST))[:, None, :]
+    return whiten
+
+
+def _learned(
+    vectors: Float[np.ndarray, "N K m"], member: Member, whiten: Float[np.ndarray, "K m m"]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return, for every target, a whitening in whose directions shifts are independent, [K, m, m], the coefficients of their
+    expectation, [K, m + 1, m], and the variances around it, [K, 1, m].
+    """
+    models, size = vectors.shape[1:]
+    means, cross = np.zeros((models, size + 1, size + 1)), np.zeros((models, size + 1, size))
+    squares, variance, count = np.zeros((models, size, size)), np.zeros(models), np.zeros(models)
+    for block in _blocks(vectors, member):
+        known = block.both
+        place, shift = _with_one(block.centre @ whiten) * known, block.shift @ whiten * known
+        means += _products(place, place)
+        cross += _products(place, shift)
+        squares += _products(shift, shift)
+        variance += (block.variance * known).sum(axis=(1, 2))
+        count += known.sum(axis=(1, 2))
+    means += RIDGE * np.maximum(np.einsum("kaa->k", means), 1.0)[:, None, None] / (size + 1) * np.eye(size + 1)
+    slope = np.linalg.solve(means, cross)
+    fitted = cross.swapaxes(1, 2) @ slope
+    freedom = np.maximum(count - size - 1, 1)
+    spread, axes = np.linalg.eigh(_towards_sphere((squares - fitted) / freedom[:, None, None], freedom))
+    # the fit explains some of noise too: a factor shrinks it, direction by direction, as James and Stein's does
+    explained = np.einsum("kab,kac,kcb->kb", axes, fitted, axes)
+    kept = np.maximum(1 - (size + 1) * spread / np.maximum(explained, np.finfo(np.float64).tiny), 0)
+    spread += (1 - kept) * explained / np.maximum(count, 1)[:, None]
+    noise = variance / np.maximum(count, 1)
+    # centres turn with the shifts
+    around = np.zeros_like(means)
+    around[:, 0, 0], around[:, 1:, 1:] = 1.0, axes
+    slope = around.swapaxes(1, 2) @ slope @ axes * kept[:, None, :]
+    return whiten @ axes, slope, np.maximum(spread - noise[:, None], 0)[:, None, :]
+
+
+def _towards_sphere(covariance: Float[np.ndarray, "K m m"], freedom: Float[np.ndarray, " K"]) -> np.ndarray:
+    """Return covariances shrunk towards equal variances by as much as sampling alone would spread their eigenvalues."""
+    size = covariance.shape[1]
+    mean = np.einsum("kaa->k", covariance) / size
+    squares = np.square(covariance).sum(axis=(1, 2))
+    apart = np.maximum(squares - size * mean**2, np.finfo(np.float64).tiny)
+    weight = np.minimum((squares + (size * mean) ** 2) / freedom / apart, 1)[:, None, None]
+    sphere: np.ndarray = weight * mean[:, None, None] * np.eye(size)
+    return (1 - weight) * (covariance + covariance.swapaxes(1, 2)) / 2 + sphere
+
+
+def _with_one(values: Float[np.ndarray, "K B m"]) -> Float[np.ndarray, "K B n"]:
+    return np.concatenate([np.ones((*values.shape[:2], 1)), values], axis=2)

@@ -1,0 +1,43 @@
+"""`vector-lrt` adds the ratios of direction and norm, on all models or on some."""
+
+import numpy as np
+
+from mia_audit.attacks.catalogue import Run, attacks, plan, scores_of
+from mia_audit.attacks.engine.ratios import RATIOS
+from mia_audit.attacks.engine.vectors import hierarchical_vector_ratio
+from mia_audit.signals.name import Reading, read_signal
+
+SIGNALS = [read_signal(name) for name in ("loss", "ixg_l1", "ixg_vector")]
+
+
+def drawn():
+    random = np.random.default_rng(0)
+    member = random.random((300, 6)) < 0.5
+    directions = (random.standard_normal((300, 6, 3)) + member[:, :, None]).astype(np.float16)
+    return member, {SIGNALS[1]: [random.exponential(size=(300, 6))], SIGNALS[2]: [directions]}
+
+
+def test_it_alone_reads_vectors():
+    runs = plan(["threshold", "vector-lrt", "shadow-classifier"], SIGNALS, ["blend", "hierarchical"])
+    assert {run.signal for run in runs if run.attack == "vector-lrt"} == {"ixg_vector+ixg_l1"}
+    assert not any(one.is_vector for run in runs if run.attack != "vector-lrt" for one in run.signals)
+    (signal,) = {run.signals for run in runs if run.attack == "vector-lrt"}
+    assert read_signal("ixg_vector+ixg_l1").label == "whole map of input × gradient"
+    assert read_signal("ixg_vector+ixg_l1").channel == "explanations" and len(signal) == 2
+
+
+def test_scores_are_the_sum_of_both_ratios():
+    member, values = drawn()
+    run = Run("vector-lrt", (SIGNALS[2], SIGNALS[1]), "hierarchical", null_control=False)
+    (scored,) = scores_of([run], values.__getitem__, member, member)
+    norm = RATIOS["hierarchical"](np.log(values[SIGNALS[1]][0]), member)
+    np.testing.assert_allclose(scored.scores, norm + hierarchical_vector_ratio(values[SIGNALS[2]][0], member))
+
+
+def test_some_models_are_scored_as_if_there_were_no_others():
+    member, values = drawn()
+    some, score = np.array([4, 0, 2, 5]), attacks["vector-lrt"].score
+    inside = np.asfortranarray(member[:, some])
+    ours = score([Reading(one, values[one], some) for one in values], inside, "blend")
+    theirs = score([Reading(one, [values[one][0][:, some]]) for one in values], inside, "blend")
+    np.testing.assert_allclose(ours, theirs)
