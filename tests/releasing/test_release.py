@@ -11,6 +11,7 @@ from mia_audit.errors import UserError
 from mia_audit.learners import Compute
 from mia_audit.privacy import accounting
 from mia_audit.privacy.accounting import epsilon_spent
+from mia_audit.privacy.book_keeping.rules import NotCovered
 from mia_audit.privacy.ledger import RESTART, read_ledger
 from mia_audit.releasing import release as releasing
 from mia_audit.releasing.card import delta_of, spent
@@ -148,6 +149,19 @@ def test_an_overdraft_is_refused_before_anything_is_computed(recipe, monkeypatch
     assert not Path(".out.unfinished").exists()
     with pytest.raises(UserError, match="overdrawn"):
         release(recipe("rows/mlp/none-epsinf", privacy=LEDGER), "0" * 64, Path("none"), Compute())
+
+
+@pytest.mark.parametrize("check", ["check_kinds", "changing_state"])
+def test_a_model_that_cannot_be_trained_as_stated_is_refused_before_it_is_charged(recipe, monkeypatch, check):
+    def refuse(*_):
+        raise NotCovered("a kind of its own")
+
+    replaced = {"check_kinds": refuse, "changing_state": lambda *_: "0.running_mean"}[check]
+    monkeypatch.setattr(f"mia_audit.privacy.per_record.{check}", replaced)
+    stated = recipe(training={"epochs": 2, "batch": 10, "per_record": "book-keeping"})
+    with pytest.raises(UserError, match=r"does not cover this model|cannot be trained privately"):
+        release(stated, "0" * 64, Path("out"), Compute())
+    assert not list(Path().glob("**/*ledger*")) and not Path(".out.unfinished").exists()
 
 
 def test_an_unprotected_release_says_so(recipe):

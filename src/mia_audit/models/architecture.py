@@ -253,7 +253,7 @@ def _state(model: nn.Module) -> dict[str, Tensor | Number]:
 def _equal(before: Tensor | Number, after: Tensor | Number | None) -> bool:
     if isinstance(before, Tensor) and isinstance(after, Tensor):
         return before.shape == after.shape and torch.equal(before.nan_to_num(), after.nan_to_num())
-    return type(before) is type(after) and before == after
+    return type(before) is type(after) and bool(before == after)
 
 
 def family_of(model: str) -> Family:

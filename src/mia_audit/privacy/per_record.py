@@ -233,12 +233,12 @@ class ClippedSum:
         If the `persons` of the records are given, the mean gradient of each person is clipped and summed.
         """
         if not self._decided:
-            self._decide(tuple(inputs.shape[1:]))
+            self.decide(tuple(inputs.shape[1:]))
         if persons is None:
             return self.at_once(lambda size: self._summed(inputs, labels, size))
         return self.at_once(lambda size: self._summed_by_person(inputs, labels, persons.to(labels.device), size))
 
-    def _decide(self, shape: tuple[int, ...]) -> None:
+    def decide(self, shape: tuple[int, ...]) -> None:
         """Refuse a model whose state changes in a pass, and choose how gradients are computed, from the model alone."""
         self._decided = True
         if changing := changing_state(self.model, shape):

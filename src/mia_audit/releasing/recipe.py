@@ -92,6 +92,20 @@ class Recipe:
                 " one record's ε allows. Leave the mechanism's unit out"
             )
 
+    def check_gradients(self) -> None:
+        """Raise UserError if the model has state that passes change, or the stated way of computing gradients does not cover it."""
+        training = self.spec.training
+        if not self.spec.mechanism.kind.per_record or self.architecture["learner"] != BUILT_IN:
+            return
+        from mia_audit.models import construct
+        from mia_audit.privacy.noise import automatic
+        from mia_audit.privacy.per_record import ClippedSum
+        from mia_audit.training.trainable import PARTS
+
+        model = construct(self.architecture, seed=0)
+        PARTS[training.trainable](model)
+        ClippedSum(model, automatic(1.0), 1, training.per_record or "vmap").decide(self.architecture["input_shape"])
+
     @cached_property
     def spec(self) -> TrainingSpec:
         """The specification of the training of the setting's models."""

@@ -39,6 +39,7 @@ def release(recipe: Recipe, config_digest: str, out: Path, compute: Compute, to:
     """
     if out.exists():
         raise UserError(f"{out}: exists already; name a new folder for the release")
+    recipe.check_gradients()
     with unfinished(out, recipe.identity()) as work:
         checkpoint = _checkpoint(recipe, work)
         receipt = charge_for(recipe, work, _next_charges(recipe, work, checkpoint), to)

@@ -254,7 +254,7 @@ def _compared(
         if not bool((done.norms[number] - gradient.norm()).abs() <= TOLERANCE * gradient.norm() + SHORT):
             raise NotCovered("a norm differs from that of the record alone")
     sizes = [value.numel() for value in parameters]
-    for name, ours, right in zip(names, total.split(sizes), expected.split(sizes), strict=True):
+    for name, ours, right in zip(names, torch.split(total, sizes), torch.split(expected, sizes), strict=True):
         if not bool((ours - right).norm() <= TOLERANCE * (right.norm() + 0.01 * expected.norm())):
             raise NotCovered(f"the gradient of '{name}' differs from that of the records alone")
     return done
