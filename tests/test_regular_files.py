@@ -7,7 +7,19 @@ import pytest
 
 from mia_audit import regular_files
 from mia_audit.errors import UserError
-from mia_audit.regular_files import open_regular, own_folder, private_folder
+from mia_audit.regular_files import open_regular, own_folder, private_folder, refuse_links
+
+
+def test_a_link_inside_results_is_refused_and_one_to_results_is_not(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "results").symlink_to(tmp_path / "elsewhere")
+    refuse_links(tmp_path / "results")
+    refuse_links(tmp_path / "none")
+    (tmp_path / "elsewhere" / "a" / "models").mkdir(parents=True)
+    refuse_links(tmp_path / "results" / "a")
+    (tmp_path / "results" / "a" / "models" / "shadow-0").symlink_to(tmp_path)
+    with pytest.raises(UserError, match=r"results/a/models/shadow-0: a link inside results"):
+        refuse_links(tmp_path / "results" / "a")
 
 
 def test_a_link_is_neither_followed_nor_created_through(tmp_path):

@@ -167,6 +167,10 @@ def serve(listener: int, pytorch: bool) -> None:
     warm.serve(listener, _run, lambda stage: function_of(stage, "run_{}"), pytorch)
 
 
+OUTPUTS = ("out", "json", "junit")
+"""Options that name what a command writes."""
+
+
 def _run(arguments: Sequence[str]) -> int:
     started = time.monotonic()
     name = next((word for word in arguments if not word.startswith("-")), None)
@@ -199,9 +203,21 @@ def _version() -> str:
     return version("mia-audit")
 
 
+def _check_outputs(options: argparse.Namespace) -> None:
+    """Raise UserError if a file that a command writes would replace a link, a file that the command reads, or a result."""
+    given = {name: value for name, value in vars(options).items() if isinstance(value, Path)}
+    if outputs := [name for name in OUTPUTS if name in given]:
+        from mia_audit.storage.atomic import check_overwritten
+
+        read = [path for name, path in given.items() if name not in (*OUTPUTS, "usage")]
+        for name in outputs:
+            check_overwritten(given[name], *read)
+
+
 def _call(options: argparse.Namespace, started: float) -> int:
     try:
         try:
+            _check_outputs(options)
             code: int | None = function_of(options.command, "run_{}")(options)
         finally:
             if getattr(options, "usage", None):

@@ -57,6 +57,18 @@ def private_folder(path: Path) -> None:
         path.mkdir(mode=0o700, exist_ok=True)
 
 
+def refuse_links(folder: Path) -> None:
+    """Raise UserError for a link below a folder; the folder itself may be reached through one.
+
+    Jobs would write into what is behind the link, and delete from it.
+    """
+    for parent, folders, files in os.walk(folder):
+        if link := next((name for name in (*folders, *files) if Path(parent, name).is_symlink()), None):
+            raise UserError(
+                f"{Path(parent, link)}: a link inside results; replace it by the folder or file itself (a link at {folder} is allowed)"
+            )
+
+
 def own_folder(path: Path) -> Path:
     """Create a folder that only this user can access, or check an existing one. Raises UserError for others' folders and links."""
     path.mkdir(mode=0o700, exist_ok=True)

@@ -194,8 +194,25 @@ def file_path(value: str) -> str:
     return value
 
 
+RESERVED = (
+    *("benchmarks", "canaries", "figures", "logs", "paper", "pools", "specs", "tables"),
+    *("SHA256SUMS", "SHA256SUMS.minisig", "answer.json", "provenance.json", "report.html"),
+)
+"""Files and folders that an audit writes beside the folders of its data sets; some of them are not in SHA256SUMS."""
+
+
+def data_set_name(value: str) -> str:
+    """Return the name of a data set. Raises ValueError for the name of another file or folder of results."""
+    if value in RESERVED:
+        raise ValueError(
+            f"'{value}' is the name of a file or folder of the results: choose another name (source: {value})"
+        )
+    return value
+
+
 FilePath = Annotated[str, AfterValidator(file_path)]
 Name = Annotated[str, AfterValidator(folder_name)]
+DataSetName = Annotated[Name, AfterValidator(data_set_name)]
 Epsilon = Annotated[
     str,
     BeforeValidator(_epsilon),

@@ -1,6 +1,8 @@
 """The config models: what is accepted, and the one line that every mistake gets."""
 
+import re
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,8 @@ from mia_audit.config.schema import Audit
 from mia_audit.config.specs import TrainingSpec
 from mia_audit.errors import UserError
 from mia_audit.privacy.mechanisms import Noise
+from mia_audit.sections import RESERVED
+from mia_audit.storage.digests import LOCAL, MANIFEST, SIGNATURE
 
 SMALLEST: dict[str, Any] = {
     "audit": "tiny",
@@ -28,6 +32,23 @@ def changed(path: str, value: object) -> dict[str, Any]:
         section = section.setdefault(folder, {})
     section[key] = value
     return values
+
+
+@pytest.mark.parametrize("section", ["datasets", "imported"])
+@pytest.mark.parametrize("name", RESERVED)
+def test_a_data_set_has_no_name_of_another_folder_of_results(section: str, name: str) -> None:
+    values = changed(f"{section}/{name}", {"source": "digits"} if section == "datasets" else {"signals": "s.parquet"})
+    with pytest.raises(UserError, match=f"tiny.yaml: {section}.{name}: '{name}' is the name of a file or folder"):
+        parse(Audit, values, "tiny.yaml")
+
+
+def test_all_folders_beside_data_sets_are_reserved() -> None:
+    """The workflow writes no other folder, and no folder that SHA256SUMS leaves out can be a data set."""
+    rules = Path(__file__).parents[2] / "workflow"
+    texts = [path.read_text() for path in rules.rglob("*") if path.suffix in (".smk", "") and path.is_file()]
+    written = {name for text in texts for name in re.findall(r"(?:<results>|\{results\})/([A-Za-z][\w.]*)", text)}
+    assert written and written <= {*RESERVED}
+    assert {*LOCAL, MANIFEST, SIGNATURE} <= {*RESERVED}
 
 
 def test_the_smallest_config_is_complete_by_defaults() -> None:

@@ -22,7 +22,7 @@ CONFIG: dict[str, Any] = {
     "training": {"batch": 100},
     "compute": {"micro_batch": 64},
 }
-METADATA = {"parameters": 20_000_000, "stored_bytes": 80_000_000, "activation_bytes": 40_000_000}
+METADATA = {"input_shape": [30], "parameters": 20_000_000, "stored_bytes": 80_000_000, "activation_bytes": 40_000_000}
 
 
 @pytest.fixture
@@ -53,6 +53,17 @@ def test_a_model_that_fits_no_machine_is_refused_with_the_batch_that_fits(refuse
     refuse(None)
 
 
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"stored_bytes": "x"}', '{"stored_bytes": null}', b"\xff"])
+def test_a_damaged_description_is_one_line_that_names_it(
+    refuse: Callable[..., None], tmp_path: Path, text: str | bytes
+) -> None:
+    path = tmp_path / "breast_cancer" / "mlp" / "architecture.json"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(UserError) as caught:
+        refuse(3000)
+    assert str(caught.value).startswith(f"{path}: damaged")
+
+
 def test_a_model_that_no_batch_makes_fit_is_too_large(refuse: Callable[..., None]) -> None:
     with pytest.raises(UserError, match=r"no compute\.micro_batch is small enough: choose a smaller model"):
         refuse(900)
@@ -62,7 +73,9 @@ def test_models_of_an_earlier_config_or_of_somebody_else_are_not_judged(
     refuse: Callable[..., None], tmp_path: Path
 ) -> None:
     refuse(900, architectures={"other": {"model": "mlp"}})
-    (tmp_path / "breast_cancer" / "mlp" / "architecture.json").write_text(json.dumps({"learner": "script"}))
+    (tmp_path / "breast_cancer" / "mlp" / "architecture.json").write_text(
+        json.dumps({"learner": "script", "input_shape": [30]})
+    )
     refuse(900)
 
 

@@ -50,11 +50,19 @@ def test_members_are_named_by_rows_ids_or_a_column(
         ("none.txt", "", "none of the pool's 3 records are training records"),
         ("float.npy", "", "float64 of shape [5]; expected row numbers, or 5 truth values"),
         ("word.txt", "", "'Anna' is not a row number (counted from 0)"),
+        ("square.txt", "", "'²' is not a row number"),
+        ("long.txt", "", "'99999999999999999999' is not a row number"),
+        ("longer.txt", "", f"'{'9' * 80}' is not a row number"),
+        ("latin.txt", "", "latin.txt: not text in UTF-8"),
     ],
 )
 def test_a_mistake_says_what_was_expected(dataset: Dataset, members: str, identifier: str, message: str) -> None:
     Path("none.txt").write_text("1\n4\n")
     Path("word.txt").write_text("Anna\n")
+    Path("square.txt").write_text("²\n")
+    Path("long.txt").write_text("9" * 20)
+    Path("longer.txt").write_text("9" * 5000)
+    Path("latin.txt").write_bytes(b"\xe9\n")
     np.save("float.npy", np.zeros(5))
     with pytest.raises(UserError) as error:
         named_members(dataset, members, identifier, ROWS, 5, "targets.release")

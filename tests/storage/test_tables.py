@@ -112,6 +112,18 @@ def test_a_damaged_page_is_a_user_error_that_names_the_file(tmp_path: Path) -> N
         read_table(path, "scores")
 
 
+def test_any_flipped_bit_of_a_footer_is_a_user_error(tmp_path: Path) -> None:
+    whole, path = tmp_path / "whole.parquet", tmp_path / "t.parquet"
+    write_table(whole, TABLE.slice(0, 3), "scores", 3, {"seed": 3})
+    content = whole.read_bytes()
+    start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    for place in range(start, len(content)):
+        for bit in (0, 7):
+            path.write_bytes(content[:place] + bytes([content[place] ^ (1 << bit)]) + content[place + 1 :])
+            with pytest.raises(UserError, match=r"t\.parquet"):
+                read_table(path, "scores")
+
+
 def test_another_kind_is_refused_and_so_is_a_foreign_table_that_only_audits_make(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     write_table(path, TABLE, "scores", 1000)

@@ -45,6 +45,9 @@ def run_gate(options: argparse.Namespace) -> int:
 
     policy = load_policy(options.policy)
     results = finished(options.results)
+    for out in (options.json, options.junit):
+        if out and out.resolve().is_relative_to(options.results.resolve()):
+            raise UserError(f"{out}: inside the results, whose files are listed in SHA256SUMS; choose another place")
     judged = [*judge(results, policy), *([_digests(options.results)] if policy.digests else [])]
     for line in lines(judged):
         print(line)

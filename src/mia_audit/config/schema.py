@@ -31,7 +31,18 @@ from mia_audit.privacy import catalogue as privacy
 from mia_audit.privacy.catalogue import Acknowledgement
 from mia_audit.privacy.section import DATASET, Privacy
 from mia_audit.report.data.spec import Report
-from mia_audit.sections import STATED, Epsilon, Epsilons, FilePath, Name, Probability, Section, known, stated_noise
+from mia_audit.sections import (
+    STATED,
+    DataSetName,
+    Epsilon,
+    Epsilons,
+    FilePath,
+    Name,
+    Probability,
+    Section,
+    known,
+    stated_noise,
+)
 from mia_audit.training.section import Training, TrainingOverrides
 
 UNSWEPT = {
@@ -195,7 +206,7 @@ class Audit(Section):
     """Name of the audit: results go to results/{audit}."""
     seed: int = Field(0, ge=0, lt=2**63)
     """Seed of everything random."""
-    datasets: Annotated[dict[Name, Dataset], _named("source")] = Field({})
+    datasets: Annotated[dict[DataSetName, Dataset], _named("source")] = Field({})
     """Data sets by name."""
     membership: Membership = Membership()
     """Membership design, shared by all settings of a data set."""
@@ -207,7 +218,7 @@ class Audit(Section):
     """Mechanisms by name."""
     targets: dict[Name, Target] = Field({})
     """Finished models by name, attacked with shadow models of their own recipe as references."""
-    imported: dict[Name, Imported] = Field({})
+    imported: dict[DataSetName, Imported] = Field({})
     """Signals by name, attacked in addition to the models that are trained here, or instead of them."""
     explainers: Explainers = Explainers()
     """Explanations whose leakage is measured."""

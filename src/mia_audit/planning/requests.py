@@ -31,8 +31,9 @@ from mia_audit.config.expand import (
 )
 from mia_audit.config.load import check_audit, parse
 from mia_audit.config.schema import Audit, Compute
-from mia_audit.errors import UserError
+from mia_audit.errors import UserError, first_line
 from mia_audit.explain.vectors import numbers
+from mia_audit.foreign_json import read_object
 from mia_audit.privacy.catalogue import HELD
 from mia_audit.runtime.machine import Machine
 from mia_audit.runtime.progress import peak_of
@@ -210,8 +211,7 @@ def _halves(batch: int) -> Iterator[int]:
 
 
 def _metadata(described: str) -> Mapping[str, Any]:
-    metadata: Mapping[str, Any] = json.loads(Path(described).read_text(encoding="utf-8"))
-    return metadata
+    return read_object(Path(described), DESCRIBED)
 
 
 def _first(audit: Audit, metadata: Mapping[str, Any], on_cpu: OfBatch, batch: int) -> int:
@@ -324,11 +324,21 @@ def write(path: Path, audit: Audit, config: Mapping[str, Any], device: str, mega
     write_text(path, json.dumps(run, default=str) + "\n")
 
 
+DESCRIBED = "a file that `mia-audit architecture` wrote"
+
+
 def refuse(path: Path, results: Path) -> None:
     """Raise UserError for the first architecture in the results whose jobs fit no machine, or whose models do not fit on disk."""
     known = _limits(Run.read(path), str(path))
     for described in sorted(results.glob("*/*/architecture.json")):
-        known.check(described.parent, json.loads(described.read_text(encoding="utf-8")))
+        metadata = read_object(described, DESCRIBED)
+        try:
+            known.check(described.parent, metadata)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            reason = f"{type(error).__name__}: {first_line(error)}"
+            raise UserError(
+                f"{described}: damaged ({reason}); expected {DESCRIBED}; delete it, to make it again"
+            ) from None
 
 
 def refuse_model(run: Run, group: Path, metadata: Mapping[str, Any], records: int) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.errors import UserError, suggest
+from mia_audit.errors import UserError, first_line, suggest
 from mia_audit.pools.persons import Persons
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 MEMBERS_COLUMN = "column:"
 """Prefix of the name of a column that is true for the training records."""
+
+ROW = re.compile("[0-9]{1,18}")
+"""A row number that fits into 64 bits."""
 
 SHOWN = 3
 """Number of ids that a message names."""
@@ -69,12 +73,15 @@ def _rows(dataset: Dataset, members: str, identifier: str, count: int, where: st
         )
     if path.suffix == ".npy":
         return _numbers(_array(path, count, where), count, f"{where}.members: {path}")
-    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except (UnicodeDecodeError, OSError) as error:
+        raise UserError(f"{where}.members: {path}: not text in UTF-8 ({first_line(error)}); save it as UTF-8") from None
     words = [line for line in lines if line]
     if not identifier:
-        if odd := next((word for word in words if not word.isdigit()), None):
+        if odd := next((word for word in words if not ROW.fullmatch(word)), None):
             raise UserError(
-                f"{where}.members: {path}: '{odd}' is not a row number (counted from 0); for ids from a column of the table, set id: COLUMN"
+                f"{where}.members: {path}: '{odd[:80]}' is not a row number (counted from 0); for ids from a column of the table, set id: COLUMN"
             )
         return _numbers(np.array(words, dtype=np.int64), count, f"{where}.members: {path}")
     import polars as pl

@@ -1,19 +1,22 @@
 """A policy: limits on the settings of an audit."""
 
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import Field, PositiveInt, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from mia_audit.sections import Probability, Section
 
-Rates = dict[Probability, Probability]
+Share = Annotated[float, Field(gt=0, lt=1, strict=True)]
+"""A number between 0 and 1; a text is not read as a number."""
+Flag = Annotated[bool, Field(strict=True)]
+Rates = dict[Probability, Share]
 """The largest allowed TPR at each FPR, both as fractions."""
 
 
 class Limits(Section):
     """The largest values that any attack may reach."""
 
-    auc: float | None = Field(None, ge=0.5, le=1)
+    auc: float | None = Field(None, ge=0.5, le=1, strict=True)
     """Largest AUC of any attack."""
     tpr_at_fpr: Rates = Field({})
     """Largest TPR of any attack, by FPR: `{0.001: 0.02, 0.01: 0.05}`; both are fractions."""
@@ -42,9 +45,9 @@ class GroupLimits(Limits):
 class MostExposed(Section):
     """A limit on how often any single record is recognised."""
 
-    fpr: Probability = 0.01
+    fpr: Share = 0.01
     """A model recognises a record if at most this share of the records that it was not trained on score as high."""
-    at_most: Probability
+    at_most: Share
     """Largest advantage: the share of models that recognise a record among those trained on it, minus the share among the others."""
 
 
@@ -53,7 +56,7 @@ class Policy(Limits):
 
     settings: tuple[str, ...] = ()
     """Settings by the folders of their results, DATASET/ARCHITECTURE/MECHANISM-epsE; all when left out."""
-    confidence: Probability = 0.95
+    confidence: Share = 0.95
     """Level of all intervals that limits are compared with."""
     groups: GroupLimits | None = None
     """Limits in every group of at least 30 records."""
@@ -61,15 +64,15 @@ class Policy(Limits):
     """Limits on attacks that recognise persons by all of their records."""
     most_exposed: MostExposed | None = None
     """Limit on the most exposed record."""
-    epsilon_below_claim: bool = False
+    epsilon_below_claim: Flag = False
     """`true`: the lower bounds on ε do not exceed the claimed ε."""
-    null_control: bool = False
+    null_control: Flag = False
     """`true`: the null control holds."""
-    models: PositiveInt | None = None
+    models: int | None = Field(None, gt=0, strict=True)
     """Fewest models that were attacked."""
-    accuracy: float | None = Field(None, gt=0, le=1)
+    accuracy: float | None = Field(None, gt=0, le=1, strict=True)
     """Least test accuracy."""
-    digests: bool = False
+    digests: Flag = False
     """`true`: every file agrees with SHA256SUMS, provenance.json and its own digest."""
 
     @model_validator(mode="after")

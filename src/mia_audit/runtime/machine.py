@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 from mia_audit import SNAKEFILE
 from mia_audit.errors import UserError
 from mia_audit.host_memory import whole_memory
-from mia_audit.regular_files import own_folder
+from mia_audit.regular_files import own_folder, refuse_links
 from mia_audit.runtime import warm
 from mia_audit.runtime.slurm import (
     EXECUTOR,
@@ -142,13 +142,14 @@ def prepare(workflow: Any, device: str, megabytes: int | None, results: Path) ->
 
     `device` and `megabytes` are the config's `compute.device` and `compute.memory_mb`. The process that is not a job's
     own also releases the lock of a killed run, puts wrappers of SLURM's programs first on PATH, and sets times of
-    results in the future to now. UserError if a lock is a link, or if another
+    results in the future to now. UserError if a lock, or something inside the results, is a link, or if another
     version wrote the results.
     """
     gc.set_threshold(*GARBAGE)
     prepend_environment()
     machine = Machine(workflow, device, megabytes)
     if workflow.is_main_process:
+        refuse_links(results)
         refuse_other_version(results)
         release_stale_lock(Path.cwd())
         put_first_on_path(WRAPPERS)

@@ -17,6 +17,8 @@ from mia_audit.errors import UserError
 
 PARTIAL = ".partial"
 """Suffix of the temporary folders in which files are written."""
+SUMS = "SHA256SUMS"
+"""The list of a finished audit's files."""
 SWAPS = 10
 """Number of attempts to replace a folder that other processes replace at the same time."""
 
@@ -29,11 +31,28 @@ They identify errors without an error number.
 
 
 def check_out(out: Path, *read: Path | None) -> None:
-    """Raise UserError if an output is a folder, or one of the files that the command reads and would overwrite."""
+    """Raise UserError if an output is a folder, or one of the files that `check_overwritten` refuses."""
     if out.is_dir():
         raise UserError(f"{out}: cannot be written: a folder; choose another place")
-    if out.exists() and any(path and path.exists() and path.samefile(out) for path in read):
-        raise UserError(f"{out}: would overwrite a file that is read; choose another --out")
+    check_overwritten(out, *read)
+
+
+def check_overwritten(out: Path, *read: Path | None) -> None:
+    """Raise UserError if an output is a link, a file that the command reads, or a file of a finished audit."""
+    if out.is_symlink():
+        raise UserError(f"{out}: a link, which would be replaced; give the file itself, or choose another place")
+    if not out.is_file():
+        return
+    if any(path and path.is_file() and path.samefile(out) for path in read):
+        raise UserError(f"{out}: would overwrite a file that is read; choose another place")
+    for folder in out.absolute().parents:
+        if (folder / SUMS).is_file() and _listed(folder, out):
+            raise UserError(f"{out}: would overwrite a result, which {folder / SUMS} lists; choose another place")
+
+
+def _listed(folder: Path, out: Path) -> bool:
+    name = f"  {out.absolute().relative_to(folder).as_posix()}\n".encode()
+    return name in (folder / SUMS).read_bytes()
 
 
 @contextmanager

@@ -250,7 +250,8 @@ def open_table(path: Path, kind: str, columns: Sequence[str] = ()) -> pq.Parquet
     try:
         # A memory map's pages would stay resident, and so would all column chunks that are read ahead of their use.
         file = pq.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False)
-    except (pa.ArrowException, OSError) as error:
+        _ = file.schema_arrow.names  # text in a damaged footer is decoded here
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise UserError(
             f"{path}: truncated or not Parquet ({first_line(error)}); expected a {kind} table. {REMEDY}"
         ) from None
@@ -293,7 +294,7 @@ def naming_damage(path: Path, kind: str) -> Iterator[None]:
     """Turn errors from reading a damaged table's pages into a UserError that names the file."""
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise _damaged(path, first_line(error), kind) from None
 
 

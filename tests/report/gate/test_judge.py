@@ -167,6 +167,10 @@ MISTAKES = {
     "most_exposed: {fpr: 0.01}": "missing key 'most_exposed.at_most'",
     "[auc]": "expected keys and values",
     "auc: {": "not YAML",
+    'auc: "0.6"': "auc: input should be a valid number, got '0.6'",
+    'tpr_at_fpr: {0.01: "0.05"}': "input should be a valid number, got '0.05'",
+    'models: "16"': "models: input should be a valid integer, got '16'",
+    'digests: "true"': "digests: input should be a valid boolean, got 'true'",
 }
 
 
@@ -189,6 +193,22 @@ def test_a_missing_policy_and_results_are_one_line(
     assert "no such file; a policy is one YAML file" in capsys.readouterr().err
     assert gate(tmp_path, tmp_path, "auc: 0.6") == 2
     assert "expected the results of a finished audit" in capsys.readouterr().err
+
+
+def test_a_gate_overwrites_neither_its_policy_nor_results_nor_a_link(
+    ended: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy, link = tmp_path / "policy.yaml", tmp_path / "link.json"
+    policy.write_text("auc: 0.6")
+    link.symlink_to(tmp_path / "nowhere.json")
+    result = ended / LEAKS / "metrics.parquet"
+    before = result.read_bytes()
+    for option in ("--json", "--junit"):
+        for out, words in ((policy, "a file that is read"), (link, "a link"), (result, "inside the results")):
+            assert main(["gate", str(ended), "--policy", str(policy), option, str(out)]) == 2
+            assert words in capsys.readouterr().err
+    assert (policy.read_text(), result.read_bytes()) == ("auc: 0.6", before)
+    assert link.is_symlink() and not link.exists()
 
 
 def test_digests_are_verified(written: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
