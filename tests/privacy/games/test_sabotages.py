@@ -6,6 +6,7 @@ import pickle
 import signal
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from mia_audit.privacy.noise import automatic
 from mia_audit.privacy.per_record import ClippedSum
 from mia_audit.runtime.device import computing
 
-from .play import Claim, Pair, Verdict, play
+from .play import Claim, Pair, Verdict, observed, play
 from .training import LONG, Scene, canary_pairs, linear, locally_linear_maps, perceptron, rows
 
 RECORDS, EPSILON, DELTA = 8, 1.0, 1e-5
@@ -145,7 +146,16 @@ def moved(model: torch.nn.Module, precision: Any, way: PerRecord) -> float:
     return largest
 
 
-@pytest.mark.parametrize("way", ["vmap", "auto"])
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("way", ["vmap", "book-keeping"])
+@pytest.mark.parametrize("name", ["an infinite record", "a huge record"])
+def test_no_value_of_a_record_is_said_in_any_precision(name: str, way: PerRecord, precision: Any) -> None:
+    scene = Scene(perceptron, SECTION, EPSILON, RECORDS, way=way, precision=precision)
+    first, second = (observed(partial(scene.train, data, 0)) for data in (PAIRS[name].first, PAIRS[name].second))
+    assert first.facts == second.facts and len(first.numbers) == len(second.numbers) > 0
+
+
+@pytest.mark.parametrize("way", ["vmap", "book-keeping"])
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_no_record_moves_a_large_sum_beyond_its_sensitivity(precision: str, way: PerRecord) -> None:
     for model in (perceptron(), locally_linear_maps()):
