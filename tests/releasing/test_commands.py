@@ -1,6 +1,7 @@
 """The commands: a release from a config file, and the ledger as people see it."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,11 +72,13 @@ def test_an_audit_keeps_its_ledger_wherever_a_release_is_started(written, capsys
     assert "rows.ledger: a new ledger" in capsys.readouterr().err
     home = Path.cwd()
     (tmp_path / "elsewhere").mkdir()
+    shutil.copy("config.yaml", tmp_path / "elsewhere")
+    shutil.copytree("data", tmp_path / "elsewhere" / "data")
     monkeypatch.chdir(tmp_path / "elsewhere")
-    command = ("release", home / "config.yaml", "--results", home / "results" / "tiny", "--setting", SETTING)
+    command = ("release", "config.yaml", "--results", home / "results" / "tiny", "--setting", SETTING)
     message = ran(capsys, *command, "--out", "second", code=2)
     assert "privacy.ledger: rows.ledger: no such file here, but releases of this audit were charged" in message
-    assert not any(Path.cwd().iterdir())
+    assert {path.name for path in Path.cwd().iterdir()} == {"config.yaml", "data"}
     header = read_ledger(home / "rows.ledger")[0]
     Ledger(Path("rows.ledger"), replace(header, id="")).close()
     message = ran(capsys, *command, "--out", "second", code=2)
