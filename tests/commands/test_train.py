@@ -6,11 +6,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from torch import nn
 
 from mia_audit.cli import main
 from mia_audit.runtime.progress import peak_of
@@ -262,6 +264,27 @@ def test_batch_norm_is_refused_before_anything_is_trained(pool: Path, capsys: py
     assert "'conv1.1' of 'resnet10t'" in capsys.readouterr().err
     assert (pool.parent / "architecture.json").read_bytes() == kept
     assert architecture(pool, {"model": "resnet10t"}, private=False) == 0
+
+
+def test_state_that_a_pass_changes_is_refused_before_anything_is_trained(
+    pool: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_average = lambda shape, classes: nn.Sequential(  # noqa: E731
+        nn.Unflatten(1, (1, *shape)),
+        nn.InstanceNorm1d(1, track_running_stats=True),
+        nn.Flatten(),
+        nn.Linear(shape[0], classes),
+    )
+    family = SimpleNamespace(
+        arguments=lambda model, parameters, shape, classes: {"shape": shape, "classes": classes},
+        construct=lambda model, arguments: with_average(**arguments),
+        input_shape=lambda arguments: arguments["shape"],
+    )
+    monkeypatch.setattr("mia_audit.models.architecture.family_of", lambda model: family)
+    capsys.readouterr()
+    assert architecture(pool) == 2
+    assert "architectures.net: a pass of 'mlp' changes '1.running_mean'" in capsys.readouterr().err
+    assert architecture(pool, private=False) == 0
 
 
 def test_a_delta_that_promises_nothing_is_warned_of_and_kept(
