@@ -106,3 +106,9 @@ def test_families_and_columns_need_no_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+def test_no_explainers_are_no_explanations() -> None:
+    none = families(Explainers(methods=()), "mlp")
+    assert list(none) == ["gradient"] and none["gradient"]["explainers"] == []
+    assert columns("gradient", none["gradient"]) == ["label", "predicted", "loss", "confidence"]

@@ -35,11 +35,12 @@ if TYPE_CHECKING:
 def families(section: Explainers, model: str, learner: str = BUILT_IN) -> dict[str, dict[str, Any]]:
     """Return every family of explainers that the config requests for a model, with exactly the options on which it depends.
 
-    `gradient` always comes first. It has the signals of outputs, and input × gradient and saliency use the same pass.
+    `gradient` always comes first. It has the signals of outputs, and input × gradient and saliency use the same pass,
+    unless no explainer is requested.
     Explainers that cannot explain the model are left out. Families' names are safe as file names.
     """
     of_family: dict[str, list[str]] = {
-        GRADIENT: [name for name in shared() if explainers[name].explains(model, learner)]
+        GRADIENT: [name for name in shared() if section.methods and explainers[name].explains(model, learner)]
     }
     for name in methods_of(section, model, learner):
         family = family_of(name)

@@ -31,7 +31,7 @@ def told(*group, fpr=0.01):
 def test_leaks_are_told_in_points_and_compared_over_the_same_models():
     conclusion, items = told(finding(NONE, {"outputs": leak(0.75), "explanations": leak(0.7, "ixg_variance", tpr=0.1)}))
     assert conclusion == (
-        "Without protection, the model's outputs (25.0 points of AUC above guessing) and its explanations (20.0 points) "
+        "Without protection, the model's outputs (25.0 points of AUC above guessing) and its explanations by the variance (20.0 points) "
         "reveal who was in the training set."
     )
     assert "ranks a record that was trained on above one that was not 75.0\u00a0% of the time" in items["Outputs"]
@@ -67,7 +67,15 @@ def test_the_strongest_of_many_attacks_is_judged_as_such():
         "no more than the strongest of so many attacks reaches by chance: not distinguishable from guessing"
         in items["Explanations"]
     )
-    assert conclusion.endswith("; its explanations do not, as far as the attacks tried can tell.")
+    assert conclusion.endswith("; no attack on norms did better than guessing.")
+
+
+def test_what_was_read_of_explanations_is_named():
+    whole = leak(0.7, "ixg_vector+ixg_l1")
+    conclusion, _ = told(finding(NONE, {"explanations": whole}))
+    assert "explanations by the whole map (20.0 points" in conclusion
+    conclusion, _ = told(finding(NONE, {"outputs": leak(0.7), "explanations": leak(0.502, "ixg_vector+ixg_l1")}))
+    assert conclusion.endswith("; no attack on norms or maps did better than guessing.")
 
 
 def test_worse_than_guessing_is_not_protection():
@@ -119,7 +127,7 @@ def test_somebody_elses_signals_and_unresolvable_rates():
     given = replace(NONE, trained=False)
     conclusion, items = told(finding(given, {"explanations": leak(0.7, "ixg_l1")}, accuracy=None), fpr=None)
     assert conclusion.startswith(
-        "In these signals, the model's explanations (20.0 points of AUC above guessing) reveal"
+        "In these signals, the model's explanations by the norm (20.0 points of AUC above guessing) reveal"
     )
     assert "too small to resolve" in items["Explanations"]
 

@@ -56,7 +56,8 @@ class Block:
     @property
     def variance(self) -> Float[np.ndarray, "K B 1"]:
         """The variance of the shift, in units of the covariance."""
-        return 1 / np.maximum(self.inside, 1) + 1 / np.maximum(self.outside, 1)
+        variance: np.ndarray = 1 / np.maximum(self.inside, 1) + 1 / np.maximum(self.outside, 1)
+        return variance
 
 
 def vector_ratio(vectors: Float[np.ndarray, "N K m"], member: Member) -> Cells:
@@ -211,7 +212,8 @@ def _towards_sphere(covariance: Float[np.ndarray, "K m m"], freedom: Float[np.nd
     apart = np.maximum(squares - size * mean**2, np.finfo(np.float64).tiny)
     weight = np.minimum((squares + (size * mean) ** 2) / freedom / apart, 1)[:, None, None]
     sphere: np.ndarray = weight * mean[:, None, None] * np.eye(size)
-    return (1 - weight) * (covariance + covariance.swapaxes(1, 2)) / 2 + sphere
+    shrunk: np.ndarray = (1 - weight) * (covariance + covariance.swapaxes(1, 2)) / 2 + sphere
+    return shrunk
 
 
 def _with_one(values: Float[np.ndarray, "K B m"]) -> Float[np.ndarray, "K B n"]:

@@ -109,18 +109,14 @@ def answer(group: list[Finding], findings: Findings) -> Answer:
 
 def _conclusion(group: list[Finding], base: Finding, confidence: float) -> Iterator[str]:
     leaking = {channel: leak for channel, leak in base.strongest.items() if leak.beats_guessing}
-    silent = [channel for channel in base.strongest if channel not in leaking]
+    silent = [_tried(base, channel) for channel in base.strongest if channel not in leaking]
     start = upper_first(protected(base.setting))
     where = "the explanation set" if base.setting.explained else "the training set"
     if not leaking:
         yield f"{start}, no leak could be measured: no attack that was tried does better than guessing who was in {where}."
         return
     sentence = f"{start}, {_amounts(leaking)} reveal who was in {where}"
-    yield sentence + (
-        f"; {joined([NAMES[channel] for channel in silent])} do not, as far as the attacks tried can tell."
-        if silent
-        else "."
-    )
+    yield sentence + (f"; no attack on {joined(silent, 'or')} did better than guessing." if silent else ".")
     for finding in group:
         setting = finding.setting
         if (setting.private or setting.no_guarantee or setting.given_name) and finding is not base:
@@ -129,9 +125,28 @@ def _conclusion(group: list[Finding], base: Finding, confidence: float) -> Itera
 
 def _amounts(leaking: dict[str, Leak]) -> str:
     """List the leaking channels with their points of AUC above guessing."""
-    words = [f"{NAMES[channel]} ({points(leak.auc_estimate.mean - 0.5)} points)" for channel, leak in leaking.items()]
+    words = [
+        f"{NAMES[channel]}{_read_by(leak)} ({points(leak.auc_estimate.mean - 0.5)} points)"
+        for channel, leak in leaking.items()
+    ]
     words[0] = words[0].replace(" points)", " points of AUC above guessing)")
     return joined(words) if "outputs" in leaking else joined(words).replace("its", "the model's", 1)
+
+
+def _read_by(leak: Leak) -> str:
+    """Name what of an explanation an attack read."""
+    signal = read_signal(leak.signal.partition("+")[0])
+    if signal.summary is None:
+        return ""
+    return f" by the {'whole map' if signal.is_vector else 'variance' if signal.summary == 'variance' else 'norm'}"
+
+
+def _tried(finding: Finding, channel: str) -> str:
+    """Name what the attacks on a channel read, in the plural."""
+    if channel != "explanations":
+        return NAMES[channel]
+    maps = any(read_signal(leak.signal.partition("+")[0]).is_vector for leak in finding.leaks[channel])
+    return "norms or maps" if maps else "norms"
 
 
 def _remaining(finding: Finding) -> str:
