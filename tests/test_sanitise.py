@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import unicodedata
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -152,3 +153,11 @@ def test_latex_prints_hostile_text(tmp_path):
     (tmp_path / "page.tex").write_text(source)
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
     assert subprocess.run(command, cwd=tmp_path, capture_output=True).returncode == 0
+
+
+def test_one_function_writes_all_csv():
+    root = Path(sanitise.__file__).parent
+    writers = [
+        path for path in root.rglob("*.py") if ".write_csv(" in path.read_text() or "csv.writer" in path.read_text()
+    ]
+    assert [path.name for path in writers] == ["sanitise.py"]

@@ -92,3 +92,12 @@ def test_signals_that_do_not_fit_are_one_line(tmp_path, little):
     pq.write_table(pa.table(columns | {"member": np.arange(rows) % 2, "loss": np.zeros(rows)}), tmp_path / "s.parquet")
     with pytest.raises(UserError, match="a table of 200,000 rows"):
         SignalsFile(tmp_path / "s.parquet")
+
+
+def test_lines_of_a_csv_file_are_bounded_before_it_is_read(tmp_path, monkeypatch):
+    path = tmp_path / "empty.csv"
+    path.write_text("x,label\n" + "\n" * 100_000)
+    section = parse(Dataset, {"source": "table", "path": str(path)}, "test")
+    monkeypatch.setattr(unpacked, "available_memory", lambda: 3_000_000)
+    with pytest.raises(UserError, match=r"empty.csv: a table of 100,001 lines takes"):
+        table(section, "datasets.d")

@@ -310,7 +310,7 @@ def shown(value: Any) -> str:
         text = repr(value)
     except (ValueError, RecursionError):  # a whole number of thousands of digits
         text = f"a very long {type(value).__name__}"
-    return text if len(text) <= 120 else f"{text[:100]}…"
+    return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 def _section(model: type[BaseModel], location: tuple[int | str, ...]) -> type[BaseModel] | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mia_audit.errors import UserError, first_line, suggest
+from mia_audit.storage.unpacked import check_csv
 
 if TYPE_CHECKING:
     import polars as pl
@@ -145,6 +146,7 @@ def _rows_of_files(path: str, names: Sequence[str], what: str) -> tuple[pl.DataF
     import polars as pl
 
     try:
+        check_csv(Path(path))
         frame = pl.read_csv(path, infer_schema_length=None, glob=False)
     except (pl.exceptions.PolarsError, OSError) as error:
         reason = "no such file" if not Path(path).exists() else first_line(error)

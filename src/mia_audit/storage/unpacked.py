@@ -41,6 +41,19 @@ def check_parquet(file: pq.ParquetFile, where: str, columns: int | None = None) 
     check_memory(where, needed, f"a table of {rows:,} rows and {columns} columns")
 
 
+LINE_BYTES = 33
+"""Memory that polars takes for a line of a CSV file, even for an empty one."""
+
+
+def check_csv(path: Path) -> None:
+    """Raise UserError if a CSV file does not fit in memory, because polars ends the process for a file that does not fit."""
+    lines = 0
+    with path.open("rb") as file:
+        while part := file.read(1 << 22):
+            lines += part.count(b"\n")
+    check_memory(str(path), max(path.stat().st_size, LINE_BYTES * lines), f"a table of {lines:,} lines")
+
+
 def read_foreign(path: Path) -> pl.DataFrame:
     """Read a Parquet file of any origin. Raises UserError if it does not fit in memory; errors of Arrow and polars are passed on.
 

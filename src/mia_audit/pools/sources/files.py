@@ -18,7 +18,7 @@ from mia_audit.errors import UserError, first_line, suggest
 from mia_audit.pools.persons import ids_of_column, missing_ids, numbered_ids
 from mia_audit.pools.scaling import category, described
 from mia_audit.pools.section import TABLE_KEYS, Header, Source, pool, root_of
-from mia_audit.storage.unpacked import Npz, read_foreign
+from mia_audit.storage.unpacked import Npz, check_csv, read_foreign
 
 if TYPE_CHECKING:
     import polars as pl
@@ -110,6 +110,7 @@ def read_frame(dataset: Dataset, where: str) -> tuple[Path, pl.DataFrame]:
         raise UserError(f"{where}.path: {root}: expected a file that ends in {' or '.join(readers)}")
     if root.suffix.lower() == ".csv":
         _refuse_many_columns(root, where)
+        check_csv(root)
     try:
         frame = readers[root.suffix.lower()]()
     except (pl.exceptions.PolarsError, pa.ArrowException, OSError) as error:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.registry import Registry
+from mia_audit.sanitise import csv
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -89,7 +90,7 @@ def draw(results: Results, findings: Findings, folder: Path, private: bool = Fal
                 if isinstance(shown, str):
                     shown = notice(shown)
                 with atomic_write(folder / f"{name}.{CSV}") as partial:
-                    table_of(shown).write_csv(partial)
+                    partial.write_text(csv(table_of(shown)), encoding="utf-8")
                 save(shown, folder, name, kind.caption, look)
 
 
