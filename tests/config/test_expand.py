@@ -114,33 +114,6 @@ def test_a_sweep_is_an_architecture_per_combination() -> None:
     assert swept is not None and (swept.section, swept.values) == ("llm", {"depth": 2, "dropout": 0.5})
 
 
-def test_a_sweep_of_a_mechanism_is_a_mechanism_per_combination_and_its_section_names_all_of_them() -> None:
-    swept = {"epsilon": [2, 8], "clipping": "flat", "sweep": {"clip_norm": [0.5, 2]}}
-    stated = {"mechanism": "dp-sgd", "sweep": {"noise_multiplier": [0.5, 2.0]}}
-    net = {"mechanisms": {"dp-sgd": {"epsilon": [8], "training": {"epochs": 3}}, "none": {}}}
-    expanded = audit(
-        architectures={"mlp": {}, "net": {"model": "mlp", **net}},
-        mechanisms={"none": {}, "dp-sgd": swept, "stated": stated},
-    )
-    assert list(expanded.budgets("mlp").items()) == [
-        ("none", ("inf",)),
-        ("dp-sgd-clip_norm0.5", ("2", "8")),
-        ("dp-sgd-clip_norm2", ("2", "8")),
-        ("stated-noise_multiplier0.5", ("z0.5",)),
-        ("stated-noise_multiplier2.0", ("z2.0",)),
-    ]
-    assert [*expanded.budgets("net")] == ["none", "dp-sgd-clip_norm0.5", "dp-sgd-clip_norm2"]
-    assert expanded.budgets("net")["dp-sgd-clip_norm2"] == ("8",)
-    assert expanded.training_of("net", "dp-sgd-clip_norm2").epochs == 3
-    one = expanded.mechanisms["dp-sgd-clip_norm2"]
-    assert (one.mechanism, one.model_extra["clip_norm"], one.model_extra["clipping"]) == ("dp-sgd", 2, "flat")
-    assert one.swept is not None and (one.swept.section, one.swept.values) == ("dp-sgd", {"clip_norm": 2})
-    reported = {setting.mechanism: setting for setting in ReportSpec.of(expanded).settings}
-    assert (reported["none"].swept, reported["none"].swept_mechanism) == ({}, "")
-    assert reported["dp-sgd-clip_norm2"].swept == reported["dp-sgd-clip_norm2"].parameters == {"clip_norm": 2}
-    assert reported["dp-sgd-clip_norm2"].swept_mechanism == "dp-sgd"
-
-
 def test_a_sweep_takes_keys_of_training_too() -> None:
     net = {"model": "mlp", "training": {"batch": 16}, "sweep": {"training.epochs": [2, 4], "width": [8]}}
     expanded = audit(architectures={"net": net})

@@ -131,7 +131,7 @@ def explained_blocks(audit: Audit, mechanism: str) -> dict[str, list[str]]:
 
 def resolved_mechanism(audit: Audit, name: str, dataset: str = "") -> Mechanism:
     """Return a mechanism's section without budgets and overrides. For a data set it includes the unit of the guarantee."""
-    values = audit.mechanisms[name].model_dump(exclude={"epsilon", "training", "models", "sweep"})
+    values = audit.mechanisms[name].model_dump(exclude={"epsilon", "training", "models"})
     if dataset and Unit in audit.mechanisms[name].kind.options:
         values["unit"] = values["unit"] or ("person" if audit.datasets[dataset].by_person else "record")
     return Mechanism(**values)

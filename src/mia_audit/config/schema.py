@@ -5,13 +5,12 @@ config/schema.json and the key tables of config/README.md are generated from the
 
 from collections.abc import Mapping
 from math import ceil
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BeforeValidator,
     Field,
     PositiveInt,
-    PrivateAttr,
     ValidationError,
     field_validator,
     model_validator,
@@ -19,7 +18,7 @@ from pydantic import (
 
 from mia_audit.attacks.catalogue import Attacks
 from mia_audit.canaries.kinds import Canaries
-from mia_audit.config.sections import TRAINING, Architecture, Sweep, Swept, Target, Under, combinations
+from mia_audit.config.sections import Architecture, Target, Under
 from mia_audit.errors import suggest
 from mia_audit.evaluation.section import Evaluation
 from mia_audit.explain.catalogue import Explainers, explainers
@@ -45,12 +44,6 @@ from mia_audit.sections import (
 )
 from mia_audit.training.section import Training, TrainingOverrides
 
-UNSWEPT = {
-    "epsilon": "list the values in epsilon itself",
-    TRAINING: "a mechanism's sweep cannot change this key; keys of training are swept in the architecture's section",
-}
-"""Advice for keys of a mechanism's section that cannot be swept."""
-
 
 class Mechanism(privacy.Mechanism):
     """How training protects its records, and the privacy budgets. The mechanism declares further keys."""
@@ -61,45 +54,6 @@ class Mechanism(privacy.Mechanism):
     """Training keys that differ for this mechanism."""
     models: int | None = Field(None, ge=4)
     """Number of shadow models in each of the mechanism's settings, if fewer than membership.models; they have the training sets of the first ones."""
-    sweep: Sweep = Field({})
-    """The mechanism's keys with several values each. Every combination becomes a separate mechanism, named `{name}-{key}{value}`."""
-    _swept: Swept | None = PrivateAttr(None)
-
-    @property
-    def swept(self) -> Swept | None:
-        """The sweep from which the mechanism results, if any."""
-        return self._swept
-
-    @model_validator(mode="before")
-    @classmethod
-    def _first_combination(cls, values: Any) -> Any:
-        """Set swept keys to their first values, so that a section is checked with all of its keys."""
-        sweep = values.get("sweep") if isinstance(values, dict) else None
-        if not isinstance(sweep, dict):
-            return values
-        for key in map(str, sweep):
-            if key in ("mechanism", *cls.__annotations__) or key.startswith(TRAINING):
-                raise ValueError(f"sweep.{key}: {UNSWEPT.get(key, UNSWEPT[TRAINING])}")
-            if key in values:
-                raise ValueError(f"sweep.{key}: also given outside the sweep; give it in one of the two places")
-        several = {key: listed for key, listed in sweep.items() if isinstance(listed, list | tuple) and listed}
-        return values | {key: listed[0] for key, listed in several.items()}
-
-    def expanded(self, name: str) -> "dict[str, Mechanism]":
-        """Return one mechanism per combination of the swept keys, by name. Without a sweep, return only this mechanism."""
-        if not self.sweep:
-            return {name: self}
-        mechanisms = {}
-        for label, swept in combinations(name, self.sweep):
-            try:
-                one = Mechanism.model_validate(self.model_dump(exclude={"sweep"}) | dict(swept.values))
-            except ValidationError as error:
-                wrong = error.errors()[0]
-                key = ".".join(map(str, wrong["loc"]))
-                raise ValueError(f"{name}.sweep.{key}: {wrong['msg'].lower()}") from None
-            one._swept = swept
-            mechanisms[label] = one
-        return mechanisms
 
     @property
     def settings(self) -> tuple[str, ...]:
@@ -108,12 +62,9 @@ class Mechanism(privacy.Mechanism):
         return self.epsilon or (stated_noise(multiplier) if multiplier else "inf",)
 
 
-Sweeping = TypeVar("Sweeping", Architecture, Mechanism)
-
-
-def _expanded(sections: Mapping[str, Sweeping]) -> dict[str, Sweeping]:
-    """Return a section per combination of every section's sweep, by name; ValueError if two have the same name."""
-    expanded: dict[str, Sweeping] = {}
+def _expanded(sections: Mapping[str, Architecture]) -> dict[str, Architecture]:
+    """Return an architecture per combination of every section's sweep, by name; ValueError if two have the same name."""
+    expanded: dict[str, Architecture] = {}
     for name, section in sections.items():
         for label, one in section.expanded(name).items():
             if label in expanded:
@@ -244,11 +195,6 @@ class Audit(Section):
     def _architectures(cls, value: dict[str, Architecture]) -> dict[str, Architecture]:
         return _expanded(value)
 
-    @field_validator("mechanisms")
-    @classmethod
-    def _mechanisms(cls, value: dict[str, Mechanism]) -> dict[str, Mechanism]:
-        return _expanded(value)
-
     def number_of_models(self, mechanism: str) -> int:
         """Return how many shadow models each setting of a mechanism has; all, for settings without one."""
         every = self.membership.models
@@ -326,18 +272,13 @@ class Audit(Section):
 
     @model_validator(mode="after")
     def _overrides(self) -> Self:
-        by_section: dict[str, list[Mechanism]] = {}
-        for name, section in self.mechanisms.items():
-            for known_as in {name, section.swept.section if section.swept else name}:
-                by_section.setdefault(known_as, []).append(section)
         for name, architecture in self.architectures.items():
             for mechanism, under in architecture.mechanisms.items():
                 where = f"architectures.{name}.mechanisms"
-                if not (sections := by_section.get(mechanism)):
-                    raise ValueError(f"{where}: unknown mechanism '{mechanism}': {suggest(mechanism, by_section)}")
-                budgets = list(dict.fromkeys(value for one in sections for value in one.settings))
-                if odd := [epsilon for epsilon in under.epsilon if epsilon not in budgets]:
-                    known = ", ".join(budgets)
+                if not (section := self.mechanisms.get(mechanism)):
+                    raise ValueError(f"{where}: unknown mechanism '{mechanism}': {suggest(mechanism, self.mechanisms)}")
+                if odd := [epsilon for epsilon in under.epsilon if epsilon not in section.settings]:
+                    known = ", ".join(section.settings)
                     raise ValueError(
                         f"{where}.{mechanism}.epsilon: {odd[0]} is not one of the mechanism's values: {known}"
                     )
@@ -486,11 +427,9 @@ class Audit(Section):
         }
 
     def _under(self, architecture: str, mechanism: str) -> Under | None:
-        """Return an architecture's keys for a mechanism or for its sweep; None if the architecture is not trained under it."""
-        chosen, swept = self.architectures[architecture].mechanisms, self.mechanisms[mechanism].swept
-        if not chosen:
-            return Under()
-        return chosen.get(mechanism) or (chosen.get(swept.section) if swept else None)
+        """Return an architecture's keys for a mechanism; None if the architecture is not trained under it."""
+        chosen = self.architectures[architecture].mechanisms
+        return chosen.get(mechanism) if chosen else Under()
 
     def training_of(self, architecture: str, mechanism: str) -> Training:
         """Return the training section with the overrides of the mechanism, of the architecture, and of both together."""

@@ -559,8 +559,6 @@ class ReportedSetting(Section):
     model: str = ""
     parameters: dict[str, Parameter] = Field(default_factory=dict)
     swept: dict[str, Parameter] = Field(default_factory=dict)
-    swept_mechanism: str = ""
-    """The section of the mechanism whose sweep gave this setting; empty without a sweep."""
     explained: ExplanationSets | None = None
     finished: str = ""
     """The file or folder of the finished model that is the only target; empty if there is none."""
@@ -639,8 +637,6 @@ def _reported(audit: Audit, setting: expand.Setting) -> ReportedSetting:
     noise = mechanism.model_extra or {}
     private = mechanism.kind.private and not no_guarantee
     floor = expand.floor_of(audit, setting.dataset, setting.architecture, setting.mechanism)
-    swept = audit.mechanisms[setting.mechanism].swept
-    own = dict(swept.values) if swept else {}
     return ReportedSetting(
         **named,
         **({"floor": floor} if floor else {}),
@@ -652,9 +648,8 @@ def _reported(audit: Audit, setting: expand.Setting) -> ReportedSetting:
         clipping=noise.get("clipping") if private else None,
         model=architecture.model,
         measured=bool(expand.compared_explainers(audit, setting.architecture)),
-        parameters=architecture.parameters | _swept_of_training(audit, setting) | own,
-        swept=(dict(architecture.swept.values) if architecture.swept else {}) | own,
-        swept_mechanism=swept.section if swept else "",
+        parameters=architecture.parameters | _swept_of_training(audit, setting),
+        swept=dict(architecture.swept.values) if architecture.swept else {},
     )
 
 

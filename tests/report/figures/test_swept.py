@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from mia_audit.report.data.findings import Finding, Findings
 from mia_audit.report.data.series import strongest
 from mia_audit.report.data.spec import Spec
-from mia_audit.report.figures.accuracy import titled_lines
 from mia_audit.report.figures.catalogue import figure_files
 from mia_audit.report.figures.roc import attack_by_parameter, roc_by_architecture, roc_by_epsilon, roc_by_parameter
 
@@ -57,28 +56,6 @@ def test_roc_curves_of_every_value_share_a_panel_per_kind_of_information(small, 
     figure = roc_by_parameter(small.results(), swept, "epochs")
     assert titles(figure) == [f"toy, no DP: {name}" for name in ("outputs", "integrated gradients", "input × gradient")]
     assert [label.rpartition(",")[0] for label in labels(figure.axes[0])] == ["epochs 5", "epochs 10", "epochs 30"]
-
-
-def as_private(finding: Finding, key: str, value: float, epsilon: str) -> Finding:
-    """Return a finding as if it was of a setting of a swept mechanism."""
-    setting, swept = finding.setting, {key: value}
-    own = {"mechanism": f"dp-sgd-{key}{value}", "swept_mechanism": "dp-sgd", "epsilon": epsilon, "private": True}
-    return replace(
-        finding,
-        setting=replace(setting, **own, trained=True, parameters=swept, swept=swept, label="", folder=setting.path),
-    )
-
-
-def test_values_of_a_mechanisms_key_share_a_line_and_so_do_noise_multipliers_whatever_their_epsilon(findings) -> None:
-    values = list(zip(findings.settings, (0.5, 2.0, 1.0), strict=True))
-    clipped = [as_private(one, "clip_norm", value, "8") for one, value in values]
-    assert [(title, [value for value, _ in points]) for title, points in titled_lines(clipped, "clip_norm")] == [
-        ("toy, dp-sgd, ε = 8", ["0.5", "1.0", "2.0"])
-    ]
-    noisy = [as_private(one, "noise_multiplier", value, str(4 / value)) for one, value in values]
-    assert [(title, [value for value, _ in points]) for title, points in titled_lines(noisy, "noise_multiplier")] == [
-        ("toy, dp-sgd", ["0.5", "1.0", "2.0"])
-    ]
 
 
 def test_roc_curves_of_every_epsilon_share_a_panel(small, findings) -> None:

@@ -99,9 +99,7 @@ class Setting:
     parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """The parameters of the model in the config."""
     swept: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """The parameters that sweeps vary, of the model, its training and its mechanism."""
-    swept_mechanism: str = ""
-    """The section of a sweep that its mechanism came from; empty without one."""
+    """The parameters that sweeps vary, of the model and its training."""
     explained: Mapping[str, Any] | None = field(default=None, hash=False)
     """Name, noisy steps and adjacency of the fixed black box, if its explanation sets are attacked; else None."""
     finished: str = ""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.report.data.findings import Estimate, Finding, Findings
@@ -34,8 +34,6 @@ CURVE = 3
 """Smallest number of values of ε that make a curve."""
 DEVIATIONS = 2
 """Length of an error bar on either side in standard deviations, as in Harder et al. (2020), Figures 5 and 6."""
-NOISE = "noise_multiplier"
-"""The key of a mechanism that decides its ε."""
 NOTHING = "No model of these settings was trained to the end."
 
 
@@ -109,7 +107,7 @@ def lines_over(known: Sequence[Finding], key: str) -> dict[str, list[Line]]:
     by_dataset: dict[str, list[Line]] = {}
     for finding in (one for one in known if key in one.setting.swept):
         rest = _rest(finding, key)
-        name = _protection(finding.setting, key)
+        name = "no DP" if finding.setting.epsilon == "inf" else protection(finding.setting)
         others = {str(k): str(v) for k, v in finding.setting.swept.items() if k != key}
         name = ", ".join([*(f"{k} {v}" for k, v in others.items()), name])
         lines = by_dataset.setdefault(finding.setting.dataset_name, [])
@@ -134,19 +132,7 @@ def _rest(finding: Finding, key: str) -> tuple[object, ...]:
     """Return everything that a setting's training depends on, except the swept parameter."""
     setting = finding.setting
     parameters = sorted((name, str(value)) for name, value in setting.parameters.items() if name != key)
-    mechanism = setting.swept_mechanism or setting.mechanism
-    return setting.dataset, setting.model, mechanism, "" if key == NOISE else setting.epsilon, *parameters
-
-
-def _protection(setting: Setting, key: str) -> str:
-    """Return the name of the settings that differ in the swept key alone."""
-    if setting.epsilon == "inf":
-        return "no DP"
-    if not setting.swept_mechanism:
-        return protection(setting)
-    if key == NOISE:  # which decides ε
-        return setting.swept_mechanism
-    return protection(replace(setting, mechanism=setting.swept_mechanism, mechanism_label="", label=""))
+    return setting.dataset, setting.model, setting.mechanism, setting.epsilon, *parameters
 
 
 def _figure(by_dataset: dict[str, list[Line]], tick: Callable[[str], str], label: str) -> Figure | str:
