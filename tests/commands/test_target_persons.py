@@ -66,11 +66,11 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Any:
         }  # fmt: skip
         common = ("--pool", "pool", "--architecture", "architecture.json", "--spec")
         assert run("train", *common, spec_file(folder, training), "--shadows", "0-4", "--out", "models") == 0
-        signals(folder, "models", "0-4", "shadows/gradient")
+        signals(folder, "models", "0-4", "shadows")
         of_persons = ("--records", "pool/records.parquet")
         merge(folder, "shadows", 0, MODELS, "pool/membership.parquet", "references.parquet", *of_persons)
         assert take_over(folder, members="members.txt", id="patient") == 0
-        signals(folder, "model", f"{MODELS}-{MODELS}", "own/gradient")
+        signals(folder, "model", f"{MODELS}-{MODELS}", "own")
         words = ("--references", "references.parquet", *of_persons)
         merge(folder, "own", MODELS, 1, "model/membership.parquet", "signals.parquet", *words)
         out = folder / "toy/release/none-epsinf"
