@@ -13,7 +13,7 @@ rule canary_draw:
         mem_mb=REQUESTS.grown(requests.MODEL_MEGABYTES),
     params:
         spec=lambda w: spec(specs.CanariesSpec.of),
-        pool=POOL,
+        pool=folder(POOL),
     shell:
         "mia-audit canary-draw --pool {params.pool} --spec {params.spec} --out {output} --usage {log.usage} >{log.out} 2>&1"
 
@@ -37,7 +37,7 @@ rule canary_bounds:
         spec=lambda w: spec(
             specs.TrainingSpec.of, w.dataset, w.architecture, w.mechanism, w.eps
         ),
-        pool=POOL,
+        pool=folder(POOL),
         run=RUN,
     shell:
         "mia-audit canary-bounds --canaries {input.canaries} --pool {params.pool} --architecture {input.architecture}"

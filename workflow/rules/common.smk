@@ -52,6 +52,11 @@ OF_ARCHITECTURE = "{dataset}-{architecture}"
 OF_SETTING = f"{OF_ARCHITECTURE}-{{mechanism}}-eps{{eps}}"
 
 
+def folder(pattern):
+    """Return a folder as a parameter: as a function, because Snakemake's linter takes text for a file that is read."""
+    return lambda wildcards: pattern.format(**dict(wildcards.items()))
+
+
 def logs(rule, name=""):
     """Return the files of a job's output and of the resources that it used (`--usage`).
 

@@ -20,7 +20,7 @@ rule explanation_metrics:
         **REQUESTS.explaining("explanation_metrics"),
     params:
         spec=lambda w: spec(specs.ExplanationMetricsSpec.of, w.dataset, w.architecture),
-        pool=POOL,
+        pool=folder(POOL),
         run=RUN,
     shell:
         "mia-audit explanation-metrics --pool {params.pool} --architecture {input.architecture} --spec {params.spec}"

@@ -17,7 +17,7 @@ rule pool:
         mem_mb=REQUESTS.grown(requests.POOL_MEGABYTES),
     params:
         spec=lambda w: spec(specs.PoolSpec.of, w.dataset),
-        folder=POOL,
+        folder=folder(POOL),
     shell:
         "mia-audit pool --spec {params.spec} --threads {threads} --out {params.folder} --usage {log.usage} >{log.out} 2>&1"
 
@@ -36,7 +36,7 @@ rule groups:
         mem_mb=REQUESTS.grown(requests.POOL_MEGABYTES),
     params:
         spec=lambda w: spec(specs.GroupsSpec.of, w.dataset),
-        folder=POOL,
+        folder=folder(POOL),
     shell:
         "mia-audit groups --pool {params.folder} --spec {params.spec} --out {output} --usage {log.usage} >{log.out} 2>&1"
 

@@ -33,7 +33,7 @@ rule black_box:
         models=lambda w, input: (
             str(Path(input.models).parents[1]) if input.models else ""
         ),
-        pool=POOL,
+        pool=folder(POOL),
     shell:
         "mia-audit black-box --pool {params.pool} --models {params.models} --architecture {input.architecture} --spec {params.spec} --threads {threads} --out {output} --usage {log.usage} >{log.out} 2>&1"
 
@@ -58,7 +58,7 @@ rule explain_privately:
         mem_mb=REQUESTS.grown(requests.MODEL_MEGABYTES),
     params:
         spec=lambda w: spec(specs.PrivateExplanationsSpec.of, w.dataset),
-        pool=POOL,
+        pool=folder(POOL),
     shell:
         "mia-audit explain-privately --pool {params.pool} --values {input.values} --reference {input.reference} --spec {params.spec}"
         " --out {output} --usage {log.usage} >{log.out} 2>&1"
@@ -86,7 +86,7 @@ rule explanation_signals:
         spec=lambda w: spec(
             specs.ExplanationSignalsSpec.of, w.dataset, w.architecture, w.eps
         ),
-        pool=POOL,
+        pool=folder(POOL),
     shell:
         "mia-audit explanation-signals --pool {params.pool} --values {input.values} --spec {params.spec} --out {output} --usage {log.usage} >{log.out} 2>&1"
 
@@ -111,6 +111,6 @@ rule private_report:
         mem_mb=REQUESTS.grown(requests.MODEL_MEGABYTES),
     params:
         spec=lambda w: spec(specs.ReportSpec.with_studies),
-        results=results,
+        results=folder(results),
     shell:
         "mia-audit private-report --results {params.results} --spec {params.spec} --usage {log.usage} >{log.out} 2>&1"

@@ -43,9 +43,10 @@ rule tables:
         mem_mb=REQUESTS.grown(requests.report_memory(AUDIT)),
     params:
         spec=lambda w: spec(specs.ReportSpec.of),
-        results=results,
+        results=folder(results),
+        stage="tables",
     shell:
-        "mia-audit {rule} --results {params.results} --spec {params.spec} --out {params.results}/{rule} --usage {log.usage} >{log.out} 2>&1"
+        "mia-audit {params.stage} --results {params.results} --spec {params.spec} --out {params.results}/{params.stage} --usage {log.usage} >{log.out} 2>&1"
 
 
 use rule tables as figures with:
@@ -61,6 +62,10 @@ use rule tables as figures with:
         [f"<results>/figures/{name}" for name in FIGURES if not name.endswith(SHOWN)],
     log:
         **logs("figures"),
+    params:
+        spec=lambda w: spec(specs.ReportSpec.of),
+        results=folder(results),
+        stage="figures",
 
 
 rule filters:
@@ -78,7 +83,7 @@ rule filters:
         mem_mb=REQUESTS.grown(requests.MODEL_MEGABYTES),
     params:
         spec=lambda w: spec(specs.FiltersSpec.of, w.dataset),
-        results=results,
+        results=folder(results),
     shell:
         "mia-audit filters --results {params.results} --spec {params.spec} --out {output} --usage {log.usage} >{log.out} 2>&1"
 
@@ -101,7 +106,7 @@ rule side_by_side:
         mem_mb=REQUESTS.grown(requests.MODEL_MEGABYTES),
     params:
         spec=lambda w: spec(specs.SideBySideSpec.of, w.dataset),
-        results=results,
+        results=folder(results),
     shell:
         "mia-audit side-by-side --results {params.results} --spec {params.spec} --out {output} --usage {log.usage} >{log.out} 2>&1"
 
@@ -142,7 +147,7 @@ rule report:
         mem_mb=REQUESTS.grown(requests.report_memory(AUDIT)),
     params:
         spec=lambda w: spec(specs.ReportSpec.with_studies),
-        results=results,
+        results=folder(results),
     shell:
         "mia-audit report --results {params.results} --spec {params.spec} --out {output.page} --usage {log.usage} >{log.out} 2>&1"
 
@@ -163,7 +168,7 @@ rule paper:
         mem_mb=REQUESTS.grown(requests.report_memory(AUDIT)),
     params:
         spec=lambda w: spec(specs.PaperSpec.of),
-        results=results,
+        results=folder(results),
     shell:
         "mia-audit paper {params.results} --spec {params.spec} --out {output} >{log} 2>&1"
 
@@ -200,6 +205,6 @@ rule manifest:
     conda:
         "../envs/environment.yaml"
     params:
-        results=results,
+        results=folder(results),
     shell:
         "mia-audit manifest --results {params.results} >{log} 2>&1"

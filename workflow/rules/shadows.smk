@@ -17,7 +17,7 @@ rule architecture:
         mem_mb=REQUESTS.grown(requests.MODEL_MEGABYTES),
     params:
         spec=lambda w: spec(specs.ArchitectureSpec.of, w.architecture),
-        pool=POOL,
+        pool=folder(POOL),
         run=RUN,
     shell:
         "mia-audit architecture --pool {params.pool} --spec {params.spec} --run {params.run} --out {output} --usage {log.usage} >{log.out} 2>&1"
@@ -61,7 +61,7 @@ rule pretrain:
         **REQUESTS.pretraining("pretrain"),
     params:
         spec=lambda w: spec(specs.PretrainingSpec.of, w.dataset, w.architecture),
-        pool=POOL,
+        pool=folder(POOL),
         run=RUN,
     shell:
         "mia-audit pretrain --pool {params.pool} --architecture {input.architecture} --spec {params.spec} --run {params.run}"
@@ -92,8 +92,8 @@ rule preflight:
         spec=lambda w: spec(
             specs.TrainingSpec.of, w.dataset, w.architecture, w.mechanism, w.eps
         ),
-        pool=POOL,
-        setting=SETTING,
+        pool=folder(POOL),
+        setting=folder(SETTING),
         run=RUN,
     shell:
         "mia-audit train --pool {params.pool} --architecture {input.architecture} --public {input.public} --spec {params.spec} --run {params.run}"
@@ -124,8 +124,8 @@ rule train:
         spec=lambda w: spec(
             specs.TrainingSpec.of, w.dataset, w.architecture, w.mechanism, w.eps
         ),
-        pool=POOL,
-        setting=SETTING,
+        pool=folder(POOL),
+        setting=folder(SETTING),
         run=RUN,
     shell:
         "mia-audit train --pool {params.pool} --architecture {input.architecture} --public {input.public} --spec {params.spec} --run {params.run}"
@@ -145,7 +145,7 @@ rule discard:
     conda:
         "../envs/environment.yaml"
     params:
-        setting=SETTING,
+        setting=folder(SETTING),
         shadows=lambda w: f"0-{AUDIT.number_of_models(w.mechanism) - 1}",
         keep=audits.kept_models(AUDIT),
     shell:

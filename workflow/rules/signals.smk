@@ -20,11 +20,11 @@ rule signals:
         **REQUESTS.explaining("signals"),
     params:
         spec=lambda w: spec(specs.SignalsSpec.of, w.dataset, w.architecture),
-        pool=POOL,
-        models=f"{SETTING}/models",
+        pool=folder(POOL),
+        models=folder(f"{SETTING}/models"),
         membership="",
         shadows="{block}",
-        out=f"{SETTING}/signals",
+        out=folder(f"{SETTING}/signals"),
         run=RUN,
     shell:
         "mia-audit signals --pool {params.pool} --architecture {input.architecture} --models {params.models} --membership {params.membership} --shadows {params.shadows}"
@@ -55,7 +55,7 @@ rule merge:
         "../envs/environment.yaml"
     params:
         spec=lambda w: spec(specs.MergeSpec.of, w.architecture, w.mechanism),
-        setting=SETTING,
+        setting=folder(SETTING),
     shell:
         "mia-audit merge --signals {params.setting}/signals --membership {input.membership} --records {input.persons} --models {params.setting}/models --spec {params.spec}"
         " --training {output.training} --out {output.signals} --usage {log.usage} >{log.out} 2>&1"

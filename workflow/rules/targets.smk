@@ -21,7 +21,7 @@ rule target:
         **REQUESTS.explaining("target"),
     params:
         spec=lambda w: spec(specs.TargetSpec.of, w.target),
-        pool=POOL,
+        pool=folder(POOL),
         run=RUN,
     shell:
         "mia-audit target --pool {params.pool} --architecture {input.architecture} --spec {params.spec} --run {params.run} --out {output} --usage {log.usage} >{log.out} 2>&1"
@@ -41,11 +41,11 @@ use rule signals as target_signals with:
         **REQUESTS.explaining("target_signals"),
     params:
         spec=lambda w: spec(specs.SignalsSpec.of_target, w.target),
-        pool=POOL,
-        models=f"{TARGET}/model",
-        membership=f"{TARGET}/model/membership.parquet",
+        pool=folder(POOL),
+        models=folder(f"{TARGET}/model"),
+        membership=folder(f"{TARGET}/model/membership.parquet"),
         shadows=LAST,
-        out=f"{TARGET}/{{mechanism}}-eps{{eps}}/signals",
+        out=folder(f"{TARGET}/{{mechanism}}-eps{{eps}}/signals"),
         run=RUN,
 
 
@@ -66,7 +66,7 @@ rule target_merge:
         "../envs/environment.yaml"
     params:
         spec=lambda w: spec(specs.MergeSpec.of_target, w.target),
-        folder=f"{TARGET}/{{mechanism}}-eps{{eps}}/signals",
+        folder=folder(f"{TARGET}/{{mechanism}}-eps{{eps}}/signals"),
     shell:
         "mia-audit merge --signals {params.folder} --membership {input.model}/membership.parquet --references {input.references} --records {input.persons}"
         " --spec {params.spec} --out {output} --usage {log.usage} >{log.out} 2>&1"

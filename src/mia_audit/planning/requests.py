@@ -211,6 +211,7 @@ def _halves(batch: int) -> Iterator[int]:
 
 
 def _metadata(described: str) -> Mapping[str, Any]:
+    Path(described).stat()  # a missing file stays Python's error, by which Snakemake plans what follows later
     return read_object(Path(described), DESCRIBED)
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mia_audit.errors import UserError, first_line, suggest
-from mia_audit.storage.unpacked import check_csv
 
 if TYPE_CHECKING:
     import polars as pl
@@ -144,6 +143,8 @@ def column_of_files(path: str, names: Sequence[str], where: str, column: str) ->
 def _rows_of_files(path: str, names: Sequence[str], what: str) -> tuple[pl.DataFrame, list[int]]:
     """Return a CSV file with the columns `file` and `person`, and every image's row in it."""
     import polars as pl
+
+    from mia_audit.storage.unpacked import check_csv
 
     try:
         check_csv(Path(path))
