@@ -156,7 +156,11 @@ def test_the_page_has_the_section_its_chart_and_its_words(found):
     results, findings, _ = found
     html = render(results, findings, provenance(results, findings.settings))
     assert '<section id="explanations"' in html and '<a href="#explanations">Explanations</a>' in html
-    assert '<figure class="chart explanation_metrics">' in html and "Similarity of explanations</dt>" in html and "Every measure" in html
+    assert (
+        '<figure class="chart explanation_metrics">' in html
+        and "Similarity of explanations</dt>" in html
+        and "Every measure" in html
+    )
     assert "toy/net/explanation_metrics.parquet" in html and "toy/net/curves.parquet" in html
     assert html.count('<table class="overlays">') == 2
 
