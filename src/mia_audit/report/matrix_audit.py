@@ -23,7 +23,9 @@ from mia_audit.errors import UserError
 from mia_audit.evaluation.epsilon_bounds import bounds_table
 from mia_audit.evaluation.exposure import exposure
 from mia_audit.evaluation.files import FILE_KEYS, Scored, flat, metrics_table, read_scores, summarise
+from mia_audit.evaluation.intervals import OverTargets
 from mia_audit.evaluation.run import MODEL_COUNTS, model_counts, score_and_evaluate
+from mia_audit.evaluation.selection import after_selection
 from mia_audit.privacy.catalogue import Terms
 from mia_audit.regular_files import private_folder
 from mia_audit.report.data.provenance import by_base_name
@@ -196,12 +198,13 @@ def _strongest_text(part: Part) -> str:
     """Return a sentence on the strongest attack on a setting."""
     metrics = read_frame(part.out / "metrics.parquet", "metrics")
     attack, signal, likelihood = strongest(metrics)
-    chosen = metrics.filter(attack=attack, signal=signal, likelihood=likelihood, null_control=False)
-    auc = chosen["auc"].to_numpy().mean()
+    real = metrics.filter(~pl.col("null_control") & pl.col("auc").is_not_null())
+    overs = [OverTargets.of(rows, "auc") for _, rows in real.group_by(*FILE_KEYS[:3], maintain_order=True)]
+    auc = after_selection(overs, 0.95).mean
     with_likelihood = "" if likelihood == "none" else f" ({likelihood})"
     of_setting = f" on {part.name}" if part.name else ""
     return (
-        f"Strongest attack{of_setting}: {attack} on {signal}{with_likelihood}, AUC {auc:.3f} over {len(chosen)} models"
+        f"Strongest attack{of_setting}: {attack} on {signal}{with_likelihood}, AUC {auc:.3f} over {real['target'].n_unique()} models"
         " as targets; guessing has 0.5."
     )
 

@@ -41,10 +41,10 @@ def test_the_settings_table_says_what_was_spent_reached_and_leaked(tables, small
     assert row["test_accuracy_sd"] == pytest.approx(shadows["test_accuracy"].std())
     strongest = findings.settings[1].strongest["explanations"]
     assert (row["explanation_attack"], row["explanation_signal"], row["explanation_likelihood"]) == strongest.key
-    assert row["explanation_auc_mean"] == pytest.approx(strongest.auc.mean())
+    assert row["explanation_auc_mean"] == pytest.approx(strongest.auc_estimate.mean)
     assert row["explanation_auc_low"] < row["explanation_auc_mean"] < row["explanation_auc_high"]
     assert row["fpr"] == 0.01 and row["output_tpr_at_fpr_mean"] == pytest.approx(
-        findings.settings[1].strongest["outputs"].tpr.mean()
+        findings.settings[1].strongest["outputs"].tpr_estimate.mean
     )
     reference = tables["settings"].row(0, named=True)
     assert reference["epsilon_spent"] is None and reference["delta"] is None

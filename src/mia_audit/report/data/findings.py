@@ -65,11 +65,12 @@ class Estimate:
         return self.low > value or self.high < value
 
     def as_rate(self) -> Estimate:
-        """Return the estimate with its interval clipped to [0, 1]."""
-        low, high, *future = (
-            value if math.isnan(value) else min(max(value, 0.0), 1.0) for value in (self.low, self.high, *self.future)
+        """Return the estimate and its interval clipped to [0, 1]."""
+        mean, low, high, *future = (
+            value if math.isnan(value) else min(max(value, 0.0), 1.0)
+            for value in (self.mean, self.low, self.high, *self.future)
         )
-        return replace(self, low=low, high=high, future=(future[0], future[1]))
+        return replace(self, mean=mean, low=low, high=high, future=(future[0], future[1]))
 
 
 def estimate(values: Sequence[float] | np.ndarray, confidence: float, comparisons: int = 1) -> Estimate:
@@ -112,6 +113,8 @@ class Leak:
     """Numbers of members and non-members of a target."""
     within: Mapping[str, Within] = field(default_factory=dict)
     """For a single target: the intervals of `auc` and `tpr` over its records."""
+    rivals: tuple[Leak, ...] = ()
+    """The attacks, this one among them, of which this has the largest mean AUC; empty if it was not chosen by that."""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -128,18 +131,35 @@ class Leak:
 
     @cached_property
     def auc_estimate(self) -> Estimate:
-        """AUC over targets."""
-        return estimate_over(self.over("auc"), self.confidence).as_rate()
+        """AUC over targets, corrected for the choice among its rivals."""
+        return self._estimate("auc")
 
     @cached_property
     def tpr_estimate(self) -> Estimate:
-        """TPR at the headline FPR over targets."""
-        return estimate_over(self.over("tpr"), self.confidence).as_rate()
+        """TPR at the headline FPR over targets, corrected for the choice among its rivals by their AUCs."""
+        return self._estimate("tpr")
 
-    @cached_property
+    def _estimate(self, metric: str) -> Estimate:
+        from mia_audit.evaluation.selection import after_selection
+
+        plain = estimate_over(self.over(metric), self.confidence)
+        if len(self.rivals) < 2 or math.isnan(plain.mean):
+            return plain.as_rate()
+        other = None if metric == "auc" else self.over(metric)
+        found = after_selection([rival.over("auc") for rival in self.rivals], self.confidence, other)
+        moved = found.mean - plain.mean
+        future = (plain.future[0] + moved, plain.future[1] + moved)
+        return replace(plain, mean=found.mean, low=found.low, high=found.high, future=future).as_rate()
+
+    @property
     def beats_guessing(self) -> bool:
-        """Whether the AUC exceeds ½ after correction for all attacks tried, by a one-sided interval."""
-        return self.over("auc").above_guessing() < (1 - self.confidence) / 2 / self.tried
+        """Whether the interval of the AUC lies above ½."""
+        return bool(self.auc_estimate.low > 0.5)
+
+
+def chosen(attacks: Sequence[Leak]) -> Leak:
+    """Return the attack with the largest mean AUC, with the others as its rivals."""
+    return replace(max(attacks, key=lambda leak: float(leak.auc.mean())), rivals=tuple(attacks))
 
 
 def difference(first: Leak, second: Leak, metric: str = "auc") -> Estimate:
@@ -214,10 +234,10 @@ class Finding:
         """Whether membership was drawn by person."""
         return self.aggregate != RECORDS
 
-    @property
+    @cached_property
     def strongest(self) -> dict[str, Leak]:
-        """The strongest attack by channel."""
-        return {channel: attacks[0] for channel, attacks in self.leaks.items()}
+        """The strongest attack by channel, chosen among all on it."""
+        return {channel: chosen(attacks) for channel, attacks in self.leaks.items()}
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 
 from mia_audit.explain.catalogue import explainer_label
 from mia_audit.explanation_metrics import OTHER, REFERENCE, measures
-from mia_audit.report.data.findings import Estimate, Finding, Leak, accuracy_difference, difference, estimate
+from mia_audit.report.data.findings import Estimate, Finding, Leak, accuracy_difference, chosen, difference, estimate
 from mia_audit.signals.name import read_signal
 
 if TYPE_CHECKING:
@@ -66,11 +66,11 @@ def series_of(leak: Leak) -> str:
 
 def strongest(finding: Finding) -> dict[str, Leak]:
     """Return the strongest attack of every series in one setting."""
-    chosen: dict[str, Leak] = {}
+    rivals: dict[str, dict[tuple[str, str, str], Leak]] = {}
     for listed in finding.leaks.values():
         for leak in listed:
-            chosen.setdefault(series_of(leak), leak)
-    return chosen
+            rivals.setdefault(series_of(leak), {}).setdefault(leak.key, leak)
+    return {name: chosen(list(attacks.values())) for name, attacks in rivals.items()}
 
 
 def series(group: Sequence[Finding], everyone: Sequence[Finding] = ()) -> list[Series]:
@@ -81,10 +81,10 @@ def series(group: Sequence[Finding], everyone: Sequence[Finding] = ()) -> list[S
     drawn = _ranked(group)[:MOST]
     looks = dict(zip(_ranked(everyone or group)[:MOST], LOOKS, strict=False))
     spare = [look for look in LOOKS if look not in [looks.get(name) for name in drawn]]
-    chosen = [Series(name, *(looks.get(name) or spare.pop(0))) for name in drawn]
+    shown = [Series(name, *(looks.get(name) or spare.pop(0))) for name in drawn]
     if any(THRESHOLD in strongest(finding) for finding in group):
-        chosen.append(Series(THRESHOLD, BASELINE, (1, 1), "X"))
-    return chosen
+        shown.append(Series(THRESHOLD, BASELINE, (1, 1), "X"))
+    return shown
 
 
 def _ranked(group: Sequence[Finding]) -> list[str]:
@@ -110,12 +110,12 @@ class Curve:
 
 def roc_curves(results: Results, finding: Finding, drawn: list[Series]) -> list[Curve]:
     """Compute the ROC curves of a setting from its scores, at `POINTS` FPRs up to 1."""
-    chosen = strongest(finding)
+    best = strongest(finding)
     curves = []
     for one in drawn:
-        if one.name not in chosen:
+        if one.name not in best:
             continue
-        leak = chosen[one.name]
+        leak = best[one.name]
         key = (finding.setting, leak.key)
         if key not in results.curves:
             results.curves[key] = _roc(results.scored(finding.setting, *leak.key, finding.aggregate))

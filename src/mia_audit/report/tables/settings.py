@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.attacks.design import HEADLINE, RECORDS, unit_of
-from mia_audit.report.data.findings import CHANNELS, Finding, Findings, Leak, shadow_estimate
+from mia_audit.report.data.findings import CHANNELS, Finding, Findings, Leak, chosen, shadow_estimate
 from mia_audit.report.data.groups import Group, Groups, groups_of, strongest_only
 from mia_audit.report.data.provenance import guarantee
 from mia_audit.report.tables.catalogue import (
@@ -292,8 +292,8 @@ def persons(results: Results, findings: Findings) -> pl.DataFrame:
             "channel": channel,
             **dict(zip(ATTACK, leaks[0].key, strict=True)),
             "fpr": findings.fpr,
-            **parts("auc", leaks[0].auc_estimate),
-            **parts("tpr_at_fpr", leaks[0].tpr_estimate),
+            **parts("auc", chosen(leaks).auc_estimate),
+            **parts("tpr_at_fpr", chosen(leaks).tpr_estimate),
         }
         for finding in findings.settings
         if finding.by_person

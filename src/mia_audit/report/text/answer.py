@@ -214,11 +214,6 @@ def _strength(leak: Leak, confidence: float, names: Members) -> str:
         return f"{subject} {share}. {amount} The AUC of one further model would lie between {fixed(low)} and {fixed(high)}."
     if auc.high < 0.5:
         return f"{subject} is worse than guessing ({numbers}): its score points the wrong way, which is no protection."
-    if auc.low > 0.5:
-        chance = (
-            f"no more than {'an attack' if leak.tried == 1 else 'the strongest of so many attacks'} reaches by chance"
-        )
-        return f"{subject} reaches {numbers}. That is {chance}: not distinguishable from guessing."
     return f"{subject} is not distinguishable from guessing ({numbers})."
 
 

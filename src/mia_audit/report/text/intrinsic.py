@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mia_audit.explain.catalogue import explainer_label, explainers
-from mia_audit.report.data.findings import Estimate, Finding, Findings, Leak, difference
+from mia_audit.report.data.findings import Estimate, Finding, Findings, Leak, chosen, difference
 from mia_audit.report.text.formatting import fixed, interval, joined, titled
 from mia_audit.signals.name import read_signal
 
@@ -71,9 +71,12 @@ def _sources(group: Sequence[Finding]) -> Iterator[Source]:
         name = titled(finding.setting)
         if "outputs" in finding.strongest:
             leaks[""][name] = finding.strongest["outputs"]
-        for leak in finding.leaks.get("explanations", ()):  # strongest first
+        rivals: dict[str, list[Leak]] = {}
+        for leak in finding.leaks.get("explanations", ()):
             if explainer := read_signal(leak.signal).explainer:
-                leaks.setdefault(explainer, {}).setdefault(name, leak)
+                rivals.setdefault(explainer, []).append(leak)
+        for explainer, attacks in rivals.items():
+            leaks.setdefault(explainer, {})[name] = chosen(attacks)
     kinds = {explainer: _kind(explainer) for explainer in leaks}
     for explainer in sorted(leaks, key=lambda explainer: list(KINDS).index(kinds[explainer])):
         yield Source(group[0].setting.architecture_name, explainer, kinds[explainer], leaks[explainer])
