@@ -96,7 +96,7 @@ def test_the_answer_comes_first_and_is_the_one_that_was_found(page, findings):
     found = findings.settings[0]
     outputs, explanations = (found.strongest[channel].auc_estimate for channel in ("outputs", "explanations"))
     assert f"the model's outputs ({100 * (outputs.mean - 0.5):.1f} points of AUC above guessing)" in words
-    assert f"its explanations ({100 * (explanations.mean - 0.5):.1f} points)" in words
+    assert f"its explanations by the norm ({100 * (explanations.mean - 0.5):.1f} points)" in words
     assert "With dp-sgd at ε = 1, no attack that was tried does better than guessing" in words
     sections = [a["id"] for tag, a in page.elements if tag == "section"]
     assert sections == ["answer", "words", "curves", "settings", "records", "null", "attacks", "limits", "provenance"]
