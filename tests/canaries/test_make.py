@@ -121,7 +121,7 @@ def test_a_table_in_a_file_becomes_canaries(tmp_path: Path, capsys: pytest.Captu
     ("out", "seed", "message"),
     [
         ("new", "-1", "--seed -1: expected 0 or a positive number"),
-        ("rows.csv", "1", "rows.csv: a file, where a folder was expected"),
+        ("rows.csv", "1", "rows.csv: would overwrite a file that is read"),
     ],
 )
 def test_a_mistake_in_the_arguments_is_one_line(

@@ -261,5 +261,6 @@ def test_an_input_is_not_overwritten(tmp_path, capsys, command, linked):
     out = tmp_path / ("link" if linked else "table")
     assert main([*words, "--out", str(out)]) == 2
     error = capsys.readouterr().err
-    assert f"{out}: would overwrite a file that is read" in error and error.count("\n") == 1
+    message = "a link, which would be replaced" if linked else "would overwrite a file that is read"
+    assert f"{out}: {message}" in error and error.count("\n") == 1
     assert (tmp_path / "table").read_text() == "score,member\n"

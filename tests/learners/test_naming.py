@@ -58,5 +58,5 @@ def test_what_a_file_holds(file: Path) -> None:
 
 
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no such file: missing\.py in .*; paths are relative to the folder"):
+    with pytest.raises(UserError, match=r"no such file: missing\.py in .*, where relative paths start"):
         learner_of("missing.py")

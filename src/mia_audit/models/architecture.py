@@ -202,12 +202,12 @@ def changing_state(model: nn.Module, input_shape: tuple[int, ...]) -> str | None
     as a table of positions, does not count, unless the second one changes it.
     """
     tried = copy.deepcopy(model).train()
-    device = next((value.device for value in tried.parameters()), torch.device("cpu"))
+    like = next(tried.parameters(), torch.empty(0))
     random = torch.Generator().manual_seed(0)
     states = [_state(tried)]
     with torch.random.fork_rng(), torch.no_grad():
         for scale in (1.0, 10.0):
-            tried((scale * torch.randn(3, *input_shape, generator=random)).to(device))
+            tried((scale * torch.randn(3, *input_shape, generator=random)).to(like.device, like.dtype))
             states.append(_state(tried))
     for before, after in pairwise(states):
         for name, value in before.items():

@@ -109,7 +109,7 @@ def test_what_the_figures_show(small, findings):
         assert [axes.get_ylabel() for axes in panels] == ["AUC", "TPR at 1\u00a0% FPR"]
         assert [tick.get_text() for tick in panels[1].get_xticklabels()] == ["no DP", "ε = 8", "ε = 1"]
         price = tradeoff(None, findings).axes[0]
-        outputs = [found.strongest["outputs"].auc.mean() for found in findings.settings]
+        outputs = [found.strongest["outputs"].auc_estimate.mean for found in findings.settings]
         assert price.lines[0].get_ydata() == pytest.approx(outputs)
 
 
