@@ -43,16 +43,15 @@ def check_requests(audit: Audit, results: Path) -> None:
     }
     known = {
         "train": specs.TrainingSpec.of(audit, *where, setting.mechanism, setting.epsilon),
-        "signals": specs.SignalsSpec.of(audit, *where, "ig"),
+        "signals": specs.SignalsSpec.of(audit, *where),
     }
-    more = {"train": {"checkpoints": "kept"}, "signals": {"models": trained}}
+    more: dict[str, dict[str, Path]] = {"train": {}, "signals": {"models": trained}}
     for command, spec in known.items():
         places = {
             "spec": spec.write(results / "specs"),
             "pool": results / "pools" / setting.dataset,
             "architecture": described,
             "shadows": "0-0",
-            "device": "cpu",
             "out": f"again-{command}",
             "usage": f"{command}.tsv",
             **more[command],
