@@ -25,7 +25,7 @@ def peak(tmp_path):
         tracemalloc.start()
         before = tracemalloc.get_traced_memory()[0]
         try:
-            command.run(argparse.Namespace(spec=tmp_path / "spec.json", **paths))
+            command(argparse.Namespace(spec=tmp_path / "spec.json", **paths))
             return (tracemalloc.get_traced_memory()[1] - before) / (RECORDS * MODELS)
         finally:
             tracemalloc.stop()
@@ -67,8 +67,8 @@ def test_no_stage_holds_copies_of_a_signal_or_of_its_scores(
     most, after = 0.0, 0.0
     for records, file in ((100, "few"), (RECORDS, "many")):  # the first run imports what is needed
         write_table(tmp_path / f"{file}.parquet", written(tmp_path, name, records), "signals", records * MODELS)
-        most = peak(scores, attacking_spec, signals=file, out="scores")
+        most = peak(scores.run_attack, attacking_spec, signals=file, out="scores")
         if evaluating:
-            after = peak(scores, evaluating_spec, signals=file, scores="scores", out="metrics")
+            after = peak(scores.run_evaluate, evaluating_spec, signals=file, scores="scores", out="metrics")
     print(f"{name}, {likelihood}: {most:.1f} and {after:.1f} bytes per cell")
     assert most < attacking and (not evaluating or after < evaluating)

@@ -38,7 +38,8 @@ def commands(config: Path) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plan in an empty folder; what the workflow does to PATH ends with the test."""
+    """Plan in a folder with nothing but the shipped configs; what the workflow does to PATH ends with the test."""
+    (tmp_path / "config").symlink_to(ROOT / "config")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", os.environ["PATH"])
 
