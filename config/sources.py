@@ -68,7 +68,7 @@ def randhie(dataset: Dataset, where: str) -> Source:
             raise UserError(f"{where}.groups: randhie has no column '{name}': {suggest(name, frame.columns)}")
         return frame[name]
 
-    return Source("table", rows, labels, VISITS, list(SURVEYED), persons=persons, columns=column)
+    return Source("table", rows, labels, VISITS, list(SURVEYED), persons=persons, columns=column, published=True)
 
 
 FILE = "data.noun"
@@ -119,7 +119,7 @@ def wordnet(dataset: Dataset, where: str) -> Source:
     order = {number: label for label, number in enumerate(TOPICS)}
     labels = np.array([order[number] for number in numbers])
     features = [str(word) for word in words.get_feature_names_out()]
-    return Source("table", records, labels, [*TOPICS.values()], features, frozenset(features))
+    return Source("table", records, labels, [*TOPICS.values()], features, frozenset(features), published=True)
 
 
 def _glosses(path: Path, where: str) -> tuple[list[str], list[str]]:
@@ -156,4 +156,11 @@ def clusters(dataset: Dataset, where: str) -> Source:
     records = centres[cluster] + spreads[cluster, None] * random.standard_normal((count, CLUSTERED))
     score = records @ slope + 2 * np.sin(records @ bend)
     labels = (score + random.logistic(size=count) > np.median(score)).astype(np.int64)
-    return Source("table", records.astype(np.float32), labels, ["low", "high"], [f"x{i}" for i in range(CLUSTERED)])
+    return Source(
+        "table",
+        records.astype(np.float32),
+        labels,
+        ["low", "high"],
+        [f"x{i}" for i in range(CLUSTERED)],
+        published=True,
+    )

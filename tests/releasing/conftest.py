@@ -11,8 +11,8 @@ from mia_audit.config.load import check_audit
 from mia_audit.config.schema import Audit
 from mia_audit.config.specs import ArchitectureSpec, PoolSpec
 from mia_audit.learners import ModelSection, learner_named
-from mia_audit.pools import pools
 from mia_audit.pools.build import build_pool
+from mia_audit.pools.section import load_source
 from mia_audit.pools.store import write_pool
 from mia_audit.registry import code_files, file_digest
 from mia_audit.releasing.recipe import Recipe
@@ -22,7 +22,7 @@ RECORDS = 80
 
 
 def write_records(folder: Path, swapped: bool = False) -> None:
-    """Write a table of records as arrays; `swapped`: one of them is another."""
+    """Write records as arrays and as a table with a column of text; `swapped`: one of them is another."""
     random = np.random.default_rng(1)
     rows = random.normal(size=(RECORDS, 4)).astype(np.float32)
     labels = (rows[:, 0] > 0).astype(np.int64)
@@ -30,15 +30,24 @@ def write_records(folder: Path, swapped: bool = False) -> None:
     if swapped:
         rows[7] = [3.0, -2.0, 0.5, 1.0]
     folder.mkdir(exist_ok=True)
+    diagnoses = ["flu", "cold"] * (RECORDS // 2)
+    if swapped:
+        diagnoses[7] = "a rare disease of one family"
+    lines = [f"{row[0]:.6f},{words},{label}" for row, words, label in zip(rows, diagnoses, labels, strict=True)]
+    (folder / "table.csv").write_text("\n".join(["age,diagnosis,label", *lines]) + "\n")
     for name, values in (("records", rows), ("labels", labels), ("persons", persons)):
         np.save(folder / f"{name}.npy", values)
+
+
+ROWS = {"source": "arrays", "path": "data", "take": "first", "public": 10, "classes": [0, 1]}
+"""The data set of the audit."""
 
 
 def config(**changes: Any) -> dict[str, Any]:
     """Return the config of the audit, with other sections."""
     return {
         "audit": "tiny",
-        "datasets": {"rows": {"source": "arrays", "path": "data", "take": "first", "public": 10}},
+        "datasets": {"rows": ROWS},
         "architectures": {"mlp": {"parameters": {"width": 8}}},
         "training": {"epochs": 2, "batch": 10},
         "mechanisms": {"none": {}, "dp-sgd": {"epsilon": [4]}},
@@ -58,7 +67,7 @@ def audited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tu
         results = Path("results", "tiny")
         for dataset in audit.datasets:
             spec = PoolSpec.of(audit, dataset)
-            source = pools[spec.dataset.source].load(spec.dataset, "datasets.rows")
+            source = load_source(spec.dataset, "datasets.rows")
             pool = results / "pools" / dataset
             write_pool(build_pool(source, spec.dataset, dataset, audit.seed), pool)
             for name in audit.architectures:

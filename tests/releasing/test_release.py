@@ -19,6 +19,7 @@ from mia_audit.releasing.release import MODEL, release
 from mia_audit.storage.digests import differences
 
 from ..killing import Killed, killed
+from .conftest import ROWS
 
 LEDGER = {"ledger": "rows.ledger", "epsilon": 12}
 SETTING = "rows/mlp/dp-sgd-eps4"
@@ -171,7 +172,7 @@ def test_an_unprotected_release_says_so(recipe):
 
 
 def test_persons_are_the_unit_of_all_that_is_released(recipe):
-    rows = {"source": "arrays", "path": "data", "take": "first", "public": 10, "person": "persons"}
+    rows = ROWS | {"person": "persons"}
     card = made(recipe(datasets={"rows": rows}, privacy=LEDGER))
     assert (card["privacy"]["unit"], card["data"]["units"]) == ("person", 30)
     assert card["privacy"]["sampling_rate"] == 10 / 30

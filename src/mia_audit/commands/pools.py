@@ -13,10 +13,9 @@ import numpy as np
 
 from mia_audit.commands._arguments import add_pool, add_spec, add_threads
 from mia_audit.config.specs import GroupsSpec, MembershipSpec, PoolSpec
-from mia_audit.pools import pools
 from mia_audit.pools.build import build_pool
 from mia_audit.pools.groups import groupings, write_groups
-from mia_audit.pools.section import Draw, check_keys
+from mia_audit.pools.section import Draw, check_keys, load_source
 from mia_audit.pools.store import draw_training_sets, write_membership, write_pool
 from mia_audit.storage import open_table
 
@@ -33,12 +32,11 @@ def run_pool(options: argparse.Namespace) -> None:
     spec = PoolSpec.read(options.spec)
     name, section = spec.name, spec.dataset
     where = f"datasets.{name}"
-    member = pools[section.source]
     check_keys(section, where)
     new = not options.out.exists()
     options.out.mkdir(parents=True, exist_ok=True)
     try:
-        source = member.load(section, where)
+        source = load_source(section, where)
         pool = build_pool(source, section, name, spec.seed, options.out, options.threads)
         write_pool(pool, options.out)
     except BaseException:
@@ -60,6 +58,8 @@ def run_pool(options: argparse.Namespace) -> None:
         f"{name}: {len(pool.audited.labels)} audited and {len(pool.public.labels)} public records out of"
         f" {metadata['source_records']}; {metadata['read']} read, {metadata['duplicates']} duplicates dropped"
     )
+    if collected := metadata["collected"]:
+        print(f"{name}: {' and '.join(collected)} collected from the records; a private release needs them stated")
 
 
 def groups_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,7 +73,7 @@ def run_groups(options: argparse.Namespace) -> None:
     """Write groups.parquet."""
     spec = GroupsSpec.read(options.spec)
     where, table = f"datasets.{spec.name}", options.pool / "records.parquet"
-    source = pools[spec.dataset.source].load(spec.dataset, where)
+    source = load_source(spec.dataset, where)
     grouped = groupings(source, spec.dataset, table, where)
     write_groups(options.out, grouped, open_table(table, "records").metadata.num_rows)
 

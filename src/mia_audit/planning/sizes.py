@@ -6,8 +6,7 @@ from pathlib import Path
 
 from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError
-from mia_audit.pools import pools
-from mia_audit.pools.section import Dataset
+from mia_audit.pools.section import Dataset, load_source
 from mia_audit.pools.store import read_persons
 from mia_audit.storage import open_table, table_metadata
 
@@ -68,7 +67,7 @@ def _read(section: Dataset, dataset: str) -> Size:
     """Return the size of the user's own data, from their files; only the headers of images are read."""
     where = f"datasets.{dataset}"
     try:
-        source = pools[section.source].load(section, where)
+        source = load_source(section, where)
     except UserError as error:
         raise UserError(
             f"{error}. (If the data are on another machine, state their size: --pool {dataset}=RECORDS,COLUMNS,CLASSES for a table,"

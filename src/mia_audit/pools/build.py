@@ -260,6 +260,7 @@ def build_pool(
         "source_records": count,
         "read": distinct.read,
         "duplicates": distinct.duplicates,
+        "collected": _collected(source, section),
         "label_noise": section.label_noise,
     }
     if by_person:
@@ -279,6 +280,14 @@ def build_pool(
         return Records(Data(distinct.store, positions, scaling), labels, hashes, rows, flipped, ids, files)
 
     return Pool(side(audited, section.label_noise), side(public, 0.0), metadata)
+
+
+def _collected(source: Source, section: Dataset) -> dict[str, Any]:
+    """Return the classes, and the values of columns of text, that were collected from the records and not stated."""
+    classes = {} if source.published or section.classes else {"classes": list(source.classes)}
+    return classes | (
+        {"categories": {name: list(values) for name, values in source.collected.items()}} if source.collected else {}
+    )
 
 
 def _by_hash(source: Source, persons: Persons, seed: int, name: str, threads: int) -> Int[np.ndarray, " n"]:

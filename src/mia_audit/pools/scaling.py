@@ -6,7 +6,7 @@ The columns of a table: their roles in the config, and detection of undeclared c
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +110,7 @@ def described(frame: pl.DataFrame, dataset: Dataset, root: str, where: str) -> p
     Raises UserError for columns that the table does not have, and for columns that look like identifiers and have no
     stated role.
     """
-    for key in ("columns", "impute"):
+    for key in ("columns", "impute", "categories"):
         for name in getattr(dataset, key):
             if name not in frame.columns:
                 raise UserError(f"{where}.{key}: {root} has no column '{name}': {suggest(name, frame.columns)}")
@@ -118,9 +118,10 @@ def described(frame: pl.DataFrame, dataset: Dataset, root: str, where: str) -> p
                 held = "holds the class" if name == dataset.label else "names the person of every record"
                 raise UserError(f"{where}.{key}.{name}: the column {held} and is never a feature; leave it out here")
     dropped = {name for name, what in dataset.columns.items() if what == "drop"}
-    if twice := sorted(dropped & set(dataset.impute)):
-        raise UserError(f"{where}.impute.{twice[0]}: the column is dropped; leave it out here")
-    declared = {dataset.label, dataset.person, *dataset.columns}
+    for key in ("impute", "categories"):
+        if twice := sorted(dropped & set(getattr(dataset, key))):
+            raise UserError(f"{where}.{key}.{twice[0]}: the column is dropped; leave it out here")
+    declared = {dataset.label, dataset.person, *dataset.columns, *dataset.categories}
     if odd := identifiers(frame, declared):
         raise UserError(f"{where}.columns: {root}: {_identifier_words(odd)}")
     return _imputed(frame.drop(dropped - {""}), dataset.impute, where)
@@ -189,6 +190,24 @@ def category(column: pl.Series, root: str, where: str) -> list[pl.Series]:
         )
     names = values.cast(pl.String).to_list()
     return [(column == value).alias(f"{column.name}={name}") for value, name in zip(values, names, strict=True)]
+
+
+def stated_category(column: pl.Series, values: Sequence[str], other: str, root: str, where: str) -> list[pl.Series]:
+    """Return a column of 0 and 1 for each stated value, and one for all others if they have a name; UserError if they have none."""
+    import polars as pl
+
+    text = column.cast(pl.String)
+    odd = ~text.is_in(list(values))
+    if odd.any() and not other:
+        row = int(odd.arg_max() or 0)
+        raise UserError(
+            f"{where}.categories.{column.name}: '{text[row]}' (row {row + 1} of {root}, {odd.sum()} such rows) is not listed: list it, or"
+            f" name the value that replaces all others: {where}.other"
+        )
+    if other:
+        text = pl.select(pl.when(odd).then(pl.lit(other)).otherwise(text)).to_series()
+    names = list(dict.fromkeys([*values, other] if other else values))
+    return [(text == name).alias(f"{column.name}={name}") for name in names]
 
 
 def _imputed(frame: pl.DataFrame, constants: Mapping[str, float | str], where: str) -> pl.DataFrame:

@@ -5,8 +5,8 @@ The registry of pool sources, and the type that a source returns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Self
@@ -49,6 +49,17 @@ class Dataset(Section):
     """Tables in a file: the role of columns whose values do not show it: `drop` (no model gets it: an id, or whether a
     finished model was trained on the record), `category` (a column of 0 and 1 for each value), `feature` (used as it
     is, although it looks like an id).
+    """
+    categories: dict[Column, Annotated[tuple[Column, ...], Field(min_length=1)]] = Field({})
+    """Tables in a file: the values of columns of text or codes, each of which becomes a column of 0 and 1.
+
+    The values of other columns of text are collected from the records, so a private release requires them here.
+    """
+    other: str = ""
+    """Tables in a file: the name of a further value, which replaces those that `categories` does not list; without it they are an error."""
+    classes: tuple[Column, ...] = ()
+    """The names of all classes, in the order of a model's outputs. When left out, the classes of your own data are collected
+    from the records, and a private release requires them here.
     """
     impute: dict[Column, FiniteFloat | str] = Field({})
     """Tables in a file: constants that replace missing values, by column. They are stated, not computed from the records."""
@@ -122,6 +133,18 @@ class Dataset(Section):
             raise ValueError(
                 "unit: person needs the key person, which names the person of every record, for example by a column"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _vocabulary(self) -> Self:
+        for key, values in {
+            "classes": self.classes,
+            **{f"categories.{k}": v for k, v in self.categories.items()},
+        }.items():
+            if len(set(values)) < len(values):
+                raise ValueError(f"{key}: a value is given twice; list each once")
+        if self.other and not self.categories:
+            raise ValueError("other: replaces values that categories does not list; give categories too")
         return self
 
     @model_validator(mode="after")
@@ -212,6 +235,10 @@ class Source:
     """
     files: Sequence[str] | None = None
     """The file of every record, if each has its own, relative to the section's path."""
+    published: bool = False
+    """Whether the classes are those of a published data set, and were not collected from the records."""
+    collected: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The values of the columns of text that were collected from the records."""
 
 
 @dataclass(frozen=True)
@@ -252,7 +279,9 @@ pools: Registry[PoolSource] = Registry("source", "mia_audit.pools.sources")
 
 TABLE_KEYS = ("standardise", "constants")
 """Keys of a dataset's section for pools of rows."""
-OPTIONAL_KEYS = ("path", "download", "size", "convert", "white", "label", "person", "columns", "impute", *TABLE_KEYS)
+FILE_KEYS = ("label", "person", "columns", "impute", "categories", "other")
+"""Keys of a dataset's section for tables in a file."""
+OPTIONAL_KEYS = ("path", "download", "size", "convert", "white", *FILE_KEYS, *TABLE_KEYS)
 """Keys of a dataset's section that only some pools read."""
 
 
@@ -276,6 +305,25 @@ def check_keys(section: Dataset, where: str) -> None:
             raise UserError(
                 f"{where}.{key}: pool '{section.source}' does not read this key; it reads {', '.join(member.keys) or 'no optional keys'}"
             )
+
+
+def load_source(section: Dataset, where: str) -> Source:
+    """Load a section's source, with the classes that the section states. Raises UserError for a record of another class."""
+    import numpy as np
+
+    source = pools[section.source].load(section, where)
+    if not section.classes:
+        return source
+    if odd := [name for name in source.classes if name not in section.classes]:
+        held = int(np.isin(source.labels, [source.classes.index(name) for name in odd]).sum())
+        if held:
+            raise UserError(
+                f"{where}.classes: {held} of {len(source.labels)} records have another class, such as '{odd[0]}': list all classes, or leave"
+                " those records out"
+            )
+    places = {name: place for place, name in enumerate(section.classes)}
+    numbers = np.array([places.get(name, 0) for name in source.classes], dtype=np.int64)
+    return replace(source, labels=numbers[source.labels], classes=list(section.classes))
 
 
 def root_of(dataset: Dataset, where: str, must_exist: bool = True) -> Path:

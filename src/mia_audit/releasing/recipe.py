@@ -84,12 +84,26 @@ class Recipe:
                 f"{where}: a release is charged before training, and '{mechanism.mechanism}' cannot state its cost in advance:"
                 " define foresee(section, epsilon, training, units) (docs/how-to/release.md)"
             )
+        if self.promise != UNPROTECTED:
+            self._refuse_collected()
         if mechanism.by_person:
             persons_of(self.pool / "records.parquet")  # this raises if a person has both public and protected records
         elif self.audit.datasets[setting.dataset].by_person and self.promise == PROTECTED:
             raise UserError(
                 f"{where}.unit: record, but the unit of datasets.{setting.dataset} is the person, who may lose more privacy than"
                 " one record's ε allows. Leave the mechanism's unit out"
+            )
+
+    def _refuse_collected(self) -> None:
+        """Raise UserError, with the lines to paste, if classes or values of columns were collected from the records."""
+        metadata = self.stored.metadata
+        collected = metadata.get("collected", {"classes": metadata["classes"]})
+        if collected:
+            lines = ", ".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in collected.items())
+            raise UserError(
+                f"datasets.{self.setting.dataset}: the values of {' and '.join(collected)} were collected from the records, and a release"
+                " would publish them without noise: state those that are known without looking at the records, and `other`"
+                f" for further values of a column, and run the audit again. Collected were {lines}"
             )
 
     def check_gradients(self) -> None:

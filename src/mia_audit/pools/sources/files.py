@@ -16,8 +16,8 @@ from jaxtyping import Float
 
 from mia_audit.errors import UserError, first_line, suggest
 from mia_audit.pools.persons import ids_of_column, missing_ids, numbered_ids
-from mia_audit.pools.scaling import category, described
-from mia_audit.pools.section import TABLE_KEYS, Header, Source, pool, root_of
+from mia_audit.pools.scaling import category, described, stated_category
+from mia_audit.pools.section import FILE_KEYS, TABLE_KEYS, Header, Source, pool, root_of
 from mia_audit.storage.unpacked import Npz, check_csv, read_foreign
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def table_header(dataset: Dataset) -> Header:
     return Header("table", rows if rows > 0 else None, tuple(names))
 
 
-@pool("table", "path", "label", "person", "columns", "impute", *TABLE_KEYS, header=table_header)
+@pool("table", "path", *FILE_KEYS, *TABLE_KEYS, header=table_header)
 def table(dataset: Dataset, where: str) -> Source:
     """Return float32 [n, d]. Numbers are unchanged; a column of text becomes one column of 0 and 1 per value."""
     import polars as pl
@@ -80,19 +80,21 @@ def table(dataset: Dataset, where: str) -> Source:
         raise UserError(f"{where}.label: column '{dataset.label}' of {root} holds {held}; expected classes")
     classes = labels.unique().sort()
     numbers = labels.cast(pl.String).replace_strict(classes.cast(pl.String), np.arange(len(classes)))
-    columns = [
-        part
-        for name in frame.columns
-        if name != dataset.label
-        for part in _columns(frame[name], dataset.columns.get(name, ""), str(root), where)
-    ]
+    parts = {name: _columns(frame[name], dataset, str(root), where) for name in frame.columns if name != dataset.label}
+    columns = [part for one in parts.values() for part in one]
     if not columns:
         raise UserError(f"{where}.path: {root} has no column except '{dataset.label}'")
     values = np.stack([_numbers(column, str(root), where) for column in columns], axis=1)
     flags = frozenset(column.name for column in columns if column.dtype == pl.Boolean)
-    names = [column.name for column in columns]
+    collected = {
+        name: [part.name.removeprefix(f"{name}=") for part in one]
+        for name, one in parts.items()
+        if name not in dataset.categories and one[0].name != name
+    }
     return Source(
-        "table", values, numbers.to_numpy(), classes.cast(pl.String).to_list(), names, flags, persons, columns_of
+        *("table", values, numbers.to_numpy(), classes.cast(pl.String).to_list()),
+        *([column.name for column in columns], flags, persons, columns_of),
+        collected=collected,
     )
 
 
@@ -146,10 +148,12 @@ def _table_column(frame: pl.DataFrame, root: str, where: str, name: str) -> pl.S
     return frame[name]
 
 
-def _columns(column: pl.Series, what: str, root: str, where: str) -> list[pl.Series]:
+def _columns(column: pl.Series, dataset: Dataset, root: str, where: str) -> list[pl.Series]:
     import polars as pl
 
-    if what == "category":
+    if stated := dataset.categories.get(column.name):
+        return stated_category(column, stated, dataset.other, root, where)
+    if dataset.columns.get(column.name) == "category":
         return category(column, root, where)
     if column.dtype.is_numeric() or column.dtype == pl.Boolean:
         return [column]

@@ -128,7 +128,7 @@ class TorchvisionSet:
         sizes = sizes_of(dataset.size, first.size if first else None)
         labels = np.concatenate([np.asarray(self.labels(part), dtype=np.int64) for part in parts])
         images = Images(starts[-1], channels, sizes, open_image, name_of, path_of=path_of if self.files else None)
-        return Source("image", images, labels, self.classes(parts[0]), [])
+        return Source("image", images, labels, self.classes(parts[0]), [], published=True)
 
     def _part(self, dataset: Dataset, where: str, arguments: Mapping[str, Any], counts: tuple[int, ...]) -> Any:
         from mia_audit.runtime.torchvision_guard import guard
@@ -243,9 +243,8 @@ def breast_cancer(dataset: Dataset, where: str) -> Source:
     from sklearn.datasets import load_breast_cancer
 
     bunch = load_breast_cancer()
-    return Source(
-        "table", bunch.data.astype(np.float32), bunch.target, list(bunch.target_names), list(bunch.feature_names)
-    )
+    classes, features = list(bunch.target_names), list(bunch.feature_names)
+    return Source("table", bunch.data.astype(np.float32), bunch.target, classes, features, published=True)
 
 
 @pool("digits", header=Header("image", 1_797))
@@ -255,4 +254,6 @@ def digits(dataset: Dataset, where: str) -> Source:
 
     bunch = load_digits()
     pixels = np.rint(bunch.images * (255 / 16)).astype(np.uint8)
-    return Source("image", pixels[:, None], bunch.target, [str(name) for name in bunch.target_names], [])
+    return Source(
+        "image", pixels[:, None], bunch.target, [str(name) for name in bunch.target_names], [], published=True
+    )
