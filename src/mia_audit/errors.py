@@ -34,3 +34,9 @@ def suggest(name: str, known: Iterable[str]) -> str:
 def first_line(error: Exception) -> str:
     """Return the first line of an exception's message, or its type if the message is empty."""
     return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
+
+
+def shown(row: Iterable[float]) -> str:
+    """Return the first three of a row's numbers."""
+    first = [f"{value:.3g}" for value in row]
+    return "(" + ", ".join(first[:3]) + (", …)" if len(first) > 3 else ")")

@@ -9,6 +9,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from pathlib import Path
 from types import ModuleType
@@ -265,6 +266,23 @@ def load_file(path: Path, where: str) -> ModuleType:
             f"{where}: {path}, line {line_in(error, resolved)}: {type(error).__name__}: {first_line(error)}"
         ) from None
     return module
+
+
+@contextmanager
+def forgotten_files(paths: Iterable[str]) -> Iterator[None]:
+    """Within this context, the user's files are loaded again when they are needed; afterwards the earlier modules are back."""
+    files = {str(Path(path).resolve()) for path in paths}
+    known = {
+        name: module
+        for name, module in sys.modules.items()
+        if name.startswith(MODULE) or getattr(module, "__file__", None) in files
+    }
+    for name in known:
+        del sys.modules[name]
+    try:
+        yield
+    finally:
+        sys.modules.update(known)
 
 
 def line_in(error: Exception, path: Path) -> int:

@@ -7,9 +7,13 @@
 `mia-audit target`: import a finished model, and write the records on which it was trained.
 """
 
+from __future__ import annotations
+
 import argparse
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from mia_audit.commands._arguments import add_pool, add_run, add_spec, computing
 from mia_audit.config.specs import ArchitectureSpec, PretrainingSpec, TargetSpec, WeightsSpec
@@ -20,6 +24,9 @@ from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.registry import code_files, file_digest
 from mia_audit.runtime.machine import acquire_gpu
 from mia_audit.storage import open_table, sha256, table_metadata, write_json
+
+if TYPE_CHECKING:
+    from mia_audit.learners import Learner
 
 
 def architecture_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +41,7 @@ def architecture_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_architecture(options: argparse.Namespace) -> None:
     """Check the model on the pool's shape by its learner, and write the model's metadata."""
-    from mia_audit.learners import ModelSection, learner_named
+    from mia_audit.learners import Compute, ModelSection, learner_named
     from mia_audit.models import construct
     from mia_audit.models.architecture import LEARNER, changing_state, state_message
 
@@ -55,6 +62,8 @@ def run_architecture(options: argparse.Namespace) -> None:
         changing = changing_state(construct(metadata, seed=0), tuple(metadata["input_shape"]))
         if changing:
             raise UserError(f"architectures.{name}: {state_message(metadata['model'], changing)}")
+    if code:
+        _check_untrained(learner_named(metadata["learner"])(metadata, Compute("cpu")), options.pool, metadata)
     count = open_table(options.pool / "records.parquet", "records").metadata.num_rows
     refuse_model(planned, options.out.parent, metadata, count)
     write_json(options.out, metadata)
@@ -62,6 +71,18 @@ def run_architecture(options: argparse.Namespace) -> None:
     print(
         f"{name}: {metadata['learner']} {metadata['model']}{size}, input {metadata['input_shape']}, {metadata['classes']} classes"
     )
+
+
+def _check_untrained(learner: Learner, pool: Path, architecture: Mapping[str, Any]) -> None:
+    """Raise UserError unless an untrained model of the user's own code returns logits for the pool's first records."""
+    from mia_audit.learners import BuildingLearner, Records
+    from mia_audit.models.answers import check_untrained
+
+    model = learner.untrained() if isinstance(learner, BuildingLearner) else None
+    if model is not None:
+        few = Records.of(read_records(pool))[:2]
+        where = f"architectures.{architecture['name']}: {architecture['model']}"
+        check_untrained(model.module, model.inputs(few)[0 : len(few)], few.classes, where)
 
 
 def weights_arguments(parser: argparse.ArgumentParser) -> None:

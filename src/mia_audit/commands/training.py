@@ -19,6 +19,7 @@ from mia_audit.config.specs import SignalsSpec, TrainingSpec
 from mia_audit.errors import UserError
 from mia_audit.planning.requests import Run
 from mia_audit.pools.store import draw_training_sets, read_membership, read_records
+from mia_audit.registry import forgotten_files
 from mia_audit.runtime.machine import acquire_gpu
 from mia_audit.storage.tables import clear_stamps, parse_range, write_stamp
 
@@ -81,7 +82,7 @@ def run_train(options: argparse.Namespace) -> None:
     """Write a folder shadow-{k} and a table shadow-{k}.parquet for every missing shadow model."""
     planned = Run.read(options.run)
     acquire_gpu(planned.compute.device)
-    from mia_audit.learners import Records, open_learner
+    from mia_audit.learners import Records, TrainedModel, open_learner
     from mia_audit.training.block import Block, Checkpoints, FirstEpochTrained, first_epoch_of, train_block
     from mia_audit.training.stored import files_read, training_keys
 
@@ -122,6 +123,12 @@ def run_train(options: argparse.Namespace) -> None:
         shutil.rmtree(apart, ignore_errors=True)
         return
     floor = planned.floors.get(f"{spec.dataset}/{spec.architecture}/{spec.mechanism_name}", 0.0)
-    train_block(learner.train, block, options.out, keys, checkpoints, planned.compute.keep_going, floor)
+
+    def read_back(folder: Path) -> TrainedModel:
+        """Open a stored model as another process does: what the user's files keep in memory is not there."""
+        with forgotten_files(architecture.get("code", {})):
+            return open_learner(options.architecture, computing(planned, options.threads))[1].load(folder)
+
+    train_block(learner.train, block, options.out, keys, checkpoints, planned.compute.keep_going, floor, read_back)
     if options.stamp:
         write_stamp(options.stamp, keys)

@@ -2,6 +2,7 @@
 
 from mia_audit.learners.protocol import (
     Attribution,
+    BuildingLearner,
     Compute,
     ExplainedModel,
     ExplanationRequest,
@@ -21,6 +22,7 @@ from mia_audit.training.task import Records, TrainingTask
 
 __all__ = [
     "Attribution",
+    "BuildingLearner",
     "Compute",
     "ExplainedModel",
     "ExplanationRequest",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mia_audit.errors import NotFinite, UserError
+from mia_audit.errors import NotFinite, UserError, shown
 from mia_audit.explain.catalogue import explainers, needs_module
 from mia_audit.explain.shapley import Box
 from mia_audit.learners.protocol import Attribution, ExplanationRequest
@@ -65,7 +65,7 @@ def logits_of(answer: object, outputs: Outputs, records: Records, votes: float, 
     if not finite.all():
         row = int(finite.argmin())
         raise NotFinite(
-            f"{where}: the output for record {records.numbers[row]} is not finite, {_shown(values[row])}:"
+            f"{where}: the output for record {records.numbers[row]} is not finite, {shown(values[row])}:"
             " the training diverged, or the input has missing values",
             "returned outputs that are not finite",
         )
@@ -108,7 +108,7 @@ def _checked(values: np.ndarray, records: Records, where: str) -> np.ndarray:
     if wrong.any():
         row = int(wrong.argmax())
         raise UserError(
-            f"{where}: the output for record {records.numbers[row]}, {_shown(values[row])}, is not one probability per class; for"
+            f"{where}: the output for record {records.numbers[row]}, {shown(values[row])}, is not one probability per class; for"
             " scores before the softmax, set outputs: logits"
         )
     return np.asarray(values / sums[:, None])
@@ -128,14 +128,10 @@ def check_order(
     if len(rows) and apart[worst] > TOLERANCE * logits.std() + 1e-6:
         row = rows[worst]
         raise UserError(
-            f"{where}: the output for record {records.numbers[row]} is {_shown(logits[row])} in a query of {len(records)} records and"
-            f" {_shown(again[worst])} in a query of {len(rows)} of them in another order: return outputs in the order of the"
+            f"{where}: the output for record {records.numbers[row]} is {shown(logits[row])} in a query of {len(records)} records and"
+            f" {shown(again[worst])} in a query of {len(rows)} of them in another order: return outputs in the order of the"
             " records, and compute each from its own record only, without dropout or statistics of the batch"
         )
-
-
-def _shown(row: np.ndarray) -> str:
-    return "(" + ", ".join(f"{value:.3g}" for value in row[:3]) + (", …)" if len(row) > 3 else ")")
 
 
 def boxed_attributions(

@@ -165,6 +165,14 @@ class AdoptingLearner(Protocol):
         """
 
 
+@runtime_checkable
+class BuildingLearner(Protocol):
+    """A learner that builds torch modules before they are trained."""
+
+    def untrained(self) -> TorchBackedModel | None:
+        """Return an untrained model; None if the learner's models are no torch modules."""
+
+
 class LearnerFactory(Protocol):
     """A kind of learner, from which learners are created."""
 

@@ -31,7 +31,15 @@ from mia_audit.learners.estimators import (
 )
 from mia_audit.learners.finished import WEIGHTS_SUFFIXES, copy_into
 from mia_audit.learners.naming import Outputs, check_script, packages_of, seed_everything
-from mia_audit.learners.protocol import Attribution, Compute, ExplanationRequest, ModelSection, TrainedModel, described
+from mia_audit.learners.protocol import (
+    Attribution,
+    Compute,
+    ExplanationRequest,
+    ModelSection,
+    TorchBackedModel,
+    TrainedModel,
+    described,
+)
 from mia_audit.learners.script_file import Script
 from mia_audit.runtime.machine import VISIBLE, installed_gpus, visible_gpus
 from mia_audit.training.task import Records, TrainingTask
@@ -246,19 +254,33 @@ class ScriptLearner:
             trained = self.script.call(self.script.training, received)
         if trained is None:
             raise UserError(f"{self.script.where}: {self.script.training} returned nothing; expected the trained model")
+        trained = plain(trained)
         model = self._opened(trained)
         check_storable(self.script, trained)
         return model
 
+    def untrained(self) -> TorchBackedModel | None:
+        """Return the module that the script builds, before training; None if models are queried in another way."""
+        if self.script.has("predict") or not self.script.has("build"):
+            return None
+        from torch.nn.parameter import is_lazy
+
+        from mia_audit.learners.script_module import script_module, untrained_module
+
+        module = untrained_module(self.script, self.architecture)
+        if any(map(is_lazy, (*module.parameters(), *module.buffers()))):
+            return None  # it has no weights before its first pass
+        return script_module(self.script, module, self.architecture, Compute())
+
     def load(self, folder: Path) -> TrainedModel:
         """Open a model with the script's `load`, or open an estimator or a torch module in its own format."""
         if self.script.has("load"):
-            return self._opened(self.script.call("load", folder))
+            return self._opened(plain(self.script.call("load", folder)))
         if (folder / FILE).exists():
             return self._opened(load_estimator(folder, self._packages))
         from mia_audit.learners.script_module import built_module
 
-        return self._opened(built_module(self.script, self.architecture, folder))
+        return self._opened(plain(built_module(self.script, self.architecture, folder)))
 
     def adopt(self, path: Path, folder: Path) -> None:
         """Copy the files that the script's `load` reads. Without `load`, copy an estimator stored by skops, or a torch module's weights."""
@@ -302,6 +324,15 @@ def is_module(model: Any) -> bool:
     """Return whether a model is a torch module, without importing torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(model, torch.nn.Module)
+
+
+def plain(model: Any) -> Any:
+    """Return a torch module without wrappers and in full precision; any other model as it is."""
+    if not is_module(model):
+        return model
+    from mia_audit.models.answers import in_full_precision, unwrapped
+
+    return in_full_precision(unwrapped(model))
 
 
 def check_storable(script: Script, model: Any) -> None:

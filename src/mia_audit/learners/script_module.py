@@ -13,9 +13,12 @@ from torch import Tensor, nn
 
 from mia_audit.errors import UserError
 from mia_audit.learners.answers import check_order, logits_of
+from mia_audit.learners.naming import user_code
+from mia_audit.learners.protocol import ExplanationRequest, Summaries
 from mia_audit.learners.script_file import Script
 from mia_audit.learners.torch_module import TorchModel
 from mia_audit.models import Inputs, load_weights, save_weights
+from mia_audit.models.answers import check_tensor, unwrapped
 from mia_audit.models.architecture import read_tensors
 from mia_audit.models.weights import WEIGHTS, write_weights
 from mia_audit.runtime.device import device_for
@@ -43,18 +46,28 @@ class LazyInputs:
 class ScriptModule(TorchModel):
     """A torch module of a script; its outputs are checked at the first query."""
 
-    def __init__(self, module: nn.Module, batch: int, prepare: Callable[[Records], Any], where: str) -> None:
+    def __init__(self, module: nn.Module, batch: int, prepare: Callable[[Records], Any], script: Script) -> None:
         super().__init__(module, batch, prepare)
-        self._where = where
+        self._where = script.where
+        self._path = script.path
         self._checked = False
 
     def logits(self, records: Records) -> Float[np.ndarray, "n C"]:
         """Return the logits, computed batch by batch."""
-        logits = logits_of(super().logits(records), "logits", records, 0, self._where)
-        if not self._checked:
-            check_order(super().logits, records, logits, self._where)
-            self._checked = True
+        with user_code(self._where, self._path):
+            if not self._checked:
+                with torch.no_grad():
+                    check_tensor(self.module(self.inputs(records)[0:2]), self._where)
+            logits = logits_of(super().logits(records), "logits", records, 0, self._where)
+            if not self._checked:
+                check_order(super().logits, records, logits, self._where)
+                self._checked = True
         return logits
+
+    def summaries(self, records: Records, request: ExplanationRequest, outputs: bool) -> Summaries:
+        """Return summaries of attributions and of outputs; exceptions of the module name its file."""
+        with user_code(self._where, self._path):
+            return super().summaries(records, request, outputs)
 
 
 def script_module(script: Script, module: nn.Module, architecture: Mapping[str, Any], compute: Compute) -> ScriptModule:
@@ -73,7 +86,7 @@ def script_module(script: Script, module: nn.Module, architecture: Mapping[str, 
     def inputs(records: Records) -> Inputs:
         return cast(Inputs, LazyInputs(records.values, prepare, device))
 
-    return ScriptModule(module.to(device), compute.batch, inputs, script.where)
+    return ScriptModule(module.to(device), compute.batch, inputs, script)
 
 
 def inputs_of(values: np.ndarray) -> Tensor:
@@ -92,8 +105,17 @@ def copy_weights(path: Path, folder: Path) -> None:
     write_weights(read_tensors(path, "model"), folder / WEIGHTS)
 
 
+def untrained_module(script: Script, architecture: Mapping[str, Any]) -> nn.Module:
+    """Return the module that a script builds."""
+    shape, classes = tuple(architecture["shape"]), architecture["classes"]
+    module = script.call("build", shape, classes, **architecture["arguments"])
+    if not isinstance(module, nn.Module):
+        raise UserError(f"{script.where}: build returned a {type(module).__name__}; expected a torch module")
+    return unwrapped(module)
+
+
 def built_module(script: Script, architecture: Mapping[str, Any], folder: Path) -> nn.Module:
     """Return the module that a script builds, with the weights in a folder."""
-    module = script.call("build", tuple(architecture["shape"]), architecture["classes"], **architecture["arguments"])
+    module = untrained_module(script, architecture)
     load_weights(module, folder / WEIGHTS)
-    return cast(nn.Module, module)
+    return module

@@ -22,6 +22,7 @@ from mia_audit.learners.protocol import Attribution, Compute, ExplanationRequest
 from mia_audit.models import (
     Inputs,
     check_architecture,
+    construct,
     describe,
     load,
     own_normalisation,
@@ -343,6 +344,10 @@ class TorchLearner:
         """Open the weights in a folder."""
         module = load(self.architecture, folder / WEIGHTS).to(self.device)
         return TorchModel(module, self._batch, self._inputs)
+
+    def untrained(self) -> TorchModel:
+        """Return a model with random weights."""
+        return TorchModel(construct(self.architecture, seed=0).to(self.device), self._batch, self._inputs)
 
     def adopt(self, path: Path, folder: Path) -> None:
         """Write the weights from a .safetensors or .pth file, or from the folder of a shadow model, into a folder."""

@@ -8,6 +8,7 @@ The weights from which shadow models start: downloaded from a hub or read from a
 import copy
 import logging
 import pickle
+import re
 import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -352,13 +353,17 @@ def read_start(architecture: Mapping[str, Any], path: Path) -> dict[str, Tensor]
     return tensors
 
 
+PREFIX = re.compile(r"^(_orig_mod\.|module\.|_module\.)+")
+"""What torch.compile, data parallelism and Opacus put before the names of weights."""
+
+
 def read_tensors(path: Path, where: str) -> dict[str, Tensor]:
     """Read a .safetensors or .pth file of weights. A pickle that contains anything else is refused, and none of its code is run."""
     if not path.is_file():
         raise UserError(f"{where}: {path}: no such file; expected weights as .safetensors or .pth")
     try:
         if path.suffix == ".safetensors":
-            return read_weights(path)
+            return {name.removeprefix("_orig_mod."): value for name, value in read_weights(path).items()}
         with warnings.catch_warnings(action="ignore"):  # torch warns of pickles that are refused below
             content = torch.load(path, map_location="cpu", weights_only=True)
     except UserError:
@@ -375,7 +380,7 @@ def read_tensors(path: Path, where: str) -> dict[str, Tensor]:
             content = content[key]
     if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()) or not content:
         raise UserError(f"{where}: {path}: no state_dict: expected names and tensors")
-    return {str(name).removeprefix("module."): value for name, value in content.items()}
+    return {PREFIX.sub("", str(name)): value for name, value in content.items()}
 
 
 def _unfetched(model: str) -> str:

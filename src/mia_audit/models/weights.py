@@ -10,6 +10,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from mia_audit.errors import UserError
 from mia_audit.foreign_json import parse_object
@@ -64,7 +65,10 @@ def load_weights(model: nn.Module, path: Path) -> None:
 def misfit(tensors: Mapping[str, Tensor], model: nn.Module, optional: Collection[str] = ()) -> str:
     """Describe how tensors differ from a model's weights in name or shape; the text is empty if they do not. Optional tensors may be missing."""
     given = {name: tuple(value.shape) for name, value in tensors.items()}
-    expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    expected = {
+        name: given.get(name, ()) if is_lazy(value) else tuple(value.shape)
+        for name, value in model.state_dict().items()
+    }
     needed = {name: shape for name, shape in expected.items() if name not in optional or name in given}
     odd = Counter(needed.items()) - Counter(given.items()) or Counter(given.items()) - Counter(needed.items())
     return f"'{min(odd)[0]}' differs from the model's" if odd else ""

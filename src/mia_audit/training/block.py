@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
-from mia_audit.errors import NotFinite, UserError
+from mia_audit.errors import NotFinite, UserError, shown
 from mia_audit.runtime.progress import reporter
 from mia_audit.sections import budget
 from mia_audit.storage import atomic_folder
@@ -24,11 +25,17 @@ from mia_audit.training.stored import finished, model_folder, model_table, write
 from mia_audit.training.task import Records, TrainingTask, identity
 
 if TYPE_CHECKING:
-    import numpy as np
     from jaxtyping import Bool, Float
 
     from mia_audit.privacy.catalogue import Mechanism
     from mia_audit.training.section import Training
+
+
+ASKED_AGAIN = 8
+"""Number of records that the first model answers again after it was stored."""
+
+SAME = 1e-4
+"""Largest difference between the answers of a model before and after it was stored, relative to the largest answer."""
 
 
 class Trained(Protocol):
@@ -104,8 +111,12 @@ def train_block(
     checkpoints: Checkpoints,
     keep_going: bool,
     floor: float = 0.0,
+    read_back: Callable[[Path], Trained] | None = None,
 ) -> None:
     """Train a block's models and write shadow-{k}/ and shadow-{k}.parquet for each to the folder `models`.
+
+    The first model that is trained here is opened again by `read_back`, if given, and must answer as it did before it
+    was stored; otherwise a UserError shows the difference, and the model is not kept.
 
     `keys` holds every model's key, the digest of everything that the model depends on; an existing model with the same
     key is kept. A model whose training diverges, or whose outputs are not finite, is left out if `keep_going` is set, and
@@ -113,6 +124,7 @@ def train_block(
     first model is below `floor`; that model is kept.
     """
     tables: list[pa.Table] = []
+    compared = False
     with reporter() as progress:
         for column, shadow in enumerate(block.shadows):
             known = finished(models, shadow, keys[shadow])
@@ -157,11 +169,29 @@ def train_block(
                 model_table(models, shadow).unlink(missing_ok=True)  # the existing table may describe another model
                 with atomic_folder(model_folder(models, shadow)) as folder:
                     model.save(folder)
+                    if read_back is not None and not compared:
+                        check_stored(model, read_back(folder), block.records, f"shadow {shadow} of {block.setting}")
+                        compared = True
                 tables.append(training_table(shadow, report))
                 write_training(models, shadow, keys[shadow], tables[-1])
             checkpoint.remove()
             _check_floor(block, shadow, tables, floor)
     _warn_of_delta([table for table in tables if len(table)], block.mechanism_name)
+
+
+def check_stored(trained: Trained, opened: Trained, records: Records, where: str) -> None:
+    """Raise UserError unless a stored model that was opened again answers a few records as it did when it was trained."""
+    few = records[np.linspace(0, len(records) - 1, min(len(records), ASKED_AGAIN)).astype(np.int64)]
+    before, after = trained.logits(few), opened.logits(few)
+    apart = np.abs(after - before).max(axis=1)
+    worst = int(apart.argmax())
+    if apart[worst] > SAME * np.abs(before).max() + 1e-6:
+        raise UserError(
+            f"{where}: read back, the model answers record {few.numbers[worst]} with {shown(after[worst])}, and answered with"
+            f" {shown(before[worst])} when it was trained, so something that its answers depend on is not stored: in a torch module, keep"
+            " it in parameters or persistent buffers (register_buffer); in any other model, in attributes of the estimator or in"
+            " what save(model, folder) writes"
+        )
 
 
 def report_of(model: Trained, task: TrainingTask) -> TrainingReport:

@@ -1,0 +1,73 @@
+"""What a torch module returns for records: checked with an untrained module, before the first model is trained."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from mia_audit.errors import UserError, first_line
+
+SQUASHED = {"SoftmaxBackward0": "softmax", "SigmoidBackward0": "sigmoid"}
+"""The last operation of modules that return probabilities, by the name of its gradient."""
+
+WRAPPERS = ("_orig_mod", "module", "_module")
+"""The attributes in which torch.compile, DataParallel and Opacus keep the wrapped module."""
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """Return the module in the wrappers of torch.compile, of data parallelism and of Opacus, whose weights have other names."""
+    while type(module).__name__ in ("OptimizedModule", "DataParallel", "DistributedDataParallel", "GradSampleModule"):
+        module = next(inner for name in WRAPPERS if isinstance(inner := getattr(module, name, None), nn.Module))
+    return module
+
+
+def in_full_precision(module: nn.Module) -> nn.Module:
+    """Return the module with parameters and buffers of half precision as float32, the type of the records."""
+    half = (torch.float16, torch.bfloat16)
+    if any(value.dtype in half for value in (*module.parameters(), *module.buffers())):
+        return module.float()
+    return module
+
+
+def check_tensor(outputs: object, where: str) -> Tensor:
+    """Return a module's outputs; UserError if they are no tensor of real numbers."""
+    if not isinstance(outputs, Tensor):
+        held = f" of {', '.join(map(repr, list(outputs)[:3]))}" if isinstance(outputs, dict) else ""
+        raise UserError(
+            f"{where}: the module returns a {type(outputs).__name__}{held}, where a tensor of logits [n, classes] was expected:"
+            " let forward return the logits alone, or define predict(model, records)"
+        )
+    if outputs.is_complex():
+        raise UserError(f"{where}: the module returns complex numbers, where real logits were expected")
+    return outputs
+
+
+def check_untrained(module: nn.Module, inputs: Tensor, classes: int, where: str) -> None:
+    """Raise UserError unless an untrained module, called with inputs alone, returns one logit for each class."""
+    if inputs.is_floating_point():
+        inputs = (
+            inputs.detach().requires_grad_()
+        )  # the weights are frozen, and the last operation is known by its gradient
+    try:
+        outputs = module.eval()(inputs)
+    except UserError:
+        raise
+    except Exception as error:  # a user's module may raise anything
+        if "device" in str(error):
+            return  # built for a GPU, which this job has not
+        raise UserError(
+            f"{where}: the untrained module fails for records {list(inputs.shape)} of {str(inputs.dtype).removeprefix('torch.')}, which"
+            f" are its only argument: {type(error).__name__}: {first_line(error)}"
+        ) from None
+    logits = check_tensor(outputs, where)
+    if logits.shape != (len(inputs), classes):
+        raise UserError(
+            f"{where}: the untrained module returns {list(logits.shape)} for {len(inputs)} records, where"
+            f" {[len(inputs), classes]} was expected: one logit for each class"
+        )
+    last = SQUASHED.get(type(logits.grad_fn).__name__ if logits.grad_fn is not None else "")
+    if last:
+        raise UserError(
+            f"{where}: the module ends in a {last}, so it returns probabilities, where logits were expected: return the values"
+            f" before the {last}, and compute the loss of logits in training"
+        )
