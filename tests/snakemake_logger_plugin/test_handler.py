@@ -2,18 +2,18 @@
 
 import json
 import logging
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.progress import TaskID
 from snakemake_interface_logger_plugins.common import LogEvent
 from snakemake_interface_logger_plugins.tests import MockOutputSettings, TestLogHandlerBase
 
 from mia_audit.config.load import check_audit
-from snakemake_logger_plugin_mia_audit import LogHandler
-from snakemake_logger_plugin_mia_audit.handler import last_line, models_in
-from snakemake_logger_plugin_mia_audit.overview import overview
+from snakemake_logger_plugin_mia_audit import STAGES, LogHandler, Stage, clock, last_line
 
 AUDIT = {
     "audit": "mine",
@@ -67,6 +67,8 @@ def test_a_run_is_a_line_a_stage_and_the_answer_at_the_end(capsys: pytest.Captur
     run.finish(1)
     run.start(2, "membership", dataset="digits")
     run.finish(2)
+    run.start(0, "all")
+    run.finish(0)
     run.say("The answer is 42.", answer="The answer is 42.")
     run.say("Complete log(s): somewhere.log")
     run.handler.close()
@@ -74,20 +76,9 @@ def test_a_run_is_a_line_a_stage_and_the_answer_at_the_end(capsys: pytest.Captur
     assert out == "\nThe answer is 42.\n"
     assert err.splitlines() == [
         "Audit mine: results go to results/mine",
-        "  data sets    digits",
-        "  models       mlp-a; 17 shadow models per setting",
-        "  mechanisms   none, dp-sgd at ε = 8, 2",
-        "  explainers   ixg",
-        "  attacks      threshold, loss-lira, var-lrt, l1-lrt, l2-lrt, linf-lrt",
-        "",
         "[0:00] Data: done, 2 jobs in 0:00",
         "Complete log(s): somewhere.log",
     ]
-
-
-def test_a_mechanism_with_fewer_models_says_so() -> None:
-    fewer = AUDIT | {"mechanisms": {"none": {}, "dp-sgd": {"epsilon": [8, 2], "models": 9}}}
-    assert "mechanisms   none, dp-sgd at ε = 8, 2 (9 models)" in overview(check_audit(fewer, "test"), Path("results"))
 
 
 def test_a_failed_job_shows_its_rule_and_the_last_line_of_its_log(
@@ -164,7 +155,24 @@ def test_nothing_to_do_prints_the_answer_of_a_report_that_was_asked_for(
     assert ("It leaks." in out) is answered
 
 
-def test_blocks_are_counted_and_empty_logs_are_called_empty(tmp_path: Path) -> None:
-    assert [models_in(block) for block in ("000-008", "016-016", "")] == [9, 1, 1]
+def test_an_empty_log_is_called_empty(tmp_path: Path) -> None:
     (tmp_path / "log").write_text(" \n")
     assert last_line(tmp_path / "log") == "its log is empty"
+
+
+def test_every_rule_of_the_workflow_belongs_to_a_stage() -> None:
+    rules = (Path(__file__).parents[2] / "workflow").rglob("*.smk")
+    named = {name for path in rules for name in re.findall(r"^(?:use )?rule (?:\w+ as )?(\w+)", path.read_text(), re.M)}
+    assert named == {rule for stage in STAGES.values() for rule in stage}
+
+
+def test_a_stage_says_what_is_done_and_how_long_the_rest_takes() -> None:
+    stage = Stage("Training", 4, TaskID(0))
+    assert stage.state(100.0) == "waiting, 4 jobs"
+    stage.since = 100.0
+    assert stage.state(160.0) == "0 of 4 jobs"
+    stage.finished = 1
+    assert stage.state(160.0) == "1 of 4 jobs, about 3:00 left"
+    stage.finished = 4
+    assert stage.state(340.0) == "done, 4 jobs in 4:00"
+    assert clock(3723.0) == "1:02:03"
