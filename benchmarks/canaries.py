@@ -91,7 +91,7 @@ def main(seeds: Sequence[int]) -> None:
                     )
                     coins = read_coins(folder)
                     for view, scores in trained(folder, private, seed).items():
-                        known = bounds(scored(scores, coins), DELTA, 0.95)
+                        known = bounds(scored(scores, coins), DELTA, 0.95, gaussian=True)
                         found.setdefault(view, []).append(dict(zip(known["method"], known["epsilon"], strict=True)))
             for view, listed in found.items():
                 cells = [f"{np.mean([one[method] for one in listed]):.2f}" for method in METHODS]

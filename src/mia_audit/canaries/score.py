@@ -101,10 +101,11 @@ def scored(scores: np.ndarray, coins: Coins, chosen: Sequence[str] = ()) -> pl.D
     return pl.DataFrame(columns).filter(pl.col("kind").is_in(list(chosen) or known))
 
 
-def bounds(table: pl.DataFrame, delta: float, confidence: float) -> pl.DataFrame:
+def bounds(table: pl.DataFrame, delta: float, confidence: float, gaussian: bool = False) -> pl.DataFrame:
     """Return one row per method with the lower bound on `epsilon` at `delta` and `confidence` from scored canaries."""
     key = ("canaries", "confidence", "none", False)
     member, score = (table[name].to_numpy()[:, None] for name in ("member", "score"))
     one = Scored(key, np.zeros(1, dtype=np.int32), table["canary"].to_numpy(), member == 1, score)
-    bounded = bounds_table(metrics_table(metric_rows(one, (), confidence)), delta, confidence, bernoulli=True)
+    metrics = metrics_table(metric_rows(one, (), confidence))
+    bounded = bounds_table(metrics, delta, confidence, bernoulli=True, gaussian=gaussian)
     return bounded.select("method", "epsilon", "delta", "confidence").with_columns(pl.lit(len(table)).alias("canaries"))

@@ -193,5 +193,7 @@ def run_canary_bounds(options: argparse.Namespace) -> None:
     model, coins = learner.train(task), read_coins(options.canaries)
     asked = read_asked(options.canaries, coins)
     scores = confidence(np.asarray(model.logits(Records.of(asked))), asked.labels, str(options.architecture))
-    delta = spec.mechanism.delta if spec.mechanism.kind.private else DELTA
-    write_text(options.out, csv(bounds(scored(scores, coins), delta, CONFIDENCE)))
+    kind = spec.mechanism.kind
+    delta = spec.mechanism.delta if kind.private else DELTA
+    table = bounds(scored(scores, coins), delta, CONFIDENCE, gaussian=kind.private and not kind.claimed)
+    write_text(options.out, csv(table))

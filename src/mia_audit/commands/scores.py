@@ -217,6 +217,11 @@ def epsilon_bound_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--design", choices=["half", "bernoulli"], default="half", help="how membership was drawn (half)"
     )
+    parser.add_argument(
+        "--gaussian",
+        action="store_true",
+        help="the noise of the training is known to be Gaussian, as in DP-SGD: add the bounds that assume it",
+    )
     parser.add_argument("--out", required=True, type=Path, help="a CSV file")
 
 
@@ -232,5 +237,6 @@ def run_epsilon_bound(options: argparse.Namespace) -> None:
         if options.design == "bernoulli" and not scored.key[-1]:
             check_coins(scored.member, "--design bernoulli")
         rows += metric_rows(scored, (), options.confidence)
-    table = bounds_table(metrics_table(rows), options.delta, options.confidence, options.design == "bernoulli")
+    coins = options.design == "bernoulli"
+    table = bounds_table(metrics_table(rows), options.delta, options.confidence, coins, options.gaussian)
     write_text(options.out, csv(table))

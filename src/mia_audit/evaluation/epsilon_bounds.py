@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -229,15 +230,19 @@ PROMISING = 4
 """Number of (target, guess) pairs whose bounds from trade-off curves are computed; such bounds take longer than closed forms."""
 
 
-def lower_bounds(metrics: pl.DataFrame, delta: float, alpha: float, bernoulli: bool) -> dict[str, float]:
+def lower_bounds(
+    metrics: pl.DataFrame, delta: float, alpha: float, bernoulli: bool, gaussian: bool = False
+) -> dict[str, float]:
     """Return, per method, the largest lower bound on ε at δ over all attacks of a metrics table, jointly at level 1 − α.
 
     The table has a row per attack and target. The methods of `ONE_RUN` apply only to membership by fair coins
-    (`bernoulli`), under which their bounds are proofs: for any mechanism (`one-run`, `one-run-f-dp`), or for Gaussian
-    ones (`one-run-gaussian`). `clopper-pearson`, and `gaussian` for Gaussian mechanisms, exceed 0 in at most α of the
-    audits if nothing leaks; if something leaks, they assume that the records of a target are independent trials.
+    (`bernoulli`), under which their bounds are proofs. `clopper-pearson`, and `gaussian`, exceed 0 in at most α of the
+    audits if nothing leaks; if something leaks, they assume that the records of a target are independent trials. The
+    methods of `GAUSSIAN` apply only to mechanisms whose noise is known to be Gaussian (`gaussian`): with other noise,
+    their bounds exceed ε.
     """
-    methods = METHODS if bernoulli else {name: bound for name, bound in METHODS.items() if name not in ONE_RUN}
+    wrong = (*(() if bernoulli else ONE_RUN), *(() if gaussian else GAUSSIAN))
+    methods = {name: bound for name, bound in METHODS.items() if name not in wrong}
     read = {*THRESHOLDS, *(GUESSED if bernoulli else ())}
     if missing := [name for share in sorted(read) for name in called_columns(share) if name not in metrics.columns]:
         raise UserError(
@@ -247,7 +252,9 @@ def lower_bounds(metrics: pl.DataFrame, delta: float, alpha: float, bernoulli: b
     return {name: bound(known, delta, alpha) if len(known) else 0.0 for name, bound in methods.items()}
 
 
-def bounds_table(metrics: pl.DataFrame, delta: float, confidence: float, bernoulli: bool) -> pl.DataFrame:
+def bounds_table(
+    metrics: pl.DataFrame, delta: float, confidence: float, bernoulli: bool, gaussian: bool = False
+) -> pl.DataFrame:
     """Return a row per attack × signal × likelihood × null_control and method, with its `epsilon` at `delta` and `confidence`.
 
     Where membership was drawn by person, the bounds are per person.
@@ -255,7 +262,7 @@ def bounds_table(metrics: pl.DataFrame, delta: float, confidence: float, bernoul
     rows = [
         dict(zip(KEYS, key, strict=True)) | {"method": name, "epsilon": epsilon}
         for key, group in of_drawn_unit(metrics).group_by(*KEYS, maintain_order=True)
-        for name, epsilon in lower_bounds(group, delta, 1 - confidence, bernoulli).items()
+        for name, epsilon in lower_bounds(group, delta, 1 - confidence, bernoulli, gaussian).items()
     ]
     kinds: dict[str, Any] = dict.fromkeys(KEYS, pl.String) | {"null_control": pl.Boolean, "method": pl.String}
     table = pl.DataFrame(rows, schema=kinds | {"epsilon": pl.Float64})
@@ -357,10 +364,14 @@ METHODS: dict[str, Callable[[pl.DataFrame, float, float], float]] = {
 ONE_RUN = ("one-run", "one-run-f-dp", "one-run-gaussian")
 """Methods that need membership by fair coins."""
 
+GAUSSIAN = ("one-run-gaussian", "gaussian")
+"""Methods that assume Gaussian differential privacy. No claim is held against their bounds."""
+
 KEY = ("given", "scores", "none", False)
 """The attack, signal, likelihood and null_control of lists, which do not state any."""
 
 LONG, WIDE = {"member", "score"}, {"in", "out"}
+NAMED = LONG | WIDE | {"person"}
 
 EXPECTED = "expected the columns `member` (0 or 1) and `score`, or `in` and `out`; higher scores mean members"
 
@@ -398,6 +409,11 @@ def read_score_list(path: Path) -> Scored:
         raise UserError(f"{path}: the columns are {', '.join(frame.columns)}; {EXPECTED}")
     if not np.isfinite(score).all():
         raise UserError(f"{path}: a score is not a finite number; {EXPECTED}")
+    if "person" in frame.columns:
+        print(
+            f"mia-audit: {path}: column 'person' is not read: bounds take every row to be drawn on its own; give one score per person",
+            file=sys.stderr,
+        )
     here = member == 1
     if here.all() or not here.any():
         raise UserError(f"{path}: no scores of {'non-' if here.any() else ''}members; {EXPECTED}")
@@ -409,8 +425,8 @@ def _clean_names(columns: list[str], path: Path) -> dict[str, str]:
     clean = {
         name: re.sub(r"_duplicated_\d+$", "", name).strip().lower() for name in columns
     }  # so polars names the second
-    names = {name: known for name, known in clean.items() if known in LONG | WIDE}
-    if repeated := [known for known in LONG | WIDE if list(names.values()).count(known) > 1]:
+    names = {name: known for name, known in clean.items() if known in NAMED}
+    if repeated := [known for known in NAMED if list(names.values()).count(known) > 1]:
         raise UserError(f"{path}: several columns are named '{min(repeated)}'; {EXPECTED}")
     return names
 

@@ -148,6 +148,11 @@ class Setting:
         return self.accountant == "claimed"
 
     @property
+    def gaussian(self) -> bool:
+        """Whether the noise of its mechanism is known to be Gaussian: that of all mechanisms that are accounted for here."""
+        return self.private and not self.claimed and self.explained is None
+
+    @property
     def reported_epsilon(self) -> str:
         """The ε that tables print; the word none if it is nominal."""
         return f"none ({self.nominal})" if self.no_guarantee else self.epsilon
@@ -283,6 +288,8 @@ class GivenSetting(Section):
 
     membership: FilePath = ""
     """Records × models, 0 or 1; if left out, the audit's. Settings are compared model by model if model k has the same members in each."""
+    person: FilePath = ""
+    """The person of every row of the matrices, one per line or a .npy array; if left out, the audit's."""
     signals: dict[str, FilePath] = Field({})
     """The file of each signal's matrix, by signal: `loss`, `probability`, `ixg_l1`, `gap:real:high` …"""
     table: FilePath = ""
@@ -300,6 +307,8 @@ class GivenSetting(Section):
     def _whole(self) -> Self:
         if bool(self.table) == bool(self.signals):
             raise ValueError("a setting needs either signals or a table")
+        if self.table and self.person:
+            raise ValueError("person: a table names persons in its column `person`; leave it out")
         if (self.epsilon == "inf") != (self.delta is None):
             raise ValueError("a guarantee has an ε and a δ: give both epsilon and delta, or neither")
         if isinstance(self.accuracy, float) and not 0 <= self.accuracy <= 1:
@@ -312,6 +321,8 @@ class GivenAudit(Section):
 
     membership: FilePath = ""
     """Records × models, 0 or 1, for all settings that have no membership of their own."""
+    person: FilePath = ""
+    """The person of every row, for all settings of matrices that name no persons of their own."""
     settings: dict[Name, GivenSetting] = Field(min_length=1)
     """Settings by name, the one without privacy first."""
 
@@ -360,6 +371,7 @@ def below(folder: Path, audit: GivenAudit) -> GivenAudit:
         settings[name] = setting.model_copy(
             update={
                 "membership": placed(setting.membership or audit.membership),
+                "person": "" if setting.table else placed(setting.person or audit.person),
                 "signals": {signal: placed(file) for signal, file in setting.signals.items()},
                 "table": placed(setting.table),
                 "accuracy": placed(accuracy) if isinstance(accuracy, str) else accuracy,

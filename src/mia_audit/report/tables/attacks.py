@@ -177,7 +177,7 @@ def bounds(results: Results, findings: Findings) -> pl.DataFrame:
     for setting, metrics in zip(spec.settings, results.metrics, strict=True):
         delta = setting.delta or spec.delta
         named = [pl.lit(value).alias(name) for name, value in identity(setting).items()]
-        bounded = bounds_table(metrics, delta, spec.confidence, setting.design == "bernoulli")
+        bounded = bounds_table(metrics, delta, spec.confidence, setting.design == "bernoulli", setting.gaussian)
         bounded = bounded.rename({"epsilon": "epsilon_lower_bound"})
         tables.append(bounded.select(*named, pl.all()))
     return pl.concat(tables)
