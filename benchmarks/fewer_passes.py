@@ -49,6 +49,7 @@ class Matrices:
         self.signals = [read_signal(name) for name in self.values]
         self.record = np.arange(len(self.member), dtype=np.int32)
         self.models = self.member.shape[1]
+        self.persons = None
 
     def read(self, signal: Signal) -> list[np.ndarray]:
         return [self.values[signal.name]]

@@ -116,6 +116,7 @@ def audit(
     membership: Any,
     signals: Mapping[str, Any],
     *,
+    person: Any = None,
     attacks: Sequence[str] = METHODS,
     likelihoods: Sequence[str] = ("hierarchical",),
     fprs: Sequence[float] = (0.001, 0.01, 0.1),
@@ -131,7 +132,8 @@ def audit(
 
     `membership` is boolean [records, models]. `signals` are matrices [records, models], or [records, models, queries], by name:
     `loss`, `confidence`, `probability`, summaries of attributions such as `ixg_l1`, or `NAME:positive|real:low|high` for any
-    other signal. The other arguments are those of `mia-audit audit`. Raises UserError for matrices that do not match.
+    other signal. `person` has the person of every row, if membership was drawn by person. The other arguments are those of
+    `mia-audit audit`. Raises UserError for matrices that do not match.
     """
     from mia_audit.attacks.catalogue import Attacks
     from mia_audit.config.load import parse
@@ -152,6 +154,8 @@ def audit(
     for number, (key, values) in enumerate(signals.items()):
         np.save(root / f"signal-{number}.npy", np.asarray(values, dtype=np.float64))
         given.append(f"{key}={root / f'signal-{number}.npy'}")
+    if person is not None:
+        np.save(root / "person.npy", np.asarray(person))
     config = {
         "signals": list(signals),
         "design": design,
@@ -163,6 +167,7 @@ def audit(
     request = Request(
         table=None,
         membership=str(root / "membership.npy"),
+        person=str(root / "person.npy") if person is not None else None,
         signals=given,
         out=root / "audit",
         attacks=tuple(attacks),

@@ -137,6 +137,39 @@ def test_the_page_shows_both_and_names_persons(judged: Path) -> None:
     assert [frame["rank"].to_list()[:2] for frame in (persons, records)] == [[1, 2], [1, 2]]
 
 
+def test_an_audit_of_a_table_or_of_matrices_is_about_persons(
+    judged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--attacks", "loss-lira", "--likelihoods", "pooled", "--fprs", "0.1", "--no-report", "--threads", "1"]
+    source = SignalsFile(judged / "signals.parquet")
+    (confidence,) = source.read(next(one for one in source.signals if one.name == "confidence"))
+    assert source.persons is not None
+    np.save(tmp_path / "member.npy", source.member)
+    np.save(tmp_path / "confidence.npy", confidence)
+    np.save(tmp_path / "ids.npy", source.persons.spread(source.persons.ids))
+    matrices = ["--membership", str(tmp_path / "member.npy"), "--signal", f"confidence={tmp_path / 'confidence.npy'}"]
+    named = [*matrices, "--person", str(tmp_path / "ids.npy")]
+    expected = read_frame(judged / "metrics.parquet", "metrics").filter(
+        attack="loss-lira", likelihood="pooled", null_control=False
+    )
+    for name, given in (("table", ["--table", str(judged / "signals.parquet")]), ("matrices", named)):
+        out = tmp_path / name
+        assert main(["audit", *given, *words, "--out", str(out)]) == 0
+        assert "have the same memberships" not in capsys.readouterr().err
+        found = read_frame(out / "metrics.parquet", "metrics").filter(null_control=False)
+        assert found.select("aggregate", "target", "members").equals(expected.select("aggregate", "target", "members"))
+        for column in ("auc", "tpr_at_fpr_0.1"):
+            np.testing.assert_allclose(found[column], expected[column], atol=1e-6)
+        first = pl.read_csv(out / "exposure.csv")
+        assert first["unit"].to_list()[:PERSONS] == ["person"] * PERSONS and len(first) > PERSONS
+        assert set(pl.read_csv(out / "epsilon.csv")["unit"]) == {"person"}
+    assert main(["audit", *matrices, *words, "--out", str(tmp_path / "records")]) == 0
+    assert "have the same memberships as another one" in capsys.readouterr().err
+    assert set(read_frame(tmp_path / "records" / "metrics.parquet", "metrics")["unit"]) == {"record"}
+    assert main(["audit", *named, *words[:-3], "--threads", "1", "--out", str(tmp_path / "whole")]) == 0
+    assert "persons" in (tmp_path / "whole" / "report.html").read_text(encoding="utf-8")
+
+
 def test_bounds_go_by_persons(judged: Path, tmp_path: Path) -> None:
     out = tmp_path / "bounds.csv"
     assert main(["epsilon-bound", "--scores", str(judged / "scores.parquet"), "--out", str(out)]) == 0

@@ -30,6 +30,11 @@ def audit_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--membership", help="records × models, 0/1 or true/false (.npy, .npz:KEY, .csv, .parquet)")
     parser.add_argument(
+        "--person",
+        metavar="FILE",
+        help="the person of every row of the matrices, one per line (or a .npy array), if membership was drawn by person",
+    )
+    parser.add_argument(
         "--signal",
         action="append",
         default=[],
@@ -43,7 +48,7 @@ def audit_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="'NAME: KEY=VALUE …'",
-        help="one of several settings: its signals (loss=FILE …), membership, epsilon, delta, mechanism and accuracy (a number, or a"
+        help="one of several settings: its signals (loss=FILE …), membership, person, epsilon, delta, mechanism and accuracy (a number, or a"
         " file with one number per model); the setting without privacy comes first",
     )
     parser.add_argument(
@@ -97,6 +102,8 @@ def run_audit(options: argparse.Namespace) -> None:
         raise UserError(
             "audit: --signal and --table are for a single setting: give each setting's files in its own --setting"
         )
+    if options.table and options.person:
+        raise UserError("audit: --person is for matrices; a table names persons in a column `person`")
     if not settings and not single:
         raise UserError(
             "audit: expected --membership and at least one --signal, --table alone, or several of --setting"
@@ -110,6 +117,7 @@ def run_audit(options: argparse.Namespace) -> None:
     config = {
         **({"table": str(options.table)} if options.table else {}),
         **({"membership": options.membership, "signals": options.signal} if single and not options.table else {}),
+        **({"person": options.person} if options.person else {}),
         **(
             {"settings": {name: one.model_dump(mode="json", exclude_defaults=True) for name, one in settings.items()}}
             if settings
@@ -281,7 +289,7 @@ def run_draw_membership(options: argparse.Namespace) -> None:
 
     from mia_audit.attacks.io.parquet import LEAST_MODELS
     from mia_audit.config.load import parse
-    from mia_audit.pools.persons import Persons
+    from mia_audit.pools.persons import Persons, read_ids
     from mia_audit.pools.section import Membership
     from mia_audit.pools.store import draw_membership
     from mia_audit.storage import atomic_write
@@ -293,7 +301,7 @@ def run_draw_membership(options: argparse.Namespace) -> None:
     if options.out.suffix != ".npy":
         raise UserError(f"--out {options.out}: expected a file that ends in .npy")
     section = parse(Membership, {"design": options.design, "models": options.models}, "draw-membership")
-    persons = Persons.numbered(_ids(options.person, options.records)) if options.person else None
+    persons = Persons.numbered(read_ids(options.person, options.records)) if options.person else None
     units = options.records if persons is None else len(persons)
     member = draw_membership(section, units, "drawn", options.seed)
     if persons is not None:
@@ -301,29 +309,8 @@ def run_draw_membership(options: argparse.Namespace) -> None:
     with atomic_write(options.out) as path:
         np.save(path, member)
     of = f" of {units} persons" if persons is not None else ""
+    audited = f"; audit with --person {options.person}" if persons is not None else ""
     print(
         f"{options.out}: {options.records} records{of} × {options.models} models; train model k on the records with"
-        f" numpy.load('{options.out}')[:, k]"
+        f" numpy.load('{options.out}')[:, k]{audited}"
     )
-
-
-def _ids(path: Path, records: int) -> "np.ndarray":
-    """Return the person of every record."""
-    import numpy as np
-
-    from mia_audit.pools.persons import missing_ids, numbered_ids
-
-    try:
-        values = (
-            np.load(path, allow_pickle=False)
-            if path.suffix == ".npy"
-            else np.array(path.read_text(encoding="utf-8").splitlines(), dtype=np.str_)
-        )
-    except (OSError, ValueError, EOFError) as error:
-        raise UserError(f"--person {path}: cannot be read: {' '.join(str(error).split())}") from None
-    ids = numbered_ids(values, f"--person {path}")
-    if len(ids) != records:
-        raise UserError(f"--person {path}: {len(ids)} ids for {records} records: expected one each")
-    if ids.dtype.kind == "U" and (missing := ids == "").any():
-        raise missing_ids(f"--person {path}", missing, "every record needs a person")
-    return ids

@@ -18,12 +18,12 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from mia_audit.attacks.catalogue import Held, Run, attacks, options_of, scores_of
-from mia_audit.attacks.design import RECORDS, counts, recognise, scored_with
+from mia_audit.attacks.design import RECORDS, aggregates_of, counts, in_unit, recognise, scored_with
 from mia_audit.attacks.engine.ratios import STAND_INS
 from mia_audit.attacks.io.layouts import with_population
 from mia_audit.attacks.io.parquet import SignalsFile
 from mia_audit.evaluation.files import Scored, metric_rows
-from mia_audit.evaluation.intervals import Rescored, scored_without, without_each
+from mia_audit.evaluation.intervals import Rescored, metrics_without, scored_without
 from mia_audit.evaluation.metrics import log_grid, mean_log_roc, metrics_of_columns
 from mia_audit.signals.name import Reading, Signal
 
@@ -43,13 +43,14 @@ class Source(Protocol):
     member: Bool[np.ndarray, "N K"]
     record: Int[np.ndarray, " N"]
     models: int
+    persons: Persons | None
 
     def read(self, signal: Signal) -> list[Float[np.ndarray, "N K"]]:
         """Return a signal's values for every query."""
 
 
 class Evaluated(NamedTuple):
-    """A run's scores as stored (float32), the membership for their evaluation, [N records, K targets], and its metrics."""
+    """A run's scores of records as stored (float32), the membership for their evaluation, [N records, K targets], and its metrics."""
 
     run: Run
     member: Bool[np.ndarray, "N K"]
@@ -76,9 +77,17 @@ def score_and_evaluate(
         for run, readings, member, scores in scores_of(group, source.read, source.member, null, options):
             stored = scores.astype(np.float32, copy=False)
             key = (run.attack, run.signal, run.likelihood, run.null_control)
-            scored = Scored(key, np.arange(source.models), source.record, member, stored)
-            without = without_each(run, readings, member, stored, fprs, options)
-            judged.append(Evaluated(run, member, stored, metric_rows(scored, fprs, confidence, without)))
+            rescored = scored_without(run, readings, member, options)
+            rows = []
+            for aggregate in aggregates_of(source.persons):
+                scored = _in_unit(key, source, member, stored, aggregate)
+                without = (
+                    None
+                    if rescored is None
+                    else metrics_without(rescored, scored.score, member, fprs, source.persons, aggregate)
+                )
+                rows += metric_rows(scored, fprs, confidence, without)
+            judged.append(Evaluated(run, member, stored, rows))
         return judged
 
     groups = [list(group) for _, group in groupby(runs, key=lambda run: run.signals)]
@@ -95,6 +104,17 @@ def score_and_evaluate(
         finally:
             for future in ahead:
                 future.cancel()
+
+
+def _in_unit(key: tuple[str, str, str, bool], source: Source, member: Member, scores: Cells, aggregate: str) -> Scored:
+    """Return scores of records as they are, or aggregated to scores of persons."""
+    target, persons = np.arange(source.models), source.persons
+    if persons is None or aggregate == RECORDS:
+        return Scored(key, target, source.record, member, scores)
+    of_persons = in_unit(scores, persons, aggregate).astype(np.float32)
+    return Scored(
+        key, target, np.arange(len(persons)), persons.gathered(member, "membership"), of_persons, aggregate, persons.ids
+    )
 
 
 class FurtherScorings:

@@ -80,6 +80,24 @@ def numbered_ids(values: np.ndarray, what: str) -> Ids:
     )
 
 
+def read_ids(path: Path, records: int) -> Ids:
+    """Read the person of every record from a .npy array, or from a text file with one id per line."""
+    try:
+        values = (
+            np.load(path, allow_pickle=False)
+            if path.suffix == ".npy"
+            else np.array(path.read_text(encoding="utf-8").splitlines(), dtype=np.str_)
+        )
+    except (OSError, ValueError, EOFError) as error:
+        raise UserError(f"--person {path}: cannot be read: {' '.join(str(error).split())}") from None
+    ids = numbered_ids(values, f"--person {path}")
+    if len(ids) != records:
+        raise UserError(f"--person {path}: {len(ids)} ids for {records} records: expected one each")
+    if ids.dtype.kind == "U" and (missing := ids == "").any():
+        raise missing_ids(f"--person {path}", missing, "every record needs a person")
+    return ids
+
+
 def missing_ids(what: str, missing: Sequence[bool] | np.ndarray, remedy: str) -> UserError:
     """Return the error for records whose person is unknown."""
     rows = np.flatnonzero(missing)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,10 +16,18 @@ import polars as pl
 import pyarrow as pa
 
 from mia_audit.attacks.catalogue import AUTHORS, Run, asked, permuted_membership, plan
-from mia_audit.attacks.design import recognise
+from mia_audit.attacks.design import RECORDS, recognise, unit_of
 from mia_audit.attacks.io.layouts import population_files, with_population
 from mia_audit.attacks.io.matrices import MatrixFiles, parse_signal_file, read_column
-from mia_audit.attacks.io.parquet import GIVEN, SignalsFile, check_coins, readings_metadata, write_scores
+from mia_audit.attacks.io.parquet import (
+    GIVEN,
+    TARGET,
+    SignalsFile,
+    check_coins,
+    readings_metadata,
+    warn_of_persons,
+    write_scores,
+)
 from mia_audit.errors import UserError
 from mia_audit.evaluation.epsilon_bounds import bounds_table
 from mia_audit.evaluation.exposure import exposure
@@ -29,11 +38,12 @@ from mia_audit.evaluation.selection import after_selection
 from mia_audit.privacy.catalogue import Terms
 from mia_audit.regular_files import private_folder
 from mia_audit.report.data.provenance import by_base_name
+from mia_audit.report.data.results import headline_unit
 from mia_audit.report.data.spec import GivenSetting
 from mia_audit.report.terminal import ANSWER, answer_content, answer_text
 from mia_audit.sanitise import csv
 from mia_audit.sections import NAME
-from mia_audit.storage import check_out, read_frame, sha256, write_table, write_text
+from mia_audit.storage import check_out, open_table, read_frame, sha256, table_metadata, write_table, write_text
 from mia_audit.storage.digests import write_manifest
 from mia_audit.training.report import Epoch, TrainingReport, training_table
 
@@ -61,6 +71,8 @@ class Request:
     table: Path | None
     """A signals.parquet, instead of a membership and signals in matrix files."""
     membership: str | None
+    person: str | None
+    """The file of every record's person, for membership and signals in matrix files."""
     signals: Sequence[str]
     out: Path
     attacks: Sequence[str]
@@ -97,7 +109,7 @@ class Part:
 
     @property
     def files(self) -> list[Path]:
-        """The files that membership and signals are read from."""
+        """The files that membership, persons and signals are read from."""
         return [Path(self.given.table)] if isinstance(self.source, SignalsFile) else self.source.files
 
 
@@ -168,17 +180,30 @@ def _part(request: Request, name: str, given: GivenSetting) -> Part:
     membership = given.membership or str(request.membership or "")
     if given.signals and not membership:
         raise UserError(f"{where}no membership: give --membership, or `membership` in the setting")
-    source = (
-        SignalsFile(Path(given.table))
-        if given.table
-        else MatrixFiles(membership, [parse_signal_file(f"{signal}={file}") for signal, file in given.signals.items()])
-    )
+    source: SignalsFile | MatrixFiles
+    if given.table:
+        source = SignalsFile(Path(given.table))
+        if (finished := table_metadata(Path(given.table), "signals").get(TARGET)) is not None:
+            print(
+                f"mia-audit: {given.table}: model {finished} is a finished model and the only target of its own audit; here every model is one",
+                file=sys.stderr,
+            )
+    else:
+        files = [parse_signal_file(f"{signal}={file}") for signal, file in given.signals.items()]
+        source = MatrixFiles(membership, files, given.person or request.person or "")
+    if source.persons is None:
+        warn_of_persons(source.member, given.table or membership)
     if request.design == "bernoulli":
-        check_coins(source.member, f"{where}--design bernoulli")
+        check_coins(_of_units(source), f"{where}--design bernoulli")
     runs = plan(request.attacks, source.signals, request.likelihoods)
     if not runs:
         raise UserError(f"{where}none of the attacks ({', '.join(request.attacks)}) reads any of the signals")
     return Part(name, given, source, runs, request.out / name, _accuracy(given, source.models, where))
+
+
+def _of_units(source: SignalsFile | MatrixFiles) -> np.ndarray:
+    """Return the membership of persons where they are known, else of records: each was drawn on its own."""
+    return source.member if source.persons is None else source.persons.gathered(source.member, "membership")
 
 
 def _accuracy(given: GivenSetting, models: int, where: str) -> np.ndarray | None:
@@ -198,7 +223,7 @@ def _strongest_text(part: Part) -> str:
     """Return a sentence on the strongest attack on a setting."""
     metrics = read_frame(part.out / "metrics.parquet", "metrics")
     attack, signal, likelihood = strongest(metrics)
-    real = metrics.filter(~pl.col("null_control") & pl.col("auc").is_not_null())
+    real = headline_unit(metrics)[1].filter(~pl.col("null_control") & pl.col("auc").is_not_null())
     overs = [OverTargets.of(rows, "auc") for _, rows in real.group_by(*FILE_KEYS[:3], maintain_order=True)]
     auc = after_selection(overs, 0.95).mean
     with_likelihood = "" if likelihood == "none" else f" ({likelihood})"
@@ -210,17 +235,21 @@ def _strongest_text(part: Part) -> str:
 
 
 def strongest(metrics: pl.DataFrame) -> tuple[str, str, str]:
-    """Return attack, signal and likelihood of the largest mean AUC over targets."""
-    real = metrics.filter(~pl.col("null_control"))
+    """Return attack, signal and likelihood of the largest mean AUC over targets, on the unit for which membership was drawn."""
+    real = headline_unit(metrics)[1].filter(~pl.col("null_control"))
     means = real.group_by("attack", "signal", "likelihood", maintain_order=True).agg(pl.col("auc").mean())
     attack, signal, likelihood, _ = means.row(int(means["auc"].arg_max() or 0))
     return attack, signal, likelihood
 
 
 def exposure_table(scored: Scored, columns: dict[str, np.ndarray]) -> pl.DataFrame:
-    """Return the exposures of records under one attack, the most exposed first."""
+    """Return the exposures of records, or persons, under one attack, the most exposed first."""
     named = [pl.lit(value).alias(name) for name, value in zip(FILE_KEYS, scored.key[:3], strict=False)]
-    return pl.DataFrame({"record": scored.record, **columns}).with_columns(named).sort("rank")
+    units: dict[str, Any] = {"record": scored.record}
+    if scored.person is not None:
+        whole = scored.aggregate != RECORDS
+        units = {"unit": unit_of(scored.aggregate), "record": None if whole else scored.record, "person": scored.person}
+    return pl.DataFrame({**units, **columns}).with_columns(named).sort("rank")
 
 
 def _write(request: Request, parts: list[Part]) -> None:
@@ -236,7 +265,7 @@ def _score(request: Request, part: Part) -> Exposures:
     source, out = part.source, part.out
     if part.name:
         private_folder(out)
-    null = permuted_membership(source.member, request.seed, request.name)
+    null = permuted_membership(source.member, request.seed, request.name, source.persons)
     rows: list[dict[str, Any]] = []
     options = with_population(request.options, source.models)
 
@@ -251,20 +280,28 @@ def _score(request: Request, part: Part) -> Exposures:
     metadata |= readings_metadata(request.attacks if request.stated else (), source.signals, source.derived)
     metadata[GIVEN] = by_base_name({str(file): sha256(file) for file in part.files if file.is_file()})
     metadata[GIVEN] |= population_files(request.options)
-    write_scores(out / "scores.parquet", scored(), part.runs, source.record, range(source.models), metadata)
+    write_scores(
+        out / "scores.parquet", scored(), part.runs, source.record, range(source.models), metadata, source.persons
+    )
     metrics = metrics_table(rows)
     metadata |= {"confidence": request.confidence, MODEL_COUNTS: model_counts(metrics, source, request.fprs)}
     write_table(out / "metrics.parquet", metrics.to_arrow(), "metrics", len(metrics), metadata)
     write_text(out / "metrics.csv", csv(flat(metrics)))
     write_text(out / "summary.csv", csv(summarise(metrics, request.confidence)))
-    best = next(read_scores(out / "scores.parquet", *strongest(metrics)))
-    exposures = exposure(best.score, best.member)
-    write_text(out / "exposure.csv", csv(exposure_table(best, exposures)))
+    headline, _ = headline_unit(metrics)
+    tables = []
+    for best in read_scores(out / "scores.parquet", *strongest(metrics)):
+        if best.aggregate in (headline, RECORDS):
+            columns = exposure(best.score, best.member)
+            tables.append(exposure_table(best, columns))
+            if best.aggregate == headline:
+                exposures = best.key[:3], columns
+    write_text(out / "exposure.csv", csv(pl.concat(reversed(tables), how="vertical_relaxed")))
     bounds = bounds_table(metrics, part.given.delta or request.delta, request.confidence, request.design == "bernoulli")
     write_text(out / "epsilon.csv", csv(bounds))
     if part.accuracy is not None:
         _write_training(part)
-    return best.key[:3], exposures
+    return exposures
 
 
 def _write_training(part: Part) -> None:
@@ -302,8 +339,22 @@ def reported_settings(request: Request) -> tuple[Setting, ...]:
     """Return the settings as tables, figures and page need them."""
     from mia_audit.report.data.spec import Setting
 
+    def by_person(name: str) -> bool:
+        return "person" in open_table(request.out / name / "scores.parquet", "scores").schema_arrow.names
+
     if not request.settings:
-        return (Setting(request.name, "signals", "given", "inf", trained=False, design=request.design, folder="."),)
+        return (
+            Setting(
+                request.name,
+                "signals",
+                "given",
+                "inf",
+                trained=False,
+                design=request.design,
+                folder=".",
+                by_person=by_person(""),
+            ),
+        )
     return tuple(
         Setting(
             request.name,
@@ -317,6 +368,7 @@ def reported_settings(request: Request) -> tuple[Setting, ...]:
             design=request.design,
             folder=name,
             given_name=name,
+            by_person=by_person(name),
         )
         for name, given in request.settings.items()
     )

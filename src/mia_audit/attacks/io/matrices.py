@@ -20,6 +20,7 @@ from mia_audit.attacks.io.parquet import (
     check_values,
 )
 from mia_audit.errors import UserError, first_line
+from mia_audit.pools.persons import Persons, read_ids
 from mia_audit.signals.families import derive, derived_from, source_of, with_derived
 from mia_audit.signals.name import PROBABILITY, SUMMARIES, Signal, read_signal
 from mia_audit.storage.unpacked import NOT_NUMPY, Npz, check_parquet
@@ -111,14 +112,16 @@ def check_order(file: str, index: np.ndarray, reason: str) -> None:
 class MatrixFiles:
     """Membership and signals in matrix files, checked against each other and read one at a time."""
 
-    def __init__(self, membership: str, given: list[SignalFile]) -> None:
-        """Read the membership. If only one of loss and confidence is given, the other is derived."""
+    def __init__(self, membership: str, given: list[SignalFile], person: str = "") -> None:
+        """Read the membership, and every record's person if a file has them. If only one of loss and confidence is given, the other is derived."""
         self.member, index = read_membership(membership)
         self._ids = RecordIds()
         self._ids.add(membership, index)
         self.record = np.arange(len(self.member))
         self.models = self.member.shape[1]
+        self.persons = _persons(person, self.member, membership) if person else None
         self._membership = membership
+        self._person = person
         self._files: dict[str, str] = {}
         for one in given:
             if one.signal.name in self._files:
@@ -128,8 +131,8 @@ class MatrixFiles:
 
     @property
     def files(self) -> list[Path]:
-        """The files that membership and signals are read from."""
-        names = (self._membership, *self._files.values())
+        """The files that membership, persons and signals are read from."""
+        names = (self._membership, *([self._person] if self._person else []), *self._files.values())
         return list(
             dict.fromkeys(
                 Path(f"{name}.npz" if key else file) for file in names for name, _, key in [file.partition(".npz:")]
@@ -171,6 +174,13 @@ def read_membership(file: str) -> Read:
     check_orientation(member, file)
     check_membership(member, file)
     return member, index
+
+
+def _persons(file: str, member: np.ndarray, membership: str) -> Persons:
+    """Return the persons of a membership's records; UserError if a training set has only some of a person's records."""
+    persons = Persons.numbered(read_ids(Path(file), len(member)))
+    check_membership(persons.gathered(member, membership), f"{membership}: persons")
+    return persons
 
 
 def as_membership(matrix: np.ndarray, where: str) -> np.ndarray:

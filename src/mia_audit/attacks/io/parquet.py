@@ -92,6 +92,22 @@ def check_coins(member: Member, where: str) -> None:
         )
 
 
+def warn_of_persons(member: Member, where: str) -> None:
+    """Print a warning on stderr if more records than by chance have the same memberships in all models, as records of one person have."""
+    drawn = member[member.any(axis=1) & ~member.all(axis=1)]
+    if len(drawn) < 2 or not recognise(drawn).independent:
+        return
+    alike = len(drawn) - len(np.unique(drawn, axis=0))
+    shares = drawn.mean(axis=0)
+    chance = len(drawn) ** 2 / 2 * float(np.prod(shares**2 + (1 - shares) ** 2))
+    if alike > chance + SURE * np.sqrt(chance) + SURE:
+        print(
+            f"mia-audit: {where}: {alike} of {len(member)} records have the same memberships as another one, as if membership was drawn by"
+            " person; attacks on records understate what persons risk: name the persons (--person FILE, or a column `person` of the table)",
+            file=sys.stderr,
+        )
+
+
 LEAST_MODELS = 4
 """The smallest number of shadow models with which a leave-one-out attack makes sense."""
 
