@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from mia_audit.errors import UserError
 from mia_audit.pools import pools
 from mia_audit.pools.build import Pool, build_pool
-from mia_audit.pools.section import Dataset, Source
+from mia_audit.pools.section import Dataset, Source, load_source
 
 
 def table(rows: int = 50) -> Source:
@@ -140,3 +141,25 @@ def test_digits_keep_their_17_grey_levels() -> None:
 
     pixels = pools["digits"].load(Dataset(source="digits"), "datasets.some").records[:, 0]  # type: ignore[index]
     assert np.array_equal(np.rint(pixels / 255 * 16), load_digits().images)
+
+
+def test_public_records_in_a_file_of_their_own(tmp_path: Path) -> None:
+    values = np.arange(24, dtype=np.float32).reshape(12, 2)
+    (tmp_path / "public").mkdir()
+    for folder, rows in ((tmp_path, slice(0, 10)), (tmp_path / "public", slice(8, 12))):
+        np.save(folder / "records.npy", values[rows])
+        np.save(folder / "labels.npy", np.array([0, 1] * 6)[rows])
+    section = Dataset(
+        source="arrays", path=str(tmp_path), public={"path": str(tmp_path / "public")}, standardise="public"
+    )
+    pool = build_pool(load_source(section, "datasets.some"), section, "some", 0)
+    assert pool.public.source.tolist() == [0, 1, 2, 3] and pool.public.labels.tolist() == [0, 1, 0, 1]
+    assert pool.metadata["centre"] == [19, 20]
+    assert pool.audited.source.tolist() == list(range(8))  # the last two equal public ones
+    assert pool.metadata["duplicates"] == 2
+    np.save(tmp_path / "public" / "records.npy", values[8:, :1])
+    with pytest.raises(UserError, match=r"public\.path: .*rows of \[1\] numbers, and other columns, such as '1'"):
+        build_pool(load_source(section, "datasets.some"), section, "some", 0)
+    np.save(tmp_path / "public" / "labels.npy", np.array([0, 1, 2, 0]))
+    with pytest.raises(UserError, match=r"public\.classes: 1 of 4 records have another class, such as '2'"):
+        build_pool(load_source(section, "datasets.some"), section, "some", 0)

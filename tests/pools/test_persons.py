@@ -55,18 +55,13 @@ def test_no_person_is_ever_split(ids: list[int], public: int, take: str, distinc
     column = np.array(ids)
     data = source(column, distinct)
     section = Dataset(source="mine", person="id", take=take, records=2, public=public, label_noise=0.5)  # type: ignore[arg-type]
-    try:
-        pool = build_pool(data, section, "mine", seed)
-    except UserError:  # equal records have taken whole persons away
-        assert distinct == 20
-        return
+    pool = build_pool(data, section, "mine", seed)
     audited, outside = pool.audited, pool.public
     assert audited.persons is not None and outside.persons is not None
     assert len(np.unique(audited.persons)) == 2 and len(np.unique(outside.persons)) == public
     assert not np.intersect1d(audited.persons, outside.persons).size
-    if distinct == 1000 and len(np.unique(data.records, axis=0)) == len(ids):  # type: ignore[call-overload]
-        for person in np.unique(audited.persons):
-            assert (audited.persons == person).sum() == (column == person).sum()
+    for person in np.unique(audited.persons):
+        assert (audited.persons == person).sum() == (column == person).sum()
     owners = Persons.numbered(audited.persons)
     assert np.array_equal(owners.spread(owners.gathered(audited.flipped, "noise")), audited.flipped)
 
@@ -88,7 +83,7 @@ def test_membership_goes_by_persons(ids: list[int], design: Any) -> None:
 def test_with_one_record_a_person_the_pool_is_that_of_records(take: str) -> None:
     ids = np.random.default_rng(1).permutation(90)
     section: dict[str, Any] = {"take": take, "records": 30, "public": 10, "label_noise": 0.3}
-    by_person, by_record = build(ids, 100, **section), build(ids, 100, **section, unit="record")
+    by_person, by_record = build(ids, 10**6, **section), build(ids, 10**6, **section, unit="record")
     for side in ("audited", "public"):
         one, other = getattr(by_person, side), getattr(by_record, side)
         for name in ("labels", "source", "flipped", "persons"):
@@ -98,12 +93,24 @@ def test_with_one_record_a_person_the_pool_is_that_of_records(take: str) -> None
     assert by_person.metadata == by_record.metadata | {"unit": "person"}
 
 
-def test_equal_records_are_kept_within_a_person_and_dropped_between_persons() -> None:
-    rows = np.array([[0], [0], [0], [1]], dtype=np.float32)
-    data = Source("table", rows, np.array([0, 0, 0, 1]), ["a", "b"], ["x"], persons=np.array([7, 7, 8, 8]))
-    pool = build_pool(data, Dataset(source="mine", person="id", take="first"), "mine", 0)
-    assert pool.audited.source.tolist() == [0, 1, 3]
-    assert pool.metadata["duplicates"] == 1
+@pytest.mark.parametrize("take", ["first", "sample"])
+def test_a_person_whose_records_equal_those_of_others_changes_nobody_else(take: str) -> None:
+    others = np.repeat(np.arange(25), 2)
+    rows = np.arange(50, dtype=np.float32)[:, None]
+    labels = others % 2
+
+    def kept(persons: np.ndarray, rows: np.ndarray, labels: np.ndarray) -> list[tuple[int, float]]:
+        data = Source("table", rows, labels, ["a", "b"], ["x"], persons=persons)
+        pool = build_pool(data, Dataset(source="mine", person="id", take=take), "mine", 0)
+        assert pool.metadata["duplicates"] == 0 and pool.audited.persons is not None
+        values = np.asarray(pool.audited.data)[:, 0].tolist()
+        return sorted(zip(pool.audited.persons.tolist(), values, strict=True))
+
+    copies = np.full(50, 99)
+    before = kept(others, rows, labels)
+    after = kept(np.append(copies, others), np.vstack([rows, rows]), np.append(labels, labels))
+    assert [one for one in after if one[0] != 99] == before
+    assert len(after) == 100
 
 
 def test_one_more_record_displaces_at_most_one_person() -> None:

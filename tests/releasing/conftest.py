@@ -43,15 +43,19 @@ ROWS = {"source": "arrays", "path": "data", "take": "first", "public": 10, "clas
 """The data set of the audit."""
 
 
+ACKNOWLEDGED = {"acknowledge": ["public-records-are-public"]}
+
+
 def config(**changes: Any) -> dict[str, Any]:
     """Return the config of the audit, with other sections."""
-    return {
+    values = {
         "audit": "tiny",
         "datasets": {"rows": ROWS},
         "architectures": {"mlp": {"parameters": {"width": 8}}},
         "training": {"epochs": 2, "batch": 10},
         "mechanisms": {"none": {}, "dp-sgd": {"epsilon": [4]}},
     } | changes
+    return values | {"privacy": ACKNOWLEDGED | changes.get("privacy", {})}
 
 
 @pytest.fixture

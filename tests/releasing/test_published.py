@@ -1,5 +1,6 @@
 """Games about what a release publishes beside the weights: two pools that differ in one record, and somebody who reads everything."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from mia_audit.errors import UserError
 from mia_audit.learners import Compute
 from mia_audit.releasing.release import release
 
-from .conftest import ROWS
+from .conftest import RECORDS, ROWS
 from .test_release import NONCES
 
 TABLE = {"source": "table", "path": "data/table.csv", "take": "first", "classes": [0, 1]}
@@ -48,3 +49,26 @@ def test_what_was_collected_from_the_records_is_refused_with_the_lines_to_paste(
         recipe(swapped=True, datasets={"rows": section})
     assert line in str(caught.value) and "\n" not in str(caught.value)
     assert recipe("rows/mlp/none-epsinf", datasets={"rows": section}).promise == "none"
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_records_drawn_as_public_are_refused(recipe, swapped):
+    section = {"standardise": "public"}
+    for more in ({}, {"label_noise": 0.1, "public": 0}, section):
+        with pytest.raises(UserError, match=r"label_noise" if "label_noise" in more else r"public: \{path: FILE\}"):
+            recipe(swapped=swapped, datasets={"rows": ROWS | more}, privacy={"acknowledge": []})
+    assert recipe("rows/mlp/none-epsinf", privacy={"acknowledge": []}).promise == "none"
+
+
+def test_public_records_of_a_file_are_those_that_are_published(recipe, tmp_path, capsys):
+    text = "age,diagnosis,label\n1,flu,0\n2,cold,1\n4,flu,1\n"
+    section = TABLE | STATED | {"public": {"path": str(tmp_path / "public.csv")}, "standardise": "public"}
+    (tmp_path / "public.csv").write_text(text)
+    prepared = (
+        recipe(where=where, swapped=swapped, datasets={"rows": section}, privacy={"acknowledge": []})
+        for where, swapped in (("one", False), ("other", True))
+    )
+    one, other = (published(each, capsys) for each in prepared)
+    assert one == other
+    data = json.loads(Path("out", "card.json").read_text())["data"]
+    assert (data["units"], data["preprocessing"]["centre"][0]) == (RECORDS, pytest.approx(7 / 3))

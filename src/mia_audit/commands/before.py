@@ -149,7 +149,7 @@ def _estimate(audit: "Audit", looked: "Looked") -> str:
 
     section = next(iter(audit.datasets.values()))
     sizes = {
-        name: Size(looked.records - section.public, section.public, looked.shape, looked.classes)
+        name: Size(looked.records - section.drawn, section.drawn, looked.shape, looked.classes)
         for name in audit.datasets
     }
     models = models_of(audit, sizes)

@@ -53,6 +53,8 @@ def _nested(field: FieldInfo) -> tuple[type[BaseModel] | None, bool]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation, False
     values = get_args(annotation)
+    if get_origin(annotation) in (Union, UnionType):
+        return next((one for one in values if isinstance(one, type) and issubclass(one, BaseModel)), None), False
     if get_origin(annotation) is dict and isinstance(values[1], type) and issubclass(values[1], BaseModel):
         return values[1], True
     return None, False
@@ -79,13 +81,15 @@ def _meaning(field: FieldInfo) -> str:
 
 def _type(field: FieldInfo) -> str:
     nested, in_mapping = _nested(field)
-    if nested:
+    if nested and get_origin(field.annotation) not in (Union, UnionType):
         return "names and sections" if in_mapping else "section"
     return _describe(field.annotation)
 
 
 def _describe(annotation: Any) -> str:
     origin, arguments = get_origin(annotation), get_args(annotation)
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return "section"
     if origin is Literal:
         return " or ".join(f"`{value}`" for value in arguments)
     if origin is tuple:
@@ -100,11 +104,11 @@ def _describe(annotation: Any) -> str:
 
 
 def _default(field: FieldInfo) -> str:
-    if _nested(field)[0] and not field.is_required():
+    value = field.get_default(call_default_factory=True)
+    if _nested(field)[0] and not field.is_required() and isinstance(value, BaseModel | dict):
         return ""
     if field.is_required():
         return "required"
-    value = field.get_default(call_default_factory=True)
     if value is PydanticUndefined or value is None or value in ("", (), {}):
         return ""
     return (

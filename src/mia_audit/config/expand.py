@@ -167,9 +167,10 @@ def weights_file(audit: Audit, architecture: str) -> list[str]:
 
 def files_of(section: Dataset) -> list[str]:
     """Return the user's files from which a pool is read; empty for a folder of images."""
-    root, person = section.path, section.person
-    paths = [Path(root), Path(root, "records.npy"), Path(root, "labels.npy")] if root else []
-    paths += [Path(root, f"{person}.npy"), Path(person)] if person else []
+    person = section.person
+    roots = [root for root in (section.path, section.public_path) if root]
+    paths = [Path(root, name) for root in roots for name in ("", "records.npy", "labels.npy")]
+    paths += [*(Path(root, f"{person}.npy") for root in roots or [""]), Path(person)] if person else []
     return [str(path) for path in paths if path.is_file()]
 
 

@@ -51,7 +51,12 @@ def _check_columns(section: Dataset, header: Header, where: str) -> None:
         len(header.columns) < 2
     ):  # the header is missing or has another separator; the source has a better message for that
         return
-    named = {"label": [section.label], "columns": section.columns, "impute": section.impute}
+    named = {
+        "label": [section.label],
+        "columns": section.columns,
+        "impute": section.impute,
+        "categories": section.categories,
+    }
     if section.person:
         named["person"] = [section.person]
     for key, names in named.items():
@@ -66,11 +71,11 @@ def _check_count(section: Dataset, header: Header, where: str) -> None:
     if header.records is None:
         return
     units = "persons" if section.by_person else "records"
-    wanted = section.public + (section.records or 1)
+    wanted = section.drawn + (section.records or 1)
     if wanted > header.records:
         asked = f"{section.records} {units} and " if section.records else ""
         raise UserError(
-            f"{where}: {asked}{section.public} public {units} are requested, but '{section.source}' has {header.records} records"
+            f"{where}: {asked}{section.drawn} public {units} are requested, but '{section.source}' has {header.records} records"
             f"{'' if section.records else ', and some must be left to audit'}; lower {where}.public"
             + (f" or {where}.records" if section.records else "")
         )
@@ -108,7 +113,7 @@ def _training_set(audit: Audit, section: Dataset, header: Header) -> int | None:
     """Return the largest number of records in a training set; None if that is unknown before the pool is read."""
     if section.by_person:
         return None
-    records = section.records or (None if header.records is None else header.records - section.public)
+    records = section.records or (None if header.records is None else header.records - section.drawn)
     if records is None:
         return None
     design = audit.membership

@@ -220,7 +220,7 @@ def _yaml(value: Any) -> str:
 def _remark(key: str) -> str:
     remarks = {
         "columns": "   # drop: no model gets the column; docs/how-to/pools.md",
-        "public": "   # set aside, for scaling the columns",
+        "public": "   # drawn from the file to scale columns, for audits only; a release needs {path: FILE}",
         "size": "   # side in pixels to which all images are resized",
     }
     return remarks.get(key, "")

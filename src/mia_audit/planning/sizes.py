@@ -6,6 +6,7 @@ from pathlib import Path
 
 from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError
+from mia_audit.pools import pools
 from mia_audit.pools.section import Dataset, load_source
 from mia_audit.pools.store import read_persons
 from mia_audit.storage import open_table, table_metadata
@@ -58,7 +59,7 @@ def size_of(audit: Audit, dataset: str, results: Path, given: dict[str, Size]) -
         records = open_table(pool, "records").metadata.num_rows
         ids = read_persons(pool) if section.by_person else None
         persons = 0 if ids is None else len(set(ids.tolist()))
-        return Size(records, section.public, tuple(metadata["shape"]), len(metadata["classes"]), persons)
+        return Size(records, _public(section), tuple(metadata["shape"]), len(metadata["classes"]), persons)
     source = SOURCES.get(section.source or dataset) or _read(section, dataset)
     return _selected(source, section)
 
@@ -88,7 +89,7 @@ def parse_size(text: str, audit: Audit) -> tuple[str, Size]:
         )
     if name not in audit.datasets:
         raise UserError(f"--pool: the audit has no data set '{name}'; it has {', '.join(audit.datasets)}")
-    public = audit.datasets[name].public
+    public = _public(audit.datasets[name])
     return name, Size(int(words[0]), public, tuple(int(side) for side in sides), int(words[2]))
 
 
@@ -96,9 +97,18 @@ def _selected(source: Size, section: Dataset) -> Size:
     shape = (source.shape[0], section.size, section.size) if section.size else source.shape
     persons = source.persons or source.records
     each = source.records / persons if section.by_person else 1
-    public = round(section.public * each)
-    records = round(section.records * each) if section.records else source.records - public
-    return Size(records, public, shape, source.classes, round(records / each) if section.by_person else 0)
+    drawn = round(section.drawn * each)
+    records = round(section.records * each) if section.records else source.records - drawn
+    return Size(
+        records, drawn or _public(section), shape, source.classes, round(records / each) if section.by_person else 0
+    )
+
+
+def _public(section: Dataset) -> int:
+    """Return the number of public records; 0 if those of a file are not counted yet."""
+    if not section.public_path:
+        return section.drawn
+    return pools[section.source].known(section.model_copy(update={"path": section.public_path})).records or 0
 
 
 def human(size: float) -> str:

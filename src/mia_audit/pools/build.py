@@ -20,9 +20,9 @@ from jaxtyping import Bool, Int, Num, Shaped
 
 from mia_audit.errors import UserError
 from mia_audit.pools.images import Images
-from mia_audit.pools.persons import Persons
+from mia_audit.pools.persons import Persons, check_apart
 from mia_audit.pools.scaling import STANDARDISATIONS, Scaling
-from mia_audit.pools.section import BadRecordError, Dataset, Rows, Source
+from mia_audit.pools.section import BadRecordError, Dataset, Rows, Source, load_public
 from mia_audit.runtime.progress import Reporter, reporter
 from mia_audit.seeds import generator
 
@@ -55,18 +55,23 @@ class Store:
 
 @dataclass(frozen=True)
 class Distinct:
-    """Distinct records: their store, their rows in the source and content hashes in the same order, and the dropped duplicates."""
+    """Distinct records: their source and store, their rows in it and content hashes in the same order, and the dropped duplicates."""
 
+    source: Source
     store: Store
     rows: Int[np.ndarray, " n"]
     sha256: list[str]
     read: int
     duplicates: int
 
+    @property
+    def contents(self) -> set[tuple[str, int]]:
+        """The content and the label of every record."""
+        return set(zip(self.sha256, self.source.labels[self.rows].tolist(), strict=True))
+
 
 def distinct_records(
-    records: Rows,
-    labels: Int[np.ndarray, " n"],
+    source: Source,
     order: Int[np.ndarray, " n"],
     wanted: int,
     where: str,
@@ -74,20 +79,22 @@ def distinct_records(
     threads: int,
     report: Reporter,
     persons: Int[np.ndarray, " n"] | None = None,
+    public: Distinct | None = None,
 ) -> Distinct:
     """Read records in an order until `wanted` distinct ones or all are read, and keep the first of equal records.
 
-    Records are equal if their stored content and their labels are the same. If `persons` is given, it has the number of
-    every record's person, and a person's records must follow each other in the order. Then `wanted` counts persons, and
-    equal records of one person are kept, because they are always in a training set together. Raises UserError that
-    names every record that cannot be read.
+    Records are equal if their stored content and their labels are the same; one that equals a `public` record is
+    dropped. If `persons` is given, it has the number of every record's person, and a person's records must follow each
+    other in the order. Then `wanted` counts persons, and all records are kept: one person's records would otherwise
+    decide about those of others. Raises UserError that names every record that cannot be read.
     """
     store: Store | None = None
     rows: list[int] = []
     hashes: list[str] = []
     bad: list[str] = []
-    read, distinct, last, seen = 0, 0, -1, dict[tuple[str, int], int]()
-    for place, outcome in enumerate(_outcomes(records, order, threads)):
+    read, distinct, last = 0, 0, -1
+    seen = set() if public is None else public.contents
+    for place, outcome in enumerate(_outcomes(source.records, order, threads)):
         owner = int(order[place]) if persons is None else int(persons[order[place]])
         if distinct == wanted and owner != last:
             break
@@ -97,8 +104,10 @@ def distinct_records(
             bad.append(str(outcome))
             continue
         row, record, digest = outcome
-        if seen.setdefault((digest, int(labels[row])), owner) != owner:
-            continue
+        if persons is None:
+            if (digest, int(source.labels[row])) in seen:
+                continue
+            seen.add((digest, int(source.labels[row])))
         distinct += owner != last
         last = owner
         store = store or Store(record.shape, record.dtype, folder)
@@ -111,7 +120,7 @@ def distinct_records(
         )
     if store is None:
         raise UserError(f"{where}: there is no record")
-    return Distinct(store, np.array(rows, dtype=np.int64), hashes, read, read - len(rows))
+    return Distinct(source, store, np.array(rows, dtype=np.int64), hashes, read, read - len(rows))
 
 
 Outcome = tuple[int, np.ndarray, str] | BadRecordError
@@ -216,9 +225,8 @@ def build_pool(
 
     Records with equal bytes and labels make membership ambiguous: all but the first are dropped and counted. Only the
     requested number of records is read, unless `take` requires more. If the unit is the person, persons are drawn,
-    counted and set aside with all of their records, and get wrong labels together. A record that equals another
-    person's record is dropped. Raises UserError if there are too few records, if a record cannot be read, or if its
-    label has no class.
+    counted and set aside with all of their records, get wrong labels together, and keep all of their records. Raises
+    UserError if there are too few records, if a record cannot be read, or if its label has no class.
     """
     where = f"datasets.{name}"
     _check_labels(source, where)
@@ -227,14 +235,22 @@ def build_pool(
     count = len(source.records)
     by_person = section.by_person and source.persons is not None
     persons = Persons.numbered(source.persons if by_person and source.persons is not None else np.arange(count))
-    wanted = section.public + section.records if section.records is not None else len(persons)
+    wanted = section.drawn + section.records if section.records is not None else len(persons)
     _check_enough(section, where, len(persons))
+    others = None
     with reporter() as report:
+        if section.public_path:
+            more = load_public(source, section, where)
+            if by_person:
+                check_apart(source.persons, more.persons, section.path, section.public_path)
+            every = np.arange(len(more.records))
+            report.begin(f"reading public records of {name}", 1, len(every))
+            others = distinct_records(more, every, len(every), f"{where}.public", folder, threads, report)
+            report.end(f"{len(others.rows)} distinct records")
         report.begin(f"reading {name}", 1, wanted)
         order = ORDERS[section.take](source, persons, seed, name, threads)
         distinct = distinct_records(
-            source.records,
-            source.labels,
+            source,
             order,
             wanted,
             where,
@@ -242,15 +258,18 @@ def build_pool(
             threads,
             report,
             persons.of if by_person else None,
+            others,
         )
         report.end(f"{len(distinct.rows)} distinct records, {distinct.duplicates} duplicates dropped")
     left = Persons.numbered(persons.of[distinct.rows])
     if section.records is None:
         wanted = len(left)
     _check_enough(section, where, len(left))
-    sides = (np.flatnonzero(np.isin(left.of, side)) for side in SIDES[section.take](section.public, wanted))
+    sides = (np.flatnonzero(np.isin(left.of, side)) for side in SIDES[section.take](section.drawn, wanted))
     public, audited = (side[np.argsort(distinct.rows[side])] for side in sides)
-    scaling = constants(lambda: np.concatenate(list(Data(distinct.store, public).chunks())))
+    opened = distinct if others is None else others
+    public = public if others is None else np.arange(len(others.rows))
+    scaling = constants(lambda: np.concatenate(list(Data(opened.store, public).chunks())))
     metadata = {
         "name": name,
         "kind": source.kind,
@@ -270,16 +289,24 @@ def build_pool(
     else:
         metadata |= {"standardise": section.standardise, **(scaling.metadata() if scaling else {})}
 
-    def side(positions: Int[np.ndarray, " n"], label_noise: float) -> Records:
-        rows = distinct.rows[positions]
-        owners = Persons.numbered(persons.of[rows])
-        labels, flipped = _with_label_noise(source.labels[rows], owners, len(source.classes), label_noise, name, seed)
-        hashes = [distinct.sha256[position] for position in positions]
-        ids = None if source.persons is None else source.persons[rows]
-        files = None if source.files is None else [source.files[row] for row in rows]
-        return Records(Data(distinct.store, positions, scaling), labels, hashes, rows, flipped, ids, files)
+    noisy = _with_label_noise(distinct, audited, persons, section.label_noise, name, seed)
+    sure = opened.source.labels[opened.rows[public]].astype(np.int32)
+    clean = sure, np.zeros(len(sure), dtype=bool)
+    return Pool(_side(distinct, audited, scaling, *noisy), _side(opened, public, scaling, *clean), metadata)
 
-    return Pool(side(audited, section.label_noise), side(public, 0.0), metadata)
+
+def _side(
+    read: Distinct,
+    positions: Int[np.ndarray, " n"],
+    scaling: Scaling | None,
+    labels: Int[np.ndarray, " n"],
+    flipped: Bool[np.ndarray, " n"],
+) -> Records:
+    source, rows = read.source, read.rows[positions]
+    hashes = [read.sha256[position] for position in positions]
+    ids = None if source.persons is None else source.persons[rows]
+    files = None if source.files is None else [source.files[row] for row in rows]
+    return Records(Data(read.store, positions, scaling), labels, hashes, rows, flipped, ids, files)
 
 
 def _collected(source: Source, section: Dataset) -> dict[str, Any]:
@@ -365,23 +392,25 @@ def _check_channels(section: Dataset, channels: int, where: str) -> None:
 
 def _check_enough(section: Dataset, where: str, available: int) -> None:
     units, distinct = ("persons", "persons") if section.by_person else ("records", "distinct records")
-    if section.public >= available:
+    if section.drawn >= available:
         raise UserError(
-            f"{where}.public: {section.public} public {units} are requested, but '{section.source}' has {available} {distinct}, and"
+            f"{where}.public: {section.drawn} public {units} are requested, but '{section.source}' has {available} {distinct}, and"
             " some must be left to audit; request fewer"
         )
-    wanted = section.public + (section.records or 0)
+    wanted = section.drawn + (section.records or 0)
     if wanted > available:
         raise UserError(
-            f"{where}: {section.records} {units} and {section.public} public ones are {wanted}, but '{section.source}' has"
+            f"{where}: {section.records} {units} and {section.drawn} public ones are {wanted}, but '{section.source}' has"
             f" {available} {distinct}; lower {where}.records or {where}.public"
         )
 
 
 def _with_label_noise(
-    labels: Int[np.ndarray, " n"], persons: Persons, classes: int, share: float, name: str, seed: int
+    read: Distinct, positions: Int[np.ndarray, " n"], every: Persons, share: float, name: str, seed: int
 ) -> tuple[Int[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
-    """Replace the labels of a `share` of the persons, drawn by the seed, with another class."""
+    """Return the labels of records; those of a `share` of the persons, drawn by the seed, are replaced with another class."""
+    rows, classes = read.rows[positions], len(read.source.classes)
+    labels, persons = read.source.labels[rows], Persons.numbered(every.of[rows])
     random = generator(seed, "label noise", name)
     chosen = np.zeros(len(persons), dtype=bool)
     chosen[random.permutation(len(persons))[: round(share * len(persons))]] = True

@@ -26,6 +26,13 @@ Column = Annotated[str, BeforeValidator(str)]
 """The name of a column. Columns of arrays have numbers as names, which YAML does not read as text."""
 
 
+class PublicRecords(Section):
+    """Public records in a file of their own."""
+
+    path: FilePath
+    """File or folder of the same kind as that of the audited records; all of its records are public."""
+
+
 class Dataset(Section):
     """The source of records, and the number of audited ones."""
 
@@ -72,8 +79,10 @@ class Dataset(Section):
     """The unit of membership, of the public part and of attacks. When left out, it is `person` if the key `person` is given, else `record`."""
     records: PositiveInt | None = None
     """Number of audited records, or of persons if they are the unit; all except the public ones when left out."""
-    public: int = Field(0, ge=0)
-    """Number of records (persons) set aside for public pre-training, disjoint from the audited ones."""
+    public: Annotated[int, Field(ge=0)] | PublicRecords = 0
+    """Public records, disjoint from the audited ones: those of another file (`{path: FILE}`), or a number of records
+    (persons) drawn from the audited file. Drawn ones are for audits: they are private before, and a release is refused.
+    """
     label_noise: float = Field(0.0, ge=0, lt=1)
     """Share of audited records (persons) whose label is replaced by a wrong one."""
     standardise: Literal["none", "public", "stated"] = "none"
@@ -103,6 +112,16 @@ class Dataset(Section):
     def by_person(self) -> bool:
         """Whether a training set contains all records of a person or none of them."""
         return bool(self.person) and self.unit != "record"
+
+    @property
+    def drawn(self) -> int:
+        """The number of public records (persons) drawn from the audited file."""
+        return self.public if isinstance(self.public, int) else 0
+
+    @property
+    def public_path(self) -> str:
+        """The file of public records; empty without one."""
+        return "" if isinstance(self.public, int) else self.public.path
 
     @property
     def edges_of_groups(self) -> dict[str, tuple[float, ...]]:
@@ -324,6 +343,22 @@ def load_source(section: Dataset, where: str) -> Source:
     places = {name: place for place, name in enumerate(section.classes)}
     numbers = np.array([places.get(name, 0) for name in source.classes], dtype=np.int64)
     return replace(source, labels=numbers[source.labels], classes=list(section.classes))
+
+
+def load_public(source: Source, section: Dataset, where: str) -> Source:
+    """Load the public records in a file of their own. Raises UserError unless their columns and classes are those of the audited ones."""
+    values = {name: tuple(one) for name, one in source.collected.items()}
+    changes = {"path": section.public_path, "classes": tuple(source.classes), "categories": section.categories | values}
+    public = load_source(section.model_copy(update=changes), f"{where}.public")
+    mine, theirs = ((one.kind, one.records.shape[1:], one.features) for one in (source, public))
+    if mine != theirs:
+        odd = sorted(set(source.features) ^ set(public.features))
+        raise UserError(
+            f"{where}.public.path: {section.public_path}: {'images' if public.kind == 'image' else 'rows'} of {list(theirs[1])} numbers"
+            f"{f', and other columns, such as {odd[0]!r}' if odd else ''}; expected the columns or size of {section.path}:"
+            f" {list(mine[1])}"
+        )
+    return public
 
 
 def root_of(dataset: Dataset, where: str, must_exist: bool = True) -> Path:

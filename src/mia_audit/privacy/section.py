@@ -46,6 +46,11 @@ class Privacy(Section):
     parts of one partition only the largest cost counts.
     """
 
+    acknowledge: tuple[Literal["public-records-are-public"], ...] = ()
+    """`public-records-are-public`: the public records that were drawn from an audited file are known to everybody, so
+    that a release may publish what is computed from them.
+    """
+
     @field_validator("ledger")
     @classmethod
     def _path(cls, value: str) -> str:
@@ -64,7 +69,7 @@ class Privacy(Section):
 
     @model_validator(mode="after")
     def _together(self) -> Self:
-        given = self.model_dump(exclude_defaults=True, exclude={"ledger"})
+        given = self.model_dump(exclude_defaults=True, exclude={"ledger", "acknowledge"})
         if given and not self.ledger:
             raise ValueError(f"{min(given)}: requires a ledger, but none is named (ledger: FILE)")
         if self.planned and "filter" in given:

@@ -185,9 +185,10 @@ def _assumptions(recipe: Recipe) -> Iterator[str]:
         yield "AES-256 in counter mode is indistinguishable from random bits."
         if terms.noise_mask != "none":
             yield f"The mask of the noise is computed from data that are public, or that ε already covers: {terms.noise_mask}."
+    drawn = recipe.audit.datasets[recipe.setting.dataset].records is not None
     yield (
-        f"The following is public: the number of {unit}s ({recipe.units:,}), the classes, the columns and their bounds, the public records,"
-        " and which records are duplicates that count as one."
+        f"The following is public: the number of {unit}s ({recipe.units:,}), the classes, the columns and their bounds,"
+        f"{f' which {unit}s of the file were drawn,' if drawn else ''} and the public records."
     )
     yield (
         "Architecture, start weights, hyperparameters, and the decision to release were fixed without looking at the records."

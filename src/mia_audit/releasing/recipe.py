@@ -85,7 +85,7 @@ class Recipe:
                 " define foresee(section, epsilon, training, units) (docs/how-to/release.md)"
             )
         if self.promise != UNPROTECTED:
-            self._refuse_collected()
+            self._refuse_data()
         if mechanism.by_person:
             persons_of(self.pool / "records.parquet")  # this raises if a person has both public and protected records
         elif self.audit.datasets[setting.dataset].by_person and self.promise == PROTECTED:
@@ -94,14 +94,26 @@ class Recipe:
                 " one record's ε allows. Leave the mechanism's unit out"
             )
 
-    def _refuse_collected(self) -> None:
-        """Raise UserError, with the lines to paste, if classes or values of columns were collected from the records."""
-        metadata = self.stored.metadata
+    def _refuse_data(self) -> None:
+        """Raise UserError, with the lines to paste, if the pool has properties that a release would publish without noise."""
+        metadata, section = self.stored.metadata, self.audit.datasets[self.setting.dataset]
+        where = f"datasets.{self.setting.dataset}"
+        if section.drawn and not self.audit.privacy.acknowledge:
+            raise UserError(
+                f"{where}.public: {section.drawn} {self.unit_of_dataset}s were drawn from the audited file, and no ε covers them: give public"
+                " records in a file of their own, public: {path: FILE}, or leave them out and state constants, or, if everybody"
+                " may know them, add privacy: {acknowledge: [public-records-are-public]}"
+            )
+        if section.label_noise:
+            raise UserError(
+                f"{where}.label_noise: {section.label_noise:g}, but which labels are wrong depends on the number of records: leave it out and"
+                " run the audit again"
+            )
         collected = metadata.get("collected", {"classes": metadata["classes"]})
         if collected:
             lines = ", ".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in collected.items())
             raise UserError(
-                f"datasets.{self.setting.dataset}: the values of {' and '.join(collected)} were collected from the records, and a release"
+                f"{where}: the values of {' and '.join(collected)} were collected from the records, and a release"
                 " would publish them without noise: state those that are known without looking at the records, and `other`"
                 f" for further values of a column, and run the audit again. Collected were {lines}"
             )
