@@ -34,6 +34,7 @@ LAYERS = (
     ("storage",),
     ("sections",),
     ("registry",),
+    ("arrays",),
     ("errors", "foreign_json", "host_memory", "regular_files", "sanitise", "seeds"),
 )
 """Packages and modules of the root, from the top; those of one layer may import each other."""

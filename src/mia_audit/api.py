@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mia_audit.arrays import real_array, row_ids
 from mia_audit.errors import UserError, suggest
 from mia_audit.signals.compute import signals
 
@@ -132,10 +133,11 @@ def audit(
 
     `membership` is boolean [records, models]. `signals` are matrices [records, models], or [records, models, queries], by name:
     `loss`, `confidence`, `probability`, summaries of attributions such as `ixg_l1`, or `NAME:positive|real:low|high` for any
-    other signal. `person` has the person of every row, if membership was drawn by person. The other arguments are those of
-    `mia-audit audit`. Raises UserError for matrices that do not match.
+    other signal. Frames of pandas must have the same index. `person` has the person of every row, if membership was drawn by
+    person. The other arguments are those of `mia-audit audit`. Raises UserError for matrices that do not match.
     """
     from mia_audit.attacks.catalogue import Attacks
+    from mia_audit.attacks.io.matrices import RecordIds
     from mia_audit.config.load import parse
     from mia_audit.evaluation.section import Evaluation
     from mia_audit.report.matrix_audit import Request
@@ -149,13 +151,21 @@ def audit(
     evaluation = parse(Evaluation, {"fprs": list(fprs), "confidence": confidence}, "audit")
     folder: TemporaryDirectory[str] = TemporaryDirectory(prefix="mia-audit-")
     root = Path(folder.name)
-    np.save(root / "membership.npy", np.asarray(membership))
-    given = []
+    np.save(root / "membership.npy", real_array(membership, "membership"))
+    ids, given, arguments = RecordIds("index"), [], {str(root / "membership.npy"): "membership"}
+    ids.add("membership", row_ids(membership))
     for number, (key, values) in enumerate(signals.items()):
-        np.save(root / f"signal-{number}.npy", np.asarray(values, dtype=np.float64))
-        given.append(f"{key}={root / f'signal-{number}.npy'}")
+        argument, path = f"signals['{key}']", str(root / f"signal-{number}.npy")
+        np.save(path, real_array(values, argument).astype(np.float64))
+        ids.add(argument, row_ids(values))
+        given.append(f"{key}={path}")
+        arguments |= {f"--signal {key}={path}": argument, path: argument}
     if person is not None:
-        np.save(root / "person.npy", np.asarray(person))
+        path = str(root / "person.npy")
+        np.save(path, np.array(np.asarray(person).tolist()))
+        if (index := row_ids(person)) is not None:
+            ids.add("person", index)
+        arguments |= {f"--person {path}": "person", path: "person"}
     config = {
         "signals": list(signals),
         "design": design,
@@ -183,7 +193,13 @@ def audit(
         report=False,
         config=config,
     )
-    audit_files(request)
+    try:
+        audit_files(request)
+    except UserError as error:
+        text = str(error)
+        for path, argument in arguments.items():
+            text = text.replace(path, argument)
+        raise UserError(text) from None
     return Audit(request, folder)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mia_audit.arrays import is_softmax, real_array
 from mia_audit.errors import NotFinite, UserError, shown
 from mia_audit.explain.catalogue import explainers, needs_module
 from mia_audit.explain.shapley import Box
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 UNKNOWN_VOTES = 1e9
 """Number of votes assumed if probabilities are not means of votes; smoothing then keeps probabilities 5e-10 away from 0 and 1."""
+
+SURE = 8
+"""Number of records whose outputs add up to 1 by chance only if they are probabilities."""
 
 ASKED_TWICE = 8
 """Number of records that are queried a second time, in another order."""
@@ -47,7 +51,7 @@ def logits_of(answer: object, outputs: Outputs, records: Records, votes: float, 
     Labels count as one vote for their class. Raises UserError, which begins with `where`, for outputs of another shape
     or kind than declared, and NotFinite for numbers that are not finite.
     """
-    values = _as_array(answer, where)
+    values = real_array(answer, where)
     count, classes = len(records), records.classes
     if outputs == "labels":
         return np.asarray(np.log(smoothed(np.eye(classes)[_labels(values, records, where)], 1)))
@@ -69,20 +73,13 @@ def logits_of(answer: object, outputs: Outputs, records: Records, votes: float, 
             " the training diverged, or the input has missing values",
             "returned outputs that are not finite",
         )
-    return values if outputs == "logits" else np.asarray(np.log(smoothed(_checked(values, records, where), votes)))
-
-
-def _as_array(answer: object, where: str) -> np.ndarray:
-    detached = getattr(answer, "detach", None)  # the output is a tensor, perhaps on a GPU
-    try:
-        values = np.asarray(detached().cpu() if detached else answer)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise UserError(f"{where}: outputs of type {type(answer).__name__} are not an array: {error}") from None
-    if values.dtype.kind not in "fiub":
+    if outputs == "logits" and count >= SURE and is_softmax(values):
         raise UserError(
-            f"{where}: outputs of type {type(answer).__name__} ({values.dtype}); an array of numbers was expected"
+            f"{where}: outputs are within [0, 1] and add up to 1 for each record, {shown(values[0])} for record"
+            f" {records.numbers[0]}: they are probabilities, not logits; return the values before the softmax, or set"
+            " outputs: probabilities if predict returns them"
         )
-    return values
+    return values if outputs == "logits" else np.asarray(np.log(smoothed(_checked(values, records, where), votes)))
 
 
 def _labels(values: np.ndarray, records: Records, where: str) -> np.ndarray:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from mia_audit.arrays import real_array
 from mia_audit.errors import UserError, first_line, suggest
 from mia_audit.learners.answers import UNKNOWN_VOTES, boxed_attributions, check_order, logits_of
 from mia_audit.learners.finished import copy_into
@@ -180,7 +181,7 @@ class EstimatorModel:
                 f"{self._where}: the estimator has no {method}; it supports outputs: {' or '.join(able) or 'none'}"
             )
         with user_code(self._where, minutes=self._compute.minutes), threadpool_limits(self._compute.threads):
-            answer = np.asarray(ask(rows_of(records)))
+            answer = real_array(ask(rows_of(records)), self._where)
         known = np.asarray(getattr(self.estimator, "classes_", np.arange(records.classes)))
         return logits_of(
             self._of_all_classes(answer, known, records.classes), self._outputs, records, self._votes, self._where

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from mia_audit.arrays import real_array
 from mia_audit.errors import UserError
 from mia_audit.explain.batch import Batch, Members, explained_batch, summarise, vectors
 from mia_audit.explain.catalogue import GRADIENT, explainers
@@ -201,8 +202,8 @@ class TorchModel:
             return torch.cat(parts)
 
         with FastPass():
-            logits: np.ndarray = AdaptiveBatchSize(self._batch)(all_logits).cpu().numpy()
-        return logits
+            logits = AdaptiveBatchSize(self._batch)(all_logits)
+        return real_array(logits, type(self.module).__name__)
 
     def attributions(
         self, records: Records, request: ExplanationRequest

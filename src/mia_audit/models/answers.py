@@ -42,32 +42,43 @@ def check_tensor(outputs: object, where: str) -> Tensor:
     return outputs
 
 
-def check_untrained(module: nn.Module, inputs: Tensor, classes: int, where: str) -> None:
-    """Raise UserError unless an untrained module, called with inputs alone, returns one logit for each class."""
+def answered(module: nn.Module, inputs: Tensor, where: str) -> Tensor:
+    """Return a module's logits [n, C] for records, its only argument; UserError if it fails, or returns anything else."""
     if inputs.is_floating_point():
-        inputs = (
-            inputs.detach().requires_grad_()
-        )  # the weights are frozen, and the last operation is known by its gradient
+        inputs = inputs.detach().requires_grad_()  # frozen weights do not tell the last operation
     try:
         outputs = module.eval()(inputs)
     except UserError:
         raise
     except Exception as error:  # a user's module may raise anything
-        if "device" in str(error):
-            return  # built for a GPU, which this job has not
         raise UserError(
-            f"{where}: the untrained module fails for records {list(inputs.shape)} of {str(inputs.dtype).removeprefix('torch.')}, which"
-            f" are its only argument: {type(error).__name__}: {first_line(error)}"
+            f"{where}: the module fails for records {list(inputs.shape)} of {str(inputs.dtype).removeprefix('torch.')}, which are its"
+            f" only argument: {type(error).__name__}: {first_line(error)}"
         ) from None
     logits = check_tensor(outputs, where)
-    if logits.shape != (len(inputs), classes):
+    if logits.ndim != 2 or len(logits) != len(inputs) or logits.shape[1] < 2:
         raise UserError(
-            f"{where}: the untrained module returns {list(logits.shape)} for {len(inputs)} records, where"
-            f" {[len(inputs), classes]} was expected: one logit for each class"
+            f"{where}: the module returns {list(logits.shape)} for {len(inputs)} records; expected one logit for each class, of which"
+            " there are at least two"
         )
     last = SQUASHED.get(type(logits.grad_fn).__name__ if logits.grad_fn is not None else "")
     if last:
         raise UserError(
             f"{where}: the module ends in a {last}, so it returns probabilities, where logits were expected: return the values"
             f" before the {last}, and compute the loss of logits in training"
+        )
+    return logits
+
+
+def check_untrained(module: nn.Module, inputs: Tensor, classes: int, where: str) -> None:
+    """Raise UserError unless an untrained module, called with records alone, returns one logit for each class."""
+    try:
+        logits = answered(module, inputs, where)
+    except UserError as error:
+        if "device" in str(error):
+            return  # built for a GPU, which this job has not
+        raise
+    if logits.shape[1] != classes:
+        raise UserError(
+            f"{where}: the module returns {logits.shape[1]} logits for each record; expected one for each of {classes} classes"
         )

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mia_audit.arrays import check_logits, class_numbers, real_array, row_ids
 from mia_audit.errors import UserError
 from mia_audit.explain.catalogue import GRADIENT, Explainers, explainers, needs_module
 from mia_audit.explain.catalogue import explainers as known_explainers
@@ -36,6 +37,7 @@ from mia_audit.learners import (
     TrainedModel,
     TrainedOn,
 )
+from mia_audit.learners.answers import SURE
 from mia_audit.learners.naming import BUILT_IN, Outputs
 from mia_audit.seeds import generator
 from mia_audit.signals.families import columns, families
@@ -184,13 +186,19 @@ def signals(
         raise UserError(
             f"signals: {fitted[0]} is fitted to training records, which only an audit provides; leave it out"
         )
-    rows = _array(records)
-    truth = _array(labels).astype(np.int64)
+    rows = real_array(records, "signals: records")
+    truth = class_numbers(labels, "signals: labels")
     if rows.ndim < 2 or truth.shape != rows.shape[:1]:
         raise UserError(
             f"signals: records of shape {list(rows.shape)} and labels of shape {list(truth.shape)}; expected [n, …] and [n]"
         )
-    trained, learner, classes = _trained(model, batch, int(truth.max(initial=0)) + 1)
+    if (index := row_ids(records)) is not None and (named := row_ids(labels)) is not None and (index != named).any():
+        row = int(np.argmax(index != named))
+        raise UserError(
+            f"signals: labels: record '{named[row]}' in row {row} where records have '{index[row]}'; expected the same"
+            " records in the same order"
+        )
+    trained, learner, classes = _trained(model, batch, rows, truth)
     pool = Records(rows, truth, {"classes": list(range(classes))}, np.arange(len(rows)))
     columns: dict[str, np.ndarray] = {}
     for family, asked in families(section, "", learner).items():
@@ -199,29 +207,33 @@ def signals(
     return pl.DataFrame({name: values for name, values in columns.items() if name.startswith(wanted)})
 
 
-def _array(values: Any) -> np.ndarray:
-    detached = getattr(values, "detach", None)
-    return np.asarray(detached().cpu() if detached else values)
-
-
-def _trained(model: Any, batch: int, classes: int) -> tuple[TrainedModel, str, int]:
+def _trained(model: Any, batch: int, rows: np.ndarray, labels: np.ndarray) -> tuple[TrainedModel, str, int]:
     """Return the model in the form that an audit queries, the learner of such models, and the number of classes."""
     from mia_audit.learners.estimators import EstimatorModel, is_estimator
 
+    where = f"signals: {type(model).__name__}"
     if is_estimator(model):
-        known = np.asarray(getattr(model, "classes_", np.arange(classes)))
+        found = int(labels.max(initial=0)) + 1
+        known = class_numbers(np.asarray(getattr(model, "classes_", np.arange(found))), f"{where}: classes_")
         outputs: Outputs = "probabilities" if hasattr(model, "predict_proba") else "logits"
-        asked = EstimatorModel(model, outputs, 0, Compute(batch=batch), f"signals: {type(model).__name__}")
-        return asked, "estimator", max(classes, int(known.max()) + 1)
+        asked = EstimatorModel(model, outputs, 0, Compute(batch=batch), where)
+        return asked, "estimator", max(found, int(known.max()) + 1)
     from copy import deepcopy
 
     from torch import nn
 
     from mia_audit.learners.torch_module import TorchModel
+    from mia_audit.models.answers import answered, in_full_precision, unwrapped
 
     if not isinstance(model, nn.Module):
         raise UserError(f"signals: a {type(model).__name__}; expected a torch module or a fitted estimator")
-    return TorchModel(deepcopy(model), batch), BUILT_IN, classes
+    trained = TorchModel(in_full_precision(deepcopy(unwrapped(model))), batch)
+    few = Records(rows[:SURE], labels[:SURE], {}, np.arange(len(rows[:SURE])))
+    logits = answered(trained.module, trained.inputs(few)[0 : len(few)], where)
+    if len(few) >= SURE:
+        check_logits(real_array(logits, where), where)
+    class_numbers(labels, "signals: labels", logits.shape[1])
+    return trained, BUILT_IN, logits.shape[1]
 
 
 ROWS = 1024

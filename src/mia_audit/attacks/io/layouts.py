@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from mia_audit.arrays import check_logits, class_numbers
 from mia_audit.attacks.io.matrices import as_membership, check_order, read_matrix
 from mia_audit.attacks.io.parquet import LEAST_MODELS, QUERY, check_finite, check_membership, check_values
 from mia_audit.errors import UserError, suggest
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
     import polars as pl
     from jaxtyping import Bool, Float, Int
 
-SOFTMAX_ERROR = 0.01
-"""The largest rounding error of the sum of a softmax, also in half precision with a thousand classes."""
-
 
 def confidence_of(logits: Float[np.ndarray, "... N Q C"], labels: Int[np.ndarray, " N"], where: str) -> np.ndarray:
     """Return z_y − logsumexp of the other logits, [..., N, Q] (Carlini et al. 2022); UserError for labels outside the classes."""
@@ -44,10 +42,8 @@ def confidence_of(logits: Float[np.ndarray, "... N Q C"], labels: Int[np.ndarray
         raise UserError(
             f"{where}: {classes} logit per record; expected one for each of at least two classes, in the last axis"
         )
-    if labels.min() < 0 or labels.max() >= classes:
-        wrong = int(labels[(labels < 0) | (labels >= classes)][0])
-        raise UserError(f"{where}: {classes} classes, but a label is {wrong}; expected labels from 0 to {classes - 1}")
-    _refuse_probabilities(logits, where)
+    class_numbers(labels, where, classes)
+    check_logits(logits, where)
     values = np.asarray(logits, dtype=np.float64)
     place = np.broadcast_to(labels[:, None, None], (*values.shape[:-1], 1))
     own = np.take_along_axis(values, place, axis=-1)[..., 0]
@@ -62,24 +58,13 @@ def confidence_of(logits: Float[np.ndarray, "... N Q C"], labels: Int[np.ndarray
 
 def over_shifts(logits: Float[np.ndarray, "N S Q C"], labels: Int[np.ndarray, " N"], where: str) -> np.ndarray:
     """Return the confidence of probabilities averaged over the second axis, [N, Q], as in score.py of Carlini et al."""
-    _refuse_probabilities(logits, where)
+    check_logits(logits, where)
     values = np.asarray(logits, dtype=np.float64)
     values = values - values.max(axis=-1, keepdims=True)
     values -= np.log(np.exp(values).sum(axis=-1, keepdims=True))
     with np.errstate(divide="ignore"):
         mean = np.log(np.exp(values).mean(axis=1))
     return confidence_of(mean, labels, where)
-
-
-def _refuse_probabilities(logits: np.ndarray, where: str) -> None:
-    """Raise UserError for values that are a softmax: within [0, 1], with a sum of 1 over the classes."""
-    if not (logits.min() >= 0 and logits.max() <= 1):
-        return
-    if np.allclose(logits.sum(axis=-1, dtype=np.float64), 1, rtol=0, atol=SOFTMAX_ERROR):
-        raise UserError(
-            f"{where}: values are within [0, 1] and add up to 1 over the classes: they are softmax probabilities, not logits; "
-            "give the logits, or the logarithms of the probabilities"
-        )
 
 
 def loss_of(confidence: np.ndarray) -> np.ndarray:
@@ -94,12 +79,10 @@ def check_labels(labels: np.ndarray, records: int, where: str, longer: bool = Fa
     if max(labels.shape, default=0) < labels.size:
         shape = " × ".join(str(size) for size in labels.shape)
         raise UserError(f"{where}: {shape} labels; expected one whole number per record")
-    if flat.dtype.kind not in "iu" and not (flat.dtype.kind == "f" and (flat == np.floor(flat)).all()):
-        raise UserError(f"{where}: labels hold {labels.dtype}; expected whole numbers")
+    flat = class_numbers(flat, where)
     if len(flat) < records or (len(flat) > records and not longer):
         raise UserError(f"{where}: {len(flat)} labels for {records} records; expected one whole number per record")
-    whole: np.ndarray = flat[:records].astype(np.int64)
-    return whole
+    return flat[:records]
 
 
 PREFIXES = {

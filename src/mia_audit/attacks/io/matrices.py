@@ -77,7 +77,8 @@ def parse_signal_file(text: str) -> SignalFile:
 class RecordIds:
     """The ids of the records, by the first file that has any. Threads may add files at the same time."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str = "column `record`") -> None:
+        self._what = what
         self._named: tuple[str, np.ndarray] | None = None
         self._unnamed = ""
         self._lock = Lock()
@@ -96,7 +97,7 @@ class RecordIds:
                     "expected the same records in the same order"
                 )
             if self._named and self._unnamed:
-                check_order(*self._named, f"{self._unnamed} has no column `record`")
+                check_order(*self._named, f"{self._unnamed} has no {self._what}")
 
 
 def check_order(file: str, index: np.ndarray, reason: str) -> None:

@@ -1,0 +1,239 @@
+"""The same checks at every door: what one way in refuses, no other takes for something else."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import mia_audit as mia
+from mia_audit.attacks.io.layouts import from_logits
+from mia_audit.attacks.io.matrices import MatrixFiles, parse_signal_file
+from mia_audit.errors import UserError
+from mia_audit.learners import Compute, Records
+from mia_audit.learners.answers import logits_of
+from mia_audit.learners.estimators import EstimatorModel
+from mia_audit.learners.script_module import ScriptModule
+from mia_audit.models.answers import in_full_precision
+
+COUNT, MODELS, CLASSES = 40, 6, 3
+RANDOM = np.random.default_rng(0)
+MEMBER = np.stack([RANDOM.permutation(COUNT) < COUNT // 2 for _ in range(MODELS)], axis=1)
+LOGITS = RANDOM.normal(size=(COUNT, CLASSES)).astype(np.float32)
+LABELS = RANDOM.integers(0, CLASSES, COUNT)
+ROWS = RANDOM.normal(size=(COUNT, 4)).astype(np.float32)
+SOFTMAX = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
+
+
+def records() -> Records:
+    return Records(ROWS, LABELS, {"classes": list("abc"), "kind": "table"}, np.arange(COUNT))
+
+
+class Fixed(nn.Module):
+    """A module that returns the logits of the records in order, changed."""
+
+    def __init__(self, change: Callable[[torch.Tensor], Any]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(4, CLASSES)
+        self.change = change
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.change(self.layer(x.to(self.layer.weight.dtype)))
+
+
+class Estimator:
+    """An estimator that returns what it is given."""
+
+    def __init__(self, change: Callable[[Any], Any]) -> None:
+        self.classes_ = np.arange(CLASSES)
+        self.change = change
+
+    def fit(self) -> None: ...
+
+    def get_params(self) -> dict[str, Any]:
+        return {}
+
+    def predict(self) -> None: ...
+
+    def decision_function(self, rows: np.ndarray) -> Any:
+        places = [int(np.flatnonzero((row == ROWS).all(axis=1))[0]) for row in rows]
+        return self.change(LOGITS[places])
+
+
+@dataclass
+class Script:
+    """The path of a module's script, for messages."""
+
+    where: str = "mine"
+    path: Path = Path("mine.py")
+
+
+Change = Callable[[Any], Any]
+
+
+def to_tensor(values: Any) -> torch.Tensor:
+    return values if isinstance(values, torch.Tensor) else torch.from_numpy(np.array(values))
+
+
+def predict(change: Change, _: Path) -> None:
+    logits_of(change(LOGITS), "logits", records(), 0, "mine")
+
+
+def module(change: Change, _: Path) -> None:
+    net = in_full_precision(Fixed(change))
+    ScriptModule(net, 16, lambda part: torch.from_numpy(part.values), Script()).logits(records())  # type: ignore[arg-type]
+
+
+def signals_of_module(change: Change, _: Path) -> None:
+    mia.signals(Fixed(change), ROWS, LABELS, explainers=[])
+
+
+def estimator(change: Change, _: Path) -> None:
+    EstimatorModel(Estimator(change), "logits", 0, Compute(batch=16), "mine").logits(records())
+
+
+def matrix(change: Change, _: Path) -> None:
+    loss = np.abs(np.tile(LOGITS[:, :1], (1, MODELS)) + RANDOM.normal(size=(COUNT, MODELS)))
+    mia.audit(MEMBER, {"loss": change(loss)}, attacks=["threshold"])
+
+
+def matrix_file(change: Change, folder: Path) -> None:
+    loss = np.abs(RANDOM.normal(size=(COUNT, MODELS)))
+    np.save(folder / "member.npy", MEMBER)
+    np.save(folder / "loss.npy", change(loss), allow_pickle=True)
+    files = MatrixFiles(str(folder / "member.npy"), [parse_signal_file(f"loss={folder / 'loss.npy'}")])
+    files.read(files.signals[0])
+
+
+def imported_logits(change: Change, folder: Path) -> None:
+    logits = np.stack([LOGITS + 0.1 * model for model in range(MODELS)], axis=1)
+    for name, values in (("logits", change(logits)), ("labels", LABELS), ("member", MEMBER)):
+        np.save(folder / f"{name}.npy", values, allow_pickle=True)
+    from_logits(folder / "logits.npy", folder / "labels.npy", folder / "member.npy")
+
+
+def softmax(values: Any) -> Any:
+    tensor = to_tensor(values)
+    result = tensor.softmax(-1)
+    return result if isinstance(values, torch.Tensor) else result.numpy()
+
+
+def as_text(values: Any) -> Any:
+    return np.asarray(values).astype(str)
+
+
+DOORS = {
+    "predict": predict,
+    "module": module,
+    "signals": signals_of_module,
+    "estimator": estimator,
+    "audit": matrix,
+    "file": matrix_file,
+    "import": imported_logits,
+}
+MODULES, ARRAYS, FILES = ("module", "signals"), ("predict", "estimator"), ("file", "import")
+CHECKS: dict[str, tuple[Change, dict[str, str]]] = {
+    "complex": (lambda z: z + 1j, dict.fromkeys(DOORS, "complex")),
+    "dict": (lambda z: {"logits": z}, dict.fromkeys((*MODULES, *ARRAYS, "audit"), "a dict of 'logits'")),
+    "tuple": (lambda z: (z, z), dict.fromkeys(MODULES, "returns a tuple") | dict.fromkeys(ARRAYS, r"of shape \[2, ")),
+    "text": (
+        as_text,
+        dict.fromkeys((*ARRAYS, "audit"), "text; expected numbers") | dict.fromkeys(FILES, "not numbers"),
+    ),
+    "softmax": (
+        softmax,
+        dict.fromkeys((*MODULES, *ARRAYS, "import"), "probabilities, (not logits|where logits)|softmax"),
+    ),
+    "half precision": (lambda z: z.half() if isinstance(z, torch.Tensor) else np.asarray(z, np.float16), {}),
+    "bfloat16": (lambda z: to_tensor(z).bfloat16(), {"file": "-", "import": "-"}),
+    "requires_grad": (lambda z: to_tensor(z).clone().detach().requires_grad_(), {"file": "-", "import": "-"}),
+    "masked": (lambda z: np.ma.masked_less(np.asarray(z), 0.5), dict.fromkeys((*ARRAYS, "audit"), "masked cells")),
+}
+"""Changes of numbers by name, and the message at every door that refuses them; a door with '-' cannot hold them."""
+ABSENT = {
+    "tuple": ("audit", *FILES),
+    "dict": FILES,
+    "text": MODULES,
+    "softmax": ("audit", "file"),
+    "masked": (*MODULES, *FILES),
+}
+"""The doors at which a change cannot occur, or is another one's."""
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("check", CHECKS)
+def test_check_by_door(check: str, door: str, tmp_path: Path) -> None:
+    change, refusals = CHECKS[check]
+    if door in ABSENT.get(check, ()) or refusals.get(door) == "-":
+        return
+    if door not in refusals:
+        DOORS[door](change, tmp_path)
+        return
+    with pytest.raises(UserError, match=refusals[door]) as caught:
+        DOORS[door](change, tmp_path)
+    assert "\n" not in str(caught.value)
+    assert door in FILES or "/" not in str(caught.value), "a message names the argument, not a temporary file"
+
+
+@pytest.mark.parametrize("door", ["audit", "file", "signals"])
+def test_rows_in_another_order_are_refused(door: str, tmp_path: Path) -> None:
+    """Frames and files that name their records are compared by name, not by place."""
+    pd = pytest.importorskip("pandas")
+    names = [f"r{row}" for row in range(COUNT)]
+    shuffled = np.random.default_rng(0).permutation(COUNT)
+    loss = pd.DataFrame(np.abs(RANDOM.normal(size=(COUNT, MODELS))), index=pd.Index(names, name="record")).iloc[
+        shuffled
+    ]
+    member = pd.DataFrame(MEMBER.astype(int), index=pd.Index(names, name="record"))
+    with pytest.raises(UserError, match="expected the same records in the same order"):
+        if door == "audit":
+            mia.audit(member, {"loss": loss})
+        elif door == "signals":
+            mia.signals(Fixed(lambda z: z), pd.DataFrame(ROWS, index=names), pd.Series(LABELS, names).iloc[shuffled])
+        else:
+            member.to_csv(tmp_path / "member.csv")
+            loss.to_csv(tmp_path / "loss.csv")
+            files = MatrixFiles(str(tmp_path / "member.csv"), [parse_signal_file(f"loss={tmp_path / 'loss.csv'}")])
+            files.read(files.signals[0])
+
+
+LABELLED = {
+    "text": (np.array(list("abc"))[LABELS], "labels hold text|not numbers"),
+    "from 1": (LABELS + 1, "3 classes, but a label is 3; .* numbered from 1 must be reduced by 1"),
+    "negative": (LABELS - 1, "a label is -1; expected labels from 0"),
+    "fractions": (LABELS + 0.5, "labels hold float64; expected whole numbers"),
+}
+
+
+@pytest.mark.parametrize("what", LABELLED)
+@pytest.mark.parametrize("door", ["signals", "import", "predict"])
+def test_labels_are_numbers_from_0(what: str, door: str, tmp_path: Path) -> None:
+    labels, message = LABELLED[what]
+    with pytest.raises(UserError, match=message if door != "predict" else "label|text"):
+        if door == "signals":
+            mia.signals(Fixed(lambda z: z), ROWS, labels, explainers=[])
+        elif door == "predict":
+            logits_of(labels, "labels", records(), 1, "mine")
+        else:
+            np.save(tmp_path / "labels.npy", labels)
+            np.save(tmp_path / "member.npy", MEMBER)
+            np.save(tmp_path / "logits.npy", np.stack([LOGITS] * MODELS, axis=1))
+            from_logits(tmp_path / "logits.npy", tmp_path / "labels.npy", tmp_path / "member.npy")
+
+
+def test_an_estimator_of_text_classes_is_refused() -> None:
+    from sklearn.tree import DecisionTreeClassifier
+
+    fitted = DecisionTreeClassifier().fit(ROWS, np.array(list("abc"))[LABELS])
+    with pytest.raises(UserError, match="DecisionTreeClassifier: classes_: labels hold text"):
+        mia.signals(fitted, ROWS, LABELS, explainers=[])
+
+
+def test_arguments_are_named() -> None:
+    with pytest.raises(UserError, match=r"^signals\['loss'\]: nan at model 0, record 3"):
+        mia.audit(MEMBER, {"loss": np.where(np.arange(COUNT)[:, None] == 3, np.nan, np.ones(MEMBER.shape))})
