@@ -15,7 +15,8 @@ from mia_audit.privacy.book_keeping.rules import NotCovered
 from mia_audit.privacy.ledger import RESTART, read_ledger
 from mia_audit.releasing import release as releasing
 from mia_audit.releasing.card import delta_of, spent
-from mia_audit.releasing.release import MODEL, release
+from mia_audit.releasing.charging import MODEL
+from mia_audit.releasing.release import release
 from mia_audit.storage.digests import differences
 
 from ..killing import Killed, killed
@@ -168,15 +169,21 @@ def test_a_model_that_cannot_be_trained_as_stated_is_refused_before_it_is_charge
 def test_an_unprotected_release_says_so(recipe):
     card = made(recipe("rows/mlp/none-epsinf", privacy={"ledger": "rows.ledger"}))
     assert (card["guarantee"], card["privacy"]["epsilon"], card["ledger"]["epsilon"]) == ("none", None, None)
+    assert card["training"]["epochs"] == 2 and "per_record" not in card["training"]
     assert "trained without differential privacy" in Path("out", "card.md").read_text()
 
 
 def test_persons_are_the_unit_of_all_that_is_released(recipe):
     rows = ROWS | {"person": "persons"}
     card = made(recipe(datasets={"rows": rows}, privacy=LEDGER))
-    assert (card["privacy"]["unit"], card["data"]["units"]) == ("person", 30)
+    assert (card["privacy"]["unit"], card["data"]["unit"], card["data"]["units"]) == ("person", "person", 30)
     assert card["privacy"]["sampling_rate"] == 10 / 30
     assert read_ledger(Path("rows.ledger"))[0].unit == "person"
+    plain = made(
+        recipe("rows/mlp/none-epsinf", datasets={"rows": rows}, privacy={"ledger": ""}, where="other"), "plain"
+    )
+    assert (plain["privacy"]["unit"], plain["data"]["units"]) == ("person", 30)
+    assert "number of persons (30)" in " ".join(plain["assumptions"])
     records = {"dp-sgd": {"epsilon": [4], "unit": "record"}}
     with pytest.raises(UserError, match="more privacy than one record's ε allows"):
         recipe(datasets={"rows": rows}, mechanisms=records)
@@ -207,7 +214,7 @@ def test_a_script_gets_no_seed_and_its_guarantee_is_claimed(recipe, tmp_path, ca
     wide = LEDGER | {"delta": 1e-4}
     card = made(recipe("rows/mine/own-eps2", privacy=wide, **own))
     made(recipe("rows/mine/own-eps2", privacy=wide, **own), "again")
-    assert card["guarantee"] == "claimed"
+    assert (card["guarantee"], card["training"]) == ("claimed", None)
     assert "claims this; nothing here verified the claim" in Path("out", "card.md").read_text()
     assert [one.terms["kind"] for one in read_ledger(Path("rows.ledger"))[1]] == ["epsilon-delta"] * 2
     drawn = re.findall(r"^0\.\d+$", capfd.readouterr().out + capfd.readouterr().err, re.MULTILINE)

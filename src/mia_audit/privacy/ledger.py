@@ -37,7 +37,7 @@ from mia_audit.errors import UserError
 from mia_audit.privacy import accounting
 from mia_audit.privacy.accounting import Charge, charge_of
 from mia_audit.regular_files import OWNER_ONLY, open_regular
-from mia_audit.storage import create_once
+from mia_audit.storage.atomic import create_once, sync
 
 KIND, FORMAT = "mia-audit ledger", 1
 LONGEST = 1 << 26
@@ -180,8 +180,8 @@ class Ledger:
             with create_once(path, OWNER_ONLY) as partial:
                 begun = asdict(self.header) | {"id": secrets.token_hex(16)}
                 partial.write_bytes(_line({"kind": KIND, "format": FORMAT} | begun, "")[0])
-                _sync(partial)
-            _sync(path.parent)
+                sync(partial)
+            sync(path.parent)
         self._file = _opened(path, os.O_RDWR | os.O_APPEND)
         try:
             self._lock(path)
@@ -239,6 +239,15 @@ def read(path: Path, check: Check = _anything) -> tuple[Header, list[Entry], str
     descriptor = _opened(path, os.O_RDONLY)
     try:
         return _parsed(path, descriptor, check)[:3]
+    finally:
+        os.close(descriptor)
+
+
+def heads(path: Path) -> list[str]:
+    """Return the digest of every line of a ledger: of its header, and after each entry."""
+    descriptor = _opened(path, os.O_RDONLY)
+    try:
+        return [digest for _, digest, _ in _lines(path, descriptor)]
     finally:
         os.close(descriptor)
 
@@ -372,14 +381,6 @@ def _write_all(file: int, content: bytes) -> None:
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(file, rest) :]
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @dataclass(frozen=True)

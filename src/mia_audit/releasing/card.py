@@ -12,6 +12,7 @@ from importlib.metadata import version
 from platform import python_version
 from typing import Any
 
+from mia_audit.learners.naming import BUILT_IN
 from mia_audit.privacy import accounting
 from mia_audit.privacy.accounting import Charge, PoissonGaussian
 from mia_audit.privacy.catalogue import Terms
@@ -68,7 +69,7 @@ def card(
     to: str,
 ) -> dict[str, Any]:
     """Return the card of a release in JSON form; docs/how-to/release.md explains every key."""
-    setting, spec = recipe.setting, recipe.spec
+    setting = recipe.setting
     return {
         "kind": KIND,
         "format": FORMAT,
@@ -87,7 +88,7 @@ def card(
         "privacy": _privacy(recipe, charged),
         "ledger": _ledger(receipt),
         "assumptions": list(_assumptions(recipe)),
-        "training": spec.training.model_dump(mode="json", exclude_none=True),
+        "training": _training(recipe),
         "model": {
             "learner": architecture["learner"],
             "model": architecture["model"],
@@ -101,6 +102,7 @@ def card(
             "kind": pool["kind"],
             "classes": pool["classes"],
             "features": pool.get("features"),
+            "unit": recipe.unit,
             "units": recipe.units,
             "preprocessing": {
                 key: pool[key] for key in ("mean", "std", "standardise", "centre", "scale") if key in pool
@@ -109,6 +111,14 @@ def card(
         "config": {"sha256": config_digest},
         "versions": {"python": python_version()} | {name: version(name) for name in PACKAGES},
     }
+
+
+def _training(recipe: Recipe) -> dict[str, Any] | None:
+    """Return the keys of `training` that the built-in loop read; None for other learners, which are not known to read them."""
+    if recipe.learner != BUILT_IN:
+        return None
+    unread = set() if recipe.spec.mechanism.kind.per_record else {"per_record"}
+    return recipe.spec.training.model_dump(mode="json", exclude_none=True, exclude=unread)
 
 
 def _privacy(recipe: Recipe, charged: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -225,7 +235,10 @@ def _page(values: Mapping[str, Any]) -> Iterator[str]:
     yield "\n## Model\n"
     yield from _rows(values["model"])
     yield "\n## Training\n"
-    yield from _rows(values["training"])
+    if values["training"]:
+        yield from _rows(values["training"])
+    else:
+        yield "The learner trains in its own way; its arguments are above."
     yield "\n## Data\n"
     yield from _rows({key: value for key, value in data.items() if key != "preprocessing"})
     yield from _rows(data["preprocessing"], head=False)

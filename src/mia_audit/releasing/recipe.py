@@ -34,6 +34,7 @@ from mia_audit.privacy.catalogue import Foreseeable, Terms
 from mia_audit.regular_files import open_regular, private_folder
 from mia_audit.sections import STATED
 from mia_audit.storage import write_json
+from mia_audit.storage.atomic import sync
 from mia_audit.training.task import Records, identity
 
 if TYPE_CHECKING:
@@ -179,8 +180,8 @@ class Recipe:
 
     @cached_property
     def units(self) -> int:
-        """The number of the pool's records, or of its persons if the guarantee is for persons. This number is public."""
-        if not self.spec.mechanism.by_person:
+        """The number of the pool's records, or of its persons if they are the unit. This number is public."""
+        if self.unit == "record":
             return len(self.stored.labels)
         persons = Records.of(self.stored).persons
         if persons is None:
@@ -212,11 +213,10 @@ class Recipe:
         spec, protect = self.spec, self.spec.mechanism.kind.protect
         if self.learner != BUILT_IN or not isinstance(protect, Foreseeable):
             return None, 0
-        if spec.training.batch > self.units:
-            raise UserError(
-                f"training.batch: {spec.training.batch} {self.unit}s per step, but the pool has only {self.units}"
-            )
-        return protect.foresee(spec.mechanism, float(spec.epsilon), spec.training, self.units)
+        unit, drawn = (self.unit, self.units) if self.promise == PROTECTED else ("record", len(self.stored.labels))
+        if spec.training.batch > drawn:
+            raise UserError(f"training.batch: {spec.training.batch} {unit}s per step, but the pool has only {drawn}")
+        return protect.foresee(spec.mechanism, float(spec.epsilon), spec.training, drawn)
 
     @property
     def learner(self) -> str:
@@ -269,12 +269,7 @@ class Unfinished:
         """Write the state to disk."""
         values = {"key": self.key, "id": self.id, "charged": self.charged, "begun": self.begun}
         write_json(self.folder / STATE, values)
-        for path in (self.folder / STATE, self.folder):
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        sync(self.folder / STATE, self.folder)
 
 
 @contextmanager

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,21 +12,16 @@ import numpy as np
 from mia_audit.errors import UserError
 from mia_audit.learners import Compute, Records, TrainingTask, open_learner
 from mia_audit.pools.store import read_records
-from mia_audit.privacy import accounting, ledger
-from mia_audit.privacy.ledger import RESTART, Receipt
+from mia_audit.privacy.ledger import Receipt
 from mia_audit.releasing.card import CARD, PAGE, card, page
-from mia_audit.releasing.recipe import PROTECTED, UNPROTECTED, Recipe, Unfinished, unfinished
+from mia_audit.releasing.charging import charge_for, next_charges
+from mia_audit.releasing.recipe import UNPROTECTED, Recipe, Unfinished, unfinished
 from mia_audit.storage import atomic_folder, write_json, write_text
-from mia_audit.storage.atomic import create_once
 from mia_audit.storage.digests import audit_id, write_manifest
 from mia_audit.training.checkpoints import Checkpoint
 
 if TYPE_CHECKING:
     from mia_audit.learners import TrainedModel
-    from mia_audit.privacy.ledger import Entry
-
-MODEL, AGAIN = "release", "re-training"
-"""Names of ledger entries."""
 
 
 def release(recipe: Recipe, config_digest: str, out: Path, compute: Compute, to: str = "anybody") -> dict[str, Any]:
@@ -42,7 +35,7 @@ def release(recipe: Recipe, config_digest: str, out: Path, compute: Compute, to:
     recipe.check_gradients()
     with unfinished(out, recipe.identity()) as work:
         checkpoint = _checkpoint(recipe, work)
-        receipt = charge_for(recipe, work, _next_charges(recipe, work, checkpoint), to)
+        receipt = charge_for(recipe, work, next_charges(recipe, work, checkpoint), to)
         records = Records.of(recipe.stored)
         _, learner = open_learner(recipe.architecture_file, compute)
         task = TrainingTask(
@@ -58,7 +51,9 @@ def release(recipe: Recipe, config_digest: str, out: Path, compute: Compute, to:
             checkpoint,
         )
         model = learner.train(task)
-        return write_release(recipe, work, model, out, config_digest, receipt, to)
+        written = write_release(recipe, work, model, out, config_digest, receipt, to)
+    (recipe.results / f".begun-{work.id}").unlink(missing_ok=True)
+    return written
 
 
 def write_release(
@@ -100,103 +95,7 @@ def _checkpoint(recipe: Recipe, work: Unfinished) -> Checkpoint:
         return Checkpoint()
     from mia_audit.training.shadow import KeptEpochs
 
-    return KeptEpochs(work.folder, work.key)
-
-
-def _next_charges(recipe: Recipe, work: Unfinished, checkpoint: Checkpoint) -> list[tuple[str, accounting.Charge]]:
-    """Return the charges before work begins: all of them for a new release, or the repeated part for one that was killed.
-
-    The repeated part is the interrupted epoch if the state after the last epoch was kept, and otherwise the whole
-    training run.
-    """
-    model = recipe.charge
-    if MODEL not in work.begun:
-        return [(MODEL, model)]
-    if recipe.promise == UNPROTECTED:
-        return []
-    if not isinstance(model, accounting.PoissonGaussian) or (done := getattr(checkpoint, "epochs", None)) is None:
-        return [(RESTART, model)]
-    epochs = recipe.spec.training.epochs
-    return [(RESTART, replace(model, steps=model.steps // epochs))] if done < epochs else []
-
-
-def charge_for(
-    recipe: Recipe, work: Unfinished, charges: Sequence[tuple[str, accounting.Charge]], to: str
-) -> Receipt | None:
-    """Record charges in the ledger first, if there is one, and then in the release's own state."""
-    dataset, privacy = recipe.setting.dataset, recipe.audit.privacy
-    path = privacy.ledger_of(dataset)
-    receipt = None
-    entries = [_entry(recipe, work, what, charge, to) for what, charge in charges]
-    if path:
-        charged_to = recipe.results / f".ledger-{dataset}"
-        _check_same_ledger(Path(path), charged_to)
-        receipt = ledger.charge(Path(path), ledger_terms(recipe), _named(Path(path), entries))
-        with create_once(charged_to) as partial:
-            partial.write_text(f"{receipt.ledger}\n", encoding="ascii")
-    if charges:
-        work.begin([what for what, _ in charges if what != RESTART], [entry.terms for entry in entries])
-        for what, charge in charges:
-            print(f"charged: {what}, {accounting.terms_of(charge)}", file=sys.stderr)
-    _warn_of_delta(recipe)
-    return receipt
-
-
-def _check_same_ledger(path: Path, charged_to: Path) -> None:
-    """Raise UserError if earlier releases of the audit were charged to another ledger, whose id is in a file of the results."""
-    known = charged_to.read_text(encoding="ascii").strip() if charged_to.exists() else ""
-    if not path.exists():
-        if known:
-            raise UserError(
-                f"privacy.ledger: {path}: no such file here, but releases of this audit were charged to the ledger {known}, and a new one would"
-                " forget them; run this in the folder where that ledger is, or give its whole path"
-            )
-        print(f"{path}: a new ledger, without any earlier release", file=sys.stderr)
-    elif known and (header := ledger.read_ledger(path)[0]).id != known:
-        raise UserError(
-            f"privacy.ledger: {path}: the ledger {header.id}, but earlier releases of this audit were charged to {known}; expected that one"
-        )
-
-
-def _entry(recipe: Recipe, work: Unfinished, what: str, charge: accounting.Charge, to: str) -> Entry:
-    released = {"id": work.id, "setting": recipe.setting.path, "to": to, "audit": recipe.audit.audit}
-    return ledger.entry(what, recipe.unit, charge, released, recipe.audit.privacy.part)
-
-
-def _named(path: Path, entries: Sequence[Entry]) -> list[Entry]:
-    """Return entries whose purpose states repetitions: a restart of this release, or a re-training of a setting that was released before."""
-    before = ledger.read_ledger(path)[1] if path.exists() else []
-    settings = {one.released.get("setting") for one in before if one.what in (MODEL, AGAIN)}
-    charged = [(one.released.get("id"), one.terms) for one in before]
-
-    def name(one: Entry) -> str:
-        if (one.released["id"], one.terms) in charged:  # the process was killed between the charge and its work
-            return RESTART
-        return AGAIN if one.what == MODEL and one.released["setting"] in settings else one.what
-
-    return [replace(one, what=name(one)) for one in entries]
-
-
-def ledger_terms(recipe: Recipe) -> ledger.Terms:
-    """Return the terms for a new ledger of a recipe's data set: the config's budget, and the terms of all planned releases."""
-    audit, dataset = recipe.audit, recipe.setting.dataset
-    planned: list[Mapping[str, Any]] = []
-    for name in audit.privacy.planned:
-        if name.startswith(f"{dataset}/"):
-            other = Recipe.of(audit, name, recipe.results)
-            planned.append(ledger.entry(MODEL, other.unit, other.charge, {}, audit.privacy.part).terms)
-    privacy = audit.privacy
-    return ledger.Terms(
-        dataset, recipe.unit_of_dataset, float(privacy.epsilon), privacy.delta, tuple(planned), privacy.filter
-    )
-
-
-def _warn_of_delta(recipe: Recipe) -> None:
-    if recipe.promise == PROTECTED and recipe.spec.mechanism.delta * recipe.units >= 1:
-        print(
-            f"warning: mechanisms.{recipe.setting.mechanism}.delta is not below 1/({recipe.unit}s of the pool)",
-            file=sys.stderr,
-        )
+    return KeptEpochs(work.folder, work.key, recipe.results / f".begun-{work.id}")
 
 
 def _reads_public(recipe: Recipe) -> bool:

@@ -71,6 +71,16 @@ def atomic_write(path: Path) -> Iterator[Path]:
             partial.replace(path)
 
 
+def sync(*paths: Path) -> None:
+    """Wait until files, and the names in folders, are on the disk."""
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
 @contextmanager
 def create_once(path: Path, mode: int = 0o666) -> Iterator[Path]:
     """Yield a temporary path like `atomic_write`, but if another process has created the file meanwhile, keep that file."""

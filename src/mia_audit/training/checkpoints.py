@@ -76,6 +76,9 @@ class Checkpoint:
             save_file(state, partial, {"key": self.key, "digest": digest_of(state)})
         self._written = time.monotonic()
 
+    def begin(self) -> None:
+        """Note that an epoch begins."""
+
     def remove(self) -> None:
         """Remove the folder after the training."""
         if self.folder is not None:

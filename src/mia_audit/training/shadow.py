@@ -27,6 +27,8 @@ from mia_audit.privacy.masks import Masks
 from mia_audit.privacy.noise import RELEASED, Stream, content_digest, fresh_key, seed_layers, training_key
 from mia_audit.runtime.device import computing
 from mia_audit.seeds import seed_for
+from mia_audit.storage import write_text
+from mia_audit.storage.atomic import sync
 from mia_audit.training.checkpoints import Checkpoint
 from mia_audit.training.loop import (
     State,
@@ -214,12 +216,25 @@ class KeptEpochs(Checkpoint):
     """The state after the last epoch of training for release: only weights, the optimizer's moments and public masks.
 
     These are functions of the noisy sums, so ε covers them all. The state is saved after every epoch, so a kill loses
-    at most one epoch.
+    at most one epoch. How many epochs were ever begun is counted in a file elsewhere, before each of them, so that it
+    is known when an older state was put back.
     """
 
-    def __init__(self, folder: Path, key: str) -> None:
+    def __init__(self, folder: Path, key: str, counter: Path) -> None:
         super().__init__(folder, key, 0.0)
+        self.counter = counter
         self._state: State | None = None
+
+    def begin(self) -> None:
+        """Count an epoch, on disk before it is run."""
+        write_text(self.counter, f"{(self.begun or 0) + 1}\n")
+        sync(self.counter, self.counter.parent)
+
+    @property
+    def begun(self) -> int | None:
+        """The number of epochs that were ever begun; None if it is not known."""
+        text = self.counter.read_text(encoding="ascii") if self.counter.exists() else ""
+        return int(text) if text.strip().isdecimal() else None
 
     def resume(self) -> State:
         """Return the state after the last saved epoch, reading the file only once."""
@@ -291,6 +306,7 @@ def train_released(
         else:
             checkpoint.offer(captured)
         while done < training.epochs:
+            checkpoint.begin()
             seed_layers(layers.layer_seed())
             for _ in steps_of_epoch(job, protection, records, truth, optimizer, done * protection.steps_per_epoch):
                 pass

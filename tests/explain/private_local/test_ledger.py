@@ -164,15 +164,15 @@ def test_two_processes_cannot_share_a_ledger(table, terms, tmp_path):
 
 
 def test_of_two_processes_that_begin_a_ledger_at_once_one_is_refused(table, terms, tmp_path, monkeypatch):
-    path, others, honest = tmp_path / "ledger", [], ledger._sync
+    path, others, honest = tmp_path / "ledger", [], ledger.sync
 
     def meanwhile(synced: Path) -> None:
-        monkeypatch.setattr(ledger, "_sync", honest)
+        monkeypatch.setattr(ledger, "sync", honest)
         honest(synced)
         others.append(service(table, terms, path))
         others[0].answer(table.records[:1])
 
-    monkeypatch.setattr(ledger, "_sync", meanwhile)
+    monkeypatch.setattr(ledger, "sync", meanwhile)
     with pytest.raises(UserError, match="another process uses this ledger"):
         service(table, terms, path)
     spent = others[0].ledger.mu_squared

@@ -1,0 +1,96 @@
+"""Games about book-keeping: somebody who leaves the ledger out, puts older files back, or gives records other names."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mia_audit.errors import UserError
+from mia_audit.learners import Compute
+from mia_audit.privacy.ledger import read_ledger
+from mia_audit.releasing.charging import AGAIN, MODEL
+from mia_audit.releasing.release import release
+
+from ..killing import Killed
+from .conftest import ROWS
+from .test_release import LEDGER, charged_steps
+
+BOTH = {"rows": ROWS, "same": ROWS | {"source": "arrays"}}
+
+
+def released(prepared, out="out"):
+    return release(prepared, "0" * 64, Path(out), Compute())
+
+
+def refused(prepared, match):
+    """Check that nothing is charged or written."""
+    before = {path: path.read_bytes() for path in Path().glob("*ledger")}
+    with pytest.raises(UserError, match=match) as caught:
+        released(prepared, "refused")
+    assert "\n" not in str(caught.value) and not Path("refused").exists()
+    assert {path: path.read_bytes() for path in Path().glob("*ledger")} == before
+
+
+def test_a_config_without_the_ledger_is_refused(recipe):
+    released(recipe(privacy=LEDGER))
+    refused(recipe(), r"privacy\.ledger: missing, but releases from rows were charged to the ledger [0-9a-f]{32}")
+    refused(recipe("rows/mlp/none-epsinf"), r"privacy\.ledger: missing")
+    released(recipe(privacy=LEDGER), "again")
+
+
+def test_an_older_copy_of_the_ledger_is_refused(recipe):
+    prepared = recipe(privacy=LEDGER)
+    released(prepared)
+    older = Path("rows.ledger").read_bytes()
+    released(prepared, "second")
+    newest = Path("rows.ledger").read_bytes()
+    Path("rows.ledger").write_bytes(older)
+    refused(prepared, "1 entries, and not the 2 that an earlier release of this audit saw: an older copy")
+    Path("rows.ledger").write_bytes(newest)
+    released(prepared, "third")
+    assert [one.what for one in read_ledger(Path("rows.ledger"))[1]] == [MODEL, AGAIN, AGAIN]
+
+
+def test_the_same_records_under_another_part_or_name_are_refused(recipe):
+    north = LEDGER | {"ledger": "{dataset}.ledger", "part": "hospitals/north"}
+    released(recipe(privacy=north, datasets=BOTH))
+    refused(recipe(privacy=north | {"part": "hospitals/south"}, datasets=BOTH), "as the part 'hospitals/north' before")
+    other = recipe("same/mlp/dp-sgd-eps4", privacy=north, datasets=BOTH)
+    refused(other, r"some of its records are in .*pools/rows too, .* as its part 'hospitals/north'")
+    Path("results", "tiny").rename(Path("results", "first"))
+    refused(recipe(privacy=LEDGER | {"ledger": "new.ledger"}), r"some of its records are in .*first/pools/rows too")
+    released(recipe(privacy=north | {"ledger": "rows.ledger"}), "third")
+    assert [one.what for one in read_ledger(Path("rows.ledger"))[1]] == [MODEL, AGAIN]
+
+
+def test_an_unfinished_release_that_is_put_back_is_charged_for_all_that_was_run(recipe, kill_at):
+    prepared = recipe(privacy=LEDGER | {"epsilon": 50}, training={"epochs": 4, "batch": 10})
+    kill_at(1)
+    with pytest.raises(Killed):
+        released(prepared)
+    shutil.copytree(".out.unfinished", "older")
+    begun = kill_at(3 * 7 + 2)
+    with pytest.raises(Killed):
+        released(prepared)
+    taken = begun()
+    shutil.rmtree(".out.unfinished")
+    Path("older").rename(".out.unfinished")
+    begun = kill_at(0)
+    card = released(prepared)
+    taken += begun()
+    assert taken == 23 + 28
+    assert sum(terms["steps"] for terms in card["privacy"]["charged"]) >= 1 + taken
+    assert charged_steps() >= 1 + taken
+    assert not list(Path("results").glob("**/.begun-*"))
+
+
+def test_a_release_whose_count_of_epochs_is_lost_is_charged_whole_again(recipe, kill_at):
+    prepared = recipe(privacy=LEDGER | {"epsilon": 20})
+    kill_at(9)
+    with pytest.raises(Killed):
+        released(prepared)
+    (counter,) = Path("results").glob("**/.begun-*")
+    counter.unlink()
+    kill_at(0)
+    released(prepared)
+    assert charged_steps() == 28
