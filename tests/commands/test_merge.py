@@ -87,3 +87,24 @@ def test_facts_about_models_stay_with_a_settings_training(setting: Path) -> None
     assert merge(setting, "gradient", words=trained) == 0
     assert table_metadata(setting / "training.parquet", "training")["diverged"] == {"1": "why"}
     assert read_table(setting / "training.parquet", "training")["shadow"].to_pylist() == list(range(SHADOWS))
+
+
+@pytest.mark.parametrize(("what", "value"), [("train_loss", 0.1), ("test_accuracy", 0.0), ("", 0)])
+def test_signals_of_another_model_than_was_trained_are_refused(
+    setting: Path, what: str, value: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for shadow in range(SHADOWS):
+        after = {"train_loss": 0.5 + shadow, "test_loss": 0.5 + shadow, "train_accuracy": 1.0, "test_accuracy": 1.0}
+        changed = after | ({what: value} if what and shadow == 2 else {})
+        row = {"shadow": pa.array([shadow], pa.int32())} | {name: [number] for name, number in changed.items()}
+        write_table(setting / "models" / f"shadow-{shadow}.parquet", pa.table(row), "training", 1)
+        path = setting / "gradient" / f"shadow-{shadow}.parquet"
+        table = read_table(path, "signals")
+        for name in ("label", "predicted"):
+            table = table.append_column(name, pa.array([0] * RECORDS, pa.int32()))
+        write_table(path, table, "signals", RECORDS)
+    trained = ("--models", str(setting / "models"), "--training", str(setting / "training.parquet"))
+    assert merge(setting, "gradient", words=trained) == (2 if what else 0)
+    if what:
+        part, kind = what.split("_")
+        assert f"{part} {kind} of shadow 2 is {1 if kind == 'accuracy' else 2.5}" in capsys.readouterr().err

@@ -177,8 +177,10 @@ def merge_arguments(parser: argparse.ArgumentParser) -> None:
 def run_merge(options: argparse.Namespace) -> None:
     """Write signals.parquet and training.parquet of a setting."""
     spec = MergeSpec.read(options.spec)
+    trained = None
     if options.models and options.training:
-        _merge_training([options.models / f"shadow-{shadow}.parquet" for shadow in spec.shadows], options.training)
+        paths = [options.models / f"shadow-{shadow}.parquet" for shadow in spec.shadows]
+        trained = _merge_training(paths, options.training)
     families = [
         [options.signals / family / f"shadow-{shadow}.parquet" for shadow in spec.shadows] for family in spec.families
     ]
@@ -186,13 +188,41 @@ def run_merge(options: argparse.Namespace) -> None:
     if options.references:
         _merge_target(families, options.membership, options.references, persons, options.out)
     else:
-        _merge_signals(families, read_membership(options.membership, spec.shadows), persons, options.out)
+        member = read_membership(options.membership, spec.shadows)
+        _merge_signals(families, member, persons, trained, options.out)
 
 
-def _merge_training(paths: list[Path], out: Path) -> None:
+def _merge_training(paths: list[Path], out: Path) -> pa.Table:
     _require(paths)
     joined = pa.concat_tables([read_table(path, "training") for path in paths])
     write_table(out, joined, "training", len(joined), diverged_of_all(paths, "training"))
+    return joined
+
+
+LOSS_APART, ACCURACY_APART = 0.05, 0.02
+"""The largest differences between a model's mean loss (relative) and accuracy after training and in its signals; rounding stays below."""
+
+
+def _compared(tables: Iterator[pa.Table], trained: pa.Table, where: Path) -> Iterator[pa.Table]:
+    """Yield the models' signals; UserError if a model's loss or accuracy is not the one that it had after its training."""
+    stated = trained.filter(trained["train_loss"].is_valid()) if "train_loss" in trained.column_names else trained[:0]
+    last = {row["shadow"]: row for row in stated.to_pylist()}
+    for table in tables:
+        shadow = table["shadow"][0].as_py()
+        if shadow in last and {"label", "predicted", "loss"} <= set(table.column_names):
+            member, losses = table["member"].to_numpy(), table["loss"].to_numpy()
+            hits = table["label"].to_numpy() == table["predicted"].to_numpy()
+            for part, inside in (("train", member), ("test", ~member)):
+                for what, values in (("loss", losses), ("accuracy", hits)) if inside.any() else ():
+                    before, after = last[shadow][f"{part}_{what}"], float(values[inside].mean(dtype=np.float64))
+                    room = LOSS_APART * abs(before) + 0.01 if what == "loss" else ACCURACY_APART + 1 / inside.sum()
+                    if abs(after - before) > room:
+                        raise UserError(
+                            f"{where}: {part} {what} of shadow {shadow} is {after:.4g}, and was {before:.4g} after its training: the"
+                            " signals are of another model, or it is stored without something that it computes; delete"
+                            f" {where.parent / 'models'} and run again"
+                        )
+        yield table
 
 
 def _require(paths: list[Path]) -> None:
@@ -204,13 +234,17 @@ def _require(paths: list[Path]) -> None:
             )
 
 
-def _merge_signals(families: list[list[Path]], membership: np.ndarray, persons: Persons | None, out: Path) -> None:
+def _merge_signals(
+    families: list[list[Path]], membership: np.ndarray, persons: Persons | None, trained: pa.Table | None, out: Path
+) -> None:
     for paths in families:
         _require(paths)
     diverged = diverged_of_all(families[0], "signals")
     shadows = [shadow for shadow in range(membership.shape[1]) if str(shadow) not in diverged.get(DIVERGED, {})]
     ids = None if persons is None else pa.array(persons.spread(persons.ids))
     tables = _shadows(families, membership, shadows, ids) if shadows else iter([_empty(families)])
+    if trained is not None and shadows:
+        tables = _compared(tables, trained, out)
     first = next(tables)
     rows = len(membership) * len(shadows)
     write_table(out, chain([first], tables), "signals", rows, diverged, **encoding_of(first.schema))
