@@ -142,7 +142,7 @@ def main() -> int:
     """Run all checks, print the table; return the exit code."""
     gpus = installed_gpus()
     if not (gpus and torch.cuda.is_available()):
-        print("gpu-check: no GPU here, or torch sees none: `mia-audit doctor` says why", file=sys.stderr)
+        print("gpu-check: no GPU here, or torch sees none: `mia-audit check` says why", file=sys.stderr)
         return 2
     from mia_audit.runtime.device import device_for
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mia_audit.errors import UserError, first_line
+from mia_audit.errors import Mistakes, UserError, first_line
 from mia_audit.sanitise import safe_streams, visible
 
 LONGEST = 10_000
@@ -19,8 +19,7 @@ FOR_PEOPLE = {
     "init": "look at your data and write a config that runs",
     "run": "check a config and run the workflow on it",
     "plan": "estimate what an audit takes: models, jobs, hours, disk, memory",
-    "check": "validate a config without running any code that it names",
-    "doctor": "check this machine before an audit runs on it",
+    "check": "find the mistakes in a config, its data and its models, without running any code that it names",
     "verify": "check that no file of an audit has changed",
     "answer": "print the answer of a finished audit's report",
     "gate": "check a finished audit against a policy: pass (exit code 0), fail (3) or inconclusive (4)",
@@ -78,7 +77,6 @@ MODULES = {
         "init",
         "check",
         "plan",
-        "doctor",
         "run",
         "epsilon",
     ),
@@ -225,8 +223,8 @@ def _call(options: argparse.Namespace, started: float) -> int:
 
                 write_usage(options.usage, time.monotonic() - started)
     except UserError as error:
-        message = visible(str(error))
-        print(f"mia-audit: {message[:LONGEST]}{'…' * (len(message) > LONGEST)}", file=sys.stderr)
+        for message in map(visible, error.messages if isinstance(error, Mistakes) else [str(error)]):
+            print(f"mia-audit: {message[:LONGEST]}{'…' * (len(message) > LONGEST)}", file=sys.stderr)
         return 2
     except MemoryError as error:
         print(f"mia-audit: not enough memory: {visible(first_line(error))}", file=sys.stderr)

@@ -8,6 +8,14 @@ class UserError(Exception):
     """A mistake in the user's input; its one-line message says what is wrong, where, what was expected and how to fix it."""
 
 
+class Mistakes(UserError):
+    """Several mistakes, each in a line of its own."""
+
+    def __init__(self, messages: Iterable[str]) -> None:
+        self.messages = list(messages)
+        super().__init__("; ".join(self.messages))
+
+
 class NotFinite(UserError):
     """A model has numbers that are not finite; `reason` explains why the audit leaves it out."""
 

@@ -22,6 +22,7 @@ def test_targets_and_options_are_read_as_such_by_snakemake(monkeypatch: pytest.M
         asked.append(words)
         return subprocess.CompletedProcess(words, 0)
 
+    monkeypatch.setattr("mia_audit.commands.before._checked", lambda config: None)
     monkeypatch.setattr(subprocess, "run", started)
     targets = ["results/digits/a.parquet", "results/digits/b.parquet"]
     start(ROOT / "config" / "digits.yaml", 2, [*targets, "--keep-going", "--config", "seed=1"])

@@ -1,10 +1,8 @@
 """`mia-audit init`: inspect data and a script, ask for what cannot be read from them, and write a config that runs.
 
-`mia-audit check`: check a config without running any code that it names.
+`mia-audit check`: find mistakes in a config, its data, its models and this machine, without running any code that it names.
 
 `mia-audit plan`: estimate the cost of an audit, before anything is trained.
-
-`mia-audit doctor`: check a machine before an audit runs on it.
 
 `mia-audit run`: check a config, then run the workflow on it.
 
@@ -17,21 +15,21 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import nullcontext
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mia_audit import SNAKEFILE
 from mia_audit.config.load import folder_of, in_folder_of, load_audit
-from mia_audit.errors import UserError
+from mia_audit.errors import Mistakes, UserError
 from mia_audit.host_memory import available_memory
 from mia_audit.sanitise import console
 
 if TYPE_CHECKING:
     from mia_audit.config.schema import Audit
-    from mia_audit.planning.doctor import Finding
+    from mia_audit.planning.check import Checked
     from mia_audit.planning.first_config import Looked
+    from mia_audit.planning.machine import Finding
     from mia_audit.planning.plan import Plan
 
 
@@ -175,17 +173,20 @@ def check_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_check(options: argparse.Namespace) -> None:
-    """Check that a config is plain YAML, follows the schema and names files that exist; UserError for the first mistake."""
+    """Check a config, its data and models, and this machine; UserError with a line for every mistake."""
     with in_folder_of(options.config) as config:
         _check_config(config, options.with_code)
 
 
 def _check_config(config: Path, with_code: bool) -> None:
-    from mia_audit.config.load import check_audit, code_named, load_policy, read_plain
+    from mia_audit.config.load import check_audit, code_named, read_plain
+    from mia_audit.planning.check import check, missing
     from mia_audit.registry import file_digest
 
     values = read_plain(config)
     code = code_named(values)
+    if gone := [name for name in code if name.endswith(".py") and not Path(name).is_file()]:
+        raise Mistakes(f"{config}: {missing(Path(name))}" for name in gone)
     for name in code:
         digest = file_digest(name)
         print(f"{config}: runs {name}" + (f" (SHA-256 {digest})" if digest else ""))
@@ -196,28 +197,52 @@ def _check_config(config: Path, with_code: bool) -> None:
         )
         return
     audit = check_audit(values, str(config))
-    files = list(_files(audit))
-    for key, path in files:
-        if not path.exists():
-            raise UserError(f"{config}: {key}: no such file: {path} in {Path.cwd()}, where relative paths start")
-    if audit.report.policy:
-        load_policy(Path(audit.report.policy))
-    exist = "its file or folder exists" if len(files) == 1 else f"its {len(files)} files and folders exist"
-    print(f"{config}: plain YAML, follows the schema, and {exist if files else 'names no file'}")
+    checked = check(audit)
+    findings = list(_findings(audit, checked))
+    failed = [f"{one.what}: {one.says}" for one in findings if one.verdict == "fail"]
+    if checked.mistakes or failed:
+        raise Mistakes(f"{config}: {one}" for one in [*checked.mistakes, *failed])
+    for one in findings:
+        if one.verdict == "warn":
+            print(f"{config}: warning: {one.what}: {one.says}")
+    exist = "its file or folder exists" if checked.files == 1 else f"its {checked.files} files and folders exist"
+    print(f"{config}: plain YAML, follows the schema, and {exist if checked.files else 'names no file'}")
 
 
-def _files(audit: "Audit") -> list[tuple[str, Path]]:
-    named = [
-        *((f"datasets.{name}.path", one.path) for name, one in audit.datasets.items() if not one.download),
-        *((f"imported.{name}.signals", one.signals) for name, one in audit.imported.items()),
-        *(
-            (f"architectures.{name}.pretrained", one.pretrained)
-            for name, one in audit.architectures.items()
-            if one.pretrained not in ("none", "public", "hub")
-        ),
-        ("report.policy", audit.report.policy),
-    ]
-    return [(key, Path(path)) for key, path in named if path]
+def _findings(audit: "Audit", checked: "Checked") -> "Iterator[Finding]":
+    """Check this machine for an audit; disk and memory are those of its plan, where nothing is timed."""
+    from mia_audit.planning import machine
+
+    results = Path("results")
+    yield from machine.file_system(results)
+    profile = machine.slurm_profile(Path())
+    yield from machine.slurm(machine.ask, shutil.which, profile)
+    import torch
+
+    wanted = audit.compute.device
+    yield from machine.gpus(machine.ask, torch.version.cuda, machine.cannot_use_cuda, wanted, profile is not None)
+    if checked.mistakes or set(checked.sizes) != set(audit.datasets):
+        return
+    from mia_audit.planning.plan import estimate
+
+    plan = estimate(audit, checked.sizes, checked.models, None, {})
+    yield machine.disk(results, sum(plan.disk.values()))
+    stated = audit.compute.memory_mb
+    available = stated * 10**6 if stated else available_memory()
+    yield machine.memory(max(plan.memory.values(), default=0), available)
+
+
+def _checked(config: Path, elsewhere: Collection[str] | None = None) -> "Audit":
+    """Read a config and check it with its data and models, except data sets `elsewhere`; UserError with a line for every mistake."""
+    from mia_audit.planning.check import check
+
+    audit = load_audit(config)
+    mistakes = check(audit, elsewhere or ()).mistakes
+    if elsewhere is not None and any(".path: no such file" in one for one in mistakes):
+        mistakes.append("--pool NAME=RECORDS,SHAPE,CLASSES states the size of data on another machine")
+    if mistakes:
+        raise Mistakes(f"{config}: {one}" for one in mistakes)
+    return audit
 
 
 def plan_arguments(parser: argparse.ArgumentParser) -> None:
@@ -250,11 +275,15 @@ def run_plan(options: argparse.Namespace) -> None:
 
 
 def _plan_config(config: Path, options: argparse.Namespace) -> None:
-    audit = load_audit(config)
     from mia_audit.planning.plan import advice, count_jobs
-    from mia_audit.planning.sizes import parse_size, size_of
+    from mia_audit.planning.sizes import SOURCES, parse_size, size_of
+    from mia_audit.pools import pools
 
+    audit = load_audit(config)
     given = dict(parse_size(text, audit) for text in options.pool)
+    # published data sets have known sizes
+    sized = {name for name, one in audit.datasets.items() if one.source in SOURCES and "path" in pools[one.source].keys}
+    _checked(config, {*given, *sized})
     results = Path("results", audit.audit)
     sizes = {name: size_of(audit, name, results, given) for name in audit.datasets}
     import torch
@@ -342,51 +371,6 @@ def _hours(seconds: float) -> str:
     return f"{seconds / 3600:,.1f} h" if seconds >= 3600 else f"{seconds:,.0f} s"
 
 
-def doctor_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    parser.add_argument(
-        "config", nargs="?", type=Path, help="the audit's YAML file; its plan is compared with disk and memory"
-    )
-
-
-def run_doctor(options: argparse.Namespace) -> None:
-    """Print a line per check; UserError if one of them would stop an audit."""
-    failed = 0
-    with in_folder_of(options.config) if options.config else nullcontext() as config:
-        for finding in _findings(load_audit(config) if config else None):
-            print(f"{finding.verdict:5} {finding.what:16} {finding.says}", flush=True)
-            failed += finding.verdict == "fail"
-    if failed:
-        raise UserError(f"{failed} of the checks failed, which would stop an audit; their lines above say what to do")
-
-
-def _findings(audit: "Audit | None") -> "Iterator[Finding]":
-    from mia_audit.planning import doctor
-
-    results = Path("results")
-    yield from doctor.versions(SNAKEFILE.parent / "envs" / "requirements.lock")
-    yield from doctor.file_system(results)
-    yield from doctor.slurm(doctor.ask, shutil.which)
-    import torch
-
-    wanted = audit.compute.device if audit else "auto"
-    yield from doctor.gpus(doctor.ask, torch.version.cuda, doctor.cannot_use_cuda, wanted)
-    plan = _plan(audit, results / audit.audit) if audit else None
-    yield doctor.disk(results, sum(plan.disk.values()) if plan else None)
-    stated = audit.compute.memory_mb if audit else None
-    available = stated * 10**6 if stated else available_memory()
-    yield doctor.memory(max(plan.memory.values(), default=0) if plan else None, available)
-
-
-def _plan(audit: "Audit", results: Path) -> "Plan":
-    """Estimate disk and memory, without timing anything."""
-    from mia_audit.planning.plan import estimate, models_of
-    from mia_audit.planning.sizes import size_of
-
-    sizes = {name: size_of(audit, name, results, {}) for name in audit.datasets}
-    return estimate(audit, sizes, models_of(audit, sizes), None, {})
-
-
 def run_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("config", type=Path, help="the audit's YAML file")
@@ -404,7 +388,7 @@ def run_run(options: argparse.Namespace) -> int:
 def start(config: Path, cores: str | int | None, options: list[str]) -> int:
     """Run the workflow on a config, in the folder of its audit, and return its exit code; UserError for a mistake in the config."""
     with in_folder_of(config) as path:
-        load_audit(path)
+        _checked(path)
     # the logger comes first, because its option takes all arguments up to the next option, including targets
     words = ["--logger", "mia-audit", "--snakefile", SNAKEFILE, "--directory", folder_of(config)]
     words += ["--configfile", config.absolute(), *(["--cores", cores] if cores else []), *options]

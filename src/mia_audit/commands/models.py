@@ -21,7 +21,6 @@ from mia_audit.errors import UserError
 from mia_audit.planning.requests import Run, refuse_model
 from mia_audit.pools.store import read_records
 from mia_audit.privacy.catalogue import Mechanism
-from mia_audit.registry import code_files, file_digest
 from mia_audit.runtime.machine import acquire_gpu
 from mia_audit.storage import open_table, sha256, table_metadata, write_json
 
@@ -41,28 +40,13 @@ def architecture_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_architecture(options: argparse.Namespace) -> None:
     """Check the model on the pool's shape by its learner, and write the model's metadata."""
-    from mia_audit.learners import Compute, ModelSection, learner_named
-    from mia_audit.models import construct
-    from mia_audit.models.architecture import LEARNER, changing_state, state_message
+    from mia_audit.learners import Compute, learner_named
+    from mia_audit.planning.check import describe_model
 
     spec, planned = ArchitectureSpec.read(options.spec), Run.read(options.run)
-    name, section = spec.name, spec.architecture
-    pool = table_metadata(options.pool / "records.parquet", "records")
-    values = section.model_dump(include={"parameters", "pretrained", "votes"})
-    code = {file: file_digest(file) for file in code_files(section)}
-    asked = ModelSection(name=name, model=section.model or name, code=code, outputs=section.outputs or "", **values)
-    metadata = learner_named(section.learner).describe(asked, pool)
-    layers = metadata.get("batch_norm_layers")
-    if name in planned.private and layers:
-        raise UserError(
-            f"architectures.{name}: layer '{layers[0]}' of '{metadata['model']}' ({len(layers)} in all) is a BatchNorm, which mixes"
-            " the records of a batch and cannot be trained under dp-sgd: choose a model with LayerNorm or GroupNorm"
-        )
-    if name in planned.private and metadata["learner"] == LEARNER:
-        changing = changing_state(construct(metadata, seed=0), tuple(metadata["input_shape"]))
-        if changing:
-            raise UserError(f"architectures.{name}: {state_message(metadata['model'], changing)}")
-    if code:
+    name, pool = spec.name, table_metadata(options.pool / "records.parquet", "records")
+    metadata = describe_model(name, spec.architecture, pool, name in planned.private)
+    if metadata.get("code"):
         _check_untrained(learner_named(metadata["learner"])(metadata, Compute("cpu")), options.pool, metadata)
     count = open_table(options.pool / "records.parquet", "records").metadata.num_rows
     refuse_model(planned, options.out.parent, metadata, count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 from mia_audit.config import expand
@@ -17,14 +18,58 @@ KINDS = {"image": "images", "table": "rows of a table"}
 
 
 def check_fit(audit: Audit, where: str) -> None:
-    """Raise UserError for the first sections that do not fit; it names the file `where` and the keys."""
-    try:
-        headers = {name: _header(name, section) for name, section in audit.datasets.items()}
-        mistakes = [*_models(audit, headers), *_batches(audit, headers), *_labels(audit)]
-    except UserError as error:
-        raise UserError(f"{where}: {error}") from None
-    if mistakes:
+    """Raise UserError for sections that do not fit; it names the file `where` and the keys."""
+    headers, mistakes = {}, []
+    for name, section in audit.datasets.items():
+        try:
+            headers[name] = _header(name, section)
+        except UserError as error:
+            mistakes.append(str(error))
+    if mistakes := [*mistakes, *_names(audit), *fitting(audit, headers), *_labels(audit)]:
         raise UserError(f"{where}: {'; '.join(mistakes)}")
+
+
+def fitting(audit: Audit, headers: Mapping[str, Header]) -> list[str]:
+    """Return errors for models and batches that do not fit the data sets with these headers."""
+    return [*_models(audit, headers), *_batches(audit, headers)]
+
+
+ESTIMATORS = {
+    "adaboost": "sklearn.ensemble:AdaBoostClassifier",
+    "decisiontree": "sklearn.tree:DecisionTreeClassifier",
+    "extratrees": "sklearn.ensemble:ExtraTreesClassifier",
+    "gaussiannb": "sklearn.naive_bayes:GaussianNB",
+    "gradientboosting": "sklearn.ensemble:GradientBoostingClassifier",
+    "histgradientboosting": "sklearn.ensemble:HistGradientBoostingClassifier",
+    "kneighbors": "sklearn.neighbors:KNeighborsClassifier",
+    "lgbm": "lightgbm:LGBMClassifier",
+    "lightgbm": "lightgbm:LGBMClassifier",
+    "logisticregression": "sklearn.linear_model:LogisticRegression",
+    "naivebayes": "sklearn.naive_bayes:GaussianNB",
+    "randomforest": "sklearn.ensemble:RandomForestClassifier",
+    "svc": "sklearn.svm:SVC",
+    "svm": "sklearn.svm:SVC",
+    "xgb": "xgboost:XGBClassifier",
+    "xgboost": "xgboost:XGBClassifier",
+}
+"""The classes that short names of estimators usually mean; the names are without underscores and `classifier`."""
+DOTTED = re.compile(r"([A-Za-z_]\w*(?:\.[a-z_]\w*)*)\.([A-Z]\w*)")
+"""A class that is written with a dot where a colon is expected."""
+
+
+def meant(model: str) -> str:
+    """Return the estimator, as `package.module:Class`, that an unknown model's name probably means; empty if none."""
+    if match := DOTTED.fullmatch(model):
+        return f"{match[1]}:{match[2]}"
+    return ESTIMATORS.get(re.sub(r"[^a-z0-9]|classifier$", "", model.lower()), "")
+
+
+def _names(audit: Audit) -> Iterator[str]:
+    """Return errors for names of estimators that are not `package.module:Class`."""
+    for name, section in audit.architectures.items():
+        model = section.model or name
+        if section.learner == BUILT_IN and (instead := meant(model)):
+            yield f"architectures.{name}: unknown model '{model}': an estimator is named package.module:Class, such as {instead}"
 
 
 def _header(name: str, section: Dataset) -> Header:
@@ -84,6 +129,8 @@ def _check_count(section: Dataset, header: Header, where: str) -> None:
 def _models(audit: Audit, headers: Mapping[str, Header]) -> Iterator[str]:
     """Return errors for built-in models that do not take a data set's kind of records."""
     for name, section in audit.architectures.items():
+        if section.learner == BUILT_IN and meant(section.model or name):
+            continue
         takes = kind_of(section.model or name).takes
         for dataset, header in headers.items():
             if section.learner == BUILT_IN and header.kind and header.kind not in takes:

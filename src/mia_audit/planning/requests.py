@@ -1,4 +1,4 @@
-"""The memory and GPUs that jobs request; the rules, `mia-audit plan` and `mia-audit doctor` share these numbers.
+"""The memory and GPUs that jobs request; the rules, `mia-audit plan` and `mia-audit check` share these numbers.
 
 The run file, which the workflow writes when it starts: how jobs compute, and the limits of the machines on which they run.
 

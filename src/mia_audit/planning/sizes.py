@@ -61,7 +61,7 @@ def size_of(audit: Audit, dataset: str, results: Path, given: dict[str, Size]) -
         persons = 0 if ids is None else len(set(ids.tolist()))
         return Size(records, _public(section), tuple(metadata["shape"]), len(metadata["classes"]), persons)
     source = SOURCES.get(section.source or dataset) or _read(section, dataset)
-    return _selected(source, section)
+    return selected(source, section)
 
 
 def _read(section: Dataset, dataset: str) -> Size:
@@ -93,7 +93,8 @@ def parse_size(text: str, audit: Audit) -> tuple[str, Size]:
     return name, Size(int(words[0]), public, tuple(int(side) for side in sides), int(words[2]))
 
 
-def _selected(source: Size, section: Dataset) -> Size:
+def selected(source: Size, section: Dataset) -> Size:
+    """Return the size of the pool that a section draws from a source of this size."""
     shape = (source.shape[0], section.size, section.size) if section.size else source.shape
     persons = source.persons or source.records
     each = source.records / persons if section.by_person else 1

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Int, Num, Shaped
 from mia_audit.errors import UserError
 from mia_audit.pools.images import Images
 from mia_audit.pools.persons import Persons, check_apart
-from mia_audit.pools.scaling import STANDARDISATIONS, Scaling
+from mia_audit.pools.scaling import STANDARDISATIONS, Constants, Scaling
 from mia_audit.pools.section import BadRecordError, Dataset, Rows, Source, load_public
 from mia_audit.runtime.progress import Reporter, reporter
 from mia_audit.seeds import generator
@@ -229,14 +229,10 @@ def build_pool(
     UserError if there are too few records, if a record cannot be read, or if its label has no class.
     """
     where = f"datasets.{name}"
-    _check_labels(source, where)
-    _check_kind(source, section, where)
-    constants = STANDARDISATIONS[section.standardise](source, section, where)
+    constants, persons = check_source(source, section, where)
     count = len(source.records)
     by_person = section.by_person and source.persons is not None
-    persons = Persons.numbered(source.persons if by_person and source.persons is not None else np.arange(count))
     wanted = section.drawn + section.records if section.records is not None else len(persons)
-    _check_enough(section, where, len(persons))
     others = None
     with reporter() as report:
         if section.public_path:
@@ -315,6 +311,18 @@ def _collected(source: Source, section: Dataset) -> dict[str, Any]:
     return classes | (
         {"categories": {name: list(values) for name, values in source.collected.items()}} if source.collected else {}
     )
+
+
+def check_source(source: Source, section: Dataset, where: str) -> tuple[Constants, Persons]:
+    """Return the constants of a source's standardisation, and its persons (or records); UserError if no pool can be built from it."""
+    _check_labels(source, where)
+    _check_kind(source, section, where)
+    constants = STANDARDISATIONS[section.standardise](source, section, where)
+    by_person = section.by_person and source.persons is not None
+    ids = source.persons if by_person and source.persons is not None else np.arange(len(source.records))
+    persons = Persons.numbered(ids)
+    _check_enough(section, where, len(persons))
+    return constants, persons
 
 
 def _by_hash(source: Source, persons: Persons, seed: int, name: str, threads: int) -> Int[np.ndarray, " n"]:

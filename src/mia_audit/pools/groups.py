@@ -72,7 +72,7 @@ def groupings(source: Source, section: Dataset, pool: Path, where: str) -> list[
             persons = Persons.numbered(ids)
             values = pl.Series(name, persons.spread(persons.records))
         else:
-            values = _grouped_column(source, name, where)[rows]
+            values = grouped_column(source, name, where)[rows]
         groups.append(grouping(name, values, edges, f"{where}.groups: '{name}'"))
     return groups
 
@@ -121,7 +121,8 @@ def _of_numbers(values: np.ndarray, known: np.ndarray, edges: Sequence[float]) -
     return [f"< {cuts[0]:g}", *inner, f"≥ {cuts[-1]:g}"], bands
 
 
-def _grouped_column(source: Source, name: str, where: str) -> pl.Series:
+def grouped_column(source: Source, name: str, where: str) -> pl.Series:
+    """Return a column of a source by which records are grouped; UserError for an unknown one."""
     import polars as pl
 
     from mia_audit.errors import suggest

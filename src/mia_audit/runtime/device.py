@@ -63,7 +63,7 @@ def device_for(threads: int, wanted: str = "auto") -> str:
     torch.set_num_threads(threads)
     available = torch.cuda.is_available()
     if wanted.startswith("cuda") and not available:
-        raise UserError(f"compute.device: {wanted} was requested, but torch finds no GPU: `mia-audit doctor` says why")
+        raise UserError(f"compute.device: {wanted} was requested, but torch finds no GPU: `mia-audit check` says why")
     if not available or wanted == "cpu":
         return "cpu"
     make_deterministic()

@@ -16,9 +16,7 @@ from PIL import Image
 from mia_audit.cli import main
 from mia_audit.config.load import check_audit, load_audit
 from mia_audit.errors import UserError
-from mia_audit.pools import pools
-from mia_audit.pools.build import build_pool
-from mia_audit.pools.section import Dataset
+from mia_audit.planning.check import check
 
 VIT = "{img_size: 8, patch_size: 4, embed_dim: 8, depth: 1, num_heads: 2}"
 IMAGES = f"""
@@ -167,6 +165,67 @@ TABLES = {
         "datasets: {breast_cancer: {standardise: stated}}",
         "standardise: stated and constants require each other",
     ),
+    "an estimator with a dot": (
+        "architectures: {forest: {model: sklearn.ensemble.RandomForestClassifier}}",
+        "architectures.forest: unknown model 'sklearn.ensemble.RandomForestClassifier': an estimator is named"
+        " package.module:Class, such as sklearn.ensemble:RandomForestClassifier",
+    ),
+    "an estimator's short name": (
+        "architectures: {random_forest: {}}",
+        "unknown model 'random_forest': an estimator is named package.module:Class, such as sklearn.ensemble:RandomForest",
+    ),
+    "a short name in capitals": (
+        "architectures: {a: {model: XGBClassifier}}",
+        "unknown model 'XGBClassifier': an estimator is named package.module:Class, such as xgboost:XGBClassifier",
+    ),
+    "a package without a class": (
+        "architectures: {a: {model: 'sklearn.ensemble:RandomForrestClassifier'}}",
+        "sklearn.ensemble has no class 'RandomForrestClassifier'",
+    ),
+    "a class that is no classifier": (
+        "architectures: {a: {model: 'sklearn.linear_model:LinearRegression'}}",
+        "the estimator has no predict_proba",
+    ),
+    "a misspelt parameter": (
+        "architectures: {mlp: {parameters: {widht: 8}}}",
+        "architectures.mlp: model 'mlp' has no parameter 'widht': did you mean 'width'?",
+    ),
+    "an estimator's misspelt parameter": (
+        "architectures: {a: {model: 'sklearn.ensemble:RandomForestClassifier', parameters: {n_estimator: 8}}}",
+        "parameters.n_estimator: did you mean 'n_estimators'?",
+    ),
+    "groups by no column": (
+        "datasets: {breast_cancer: {groups: [gender]}}",
+        "datasets.breast_cancer.groups: the source has no column 'gender': known: area error, class",
+    ),
+    "a font that is not installed": (
+        "report: {figures: {font: Helvetcia}}",
+        "report.figures.font: no font 'Helvetcia' is installed here",
+    ),
+    "a script that is missing": (
+        "architectures: {'net.py': {}}",
+        "no such file: net.py in ",
+    ),
+    "a target that is missing": (
+        "targets: {ours: {architecture: mlp, model: ours.safetensors, members: ours.txt}}",
+        "targets.ours.members: no such file: ours.txt in ",
+    ),
+    "a target of another architecture": (
+        "targets: {ours: {architecture: mpl, model: ours.safetensors, members: ours.txt}}",
+        "targets.ours.architecture: unknown architecture 'mpl': did you mean 'mlp'?",
+    ),
+    "a policy that is missing": (
+        "report: {policy: limits.yaml}",
+        "report.policy: no such file: limits.yaml in ",
+    ),
+    "weights that are missing": (
+        "architectures: {mlp: {pretrained: start.safetensors}}",
+        "architectures.mlp.pretrained: no such file: start.safetensors in ",
+    ),
+    "a data set that is missing": (
+        "datasets: {mine: {source: table, path: mine.csv}}",
+        "datasets.mine.path: no such file: mine.csv in ",
+    ),
     "a table without a path": (
         "datasets: {mine: {source: table}}",
         "datasets.mine.path: missing; state where the files of pool 'table' are",
@@ -188,18 +247,23 @@ def one_line(words: str, mistake: Callable[[], object]) -> None:
     assert "\n" not in message
 
 
+def found(words: str, values: dict[str, Any]) -> None:
+    """Assert that a check finds a mistake in a config, its data or its models, in one line."""
+    try:
+        mistakes = check(check_audit(values, "mine.yaml")).mistakes
+    except UserError as error:
+        mistakes = [str(error)]
+    assert any(words in one for one in mistakes), mistakes
+    assert not any("\n" in one for one in mistakes)
+
+
 @pytest.mark.parametrize(
     ("base", "change", "words"),
     [(base, *case) for base, cases in ((IMAGES, CONFIGS), (TABLE, TABLES)) for case in cases.values()],
     ids=[name for cases in (CONFIGS, TABLES) for name in cases],
 )
 def test_a_mistake_in_a_config_is_one_line(base: str, change: str, words: str) -> None:
-    def read() -> None:
-        audit = check_audit(config(base, change), "mine.yaml")
-        for name, section in audit.datasets.items():
-            pools[section.source].load(section, f"datasets.{name}")
-
-    one_line(words, read)
+    found(words, config(base, change))
 
 
 FILES = {
@@ -366,7 +430,7 @@ DATA: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
     "a folder that is not there": (
         people(),
         {"source": "images", "path": "elsewhere"},
-        "elsewhere: no such file or folder",
+        "datasets.mine.path: no such file: elsewhere in ",
     ),
 }
 
@@ -380,13 +444,156 @@ def test_a_mistake_in_data_is_one_line(
     values = {"source": "table", "path": "t.csv", **section}
     model = "mlp" if values["source"] == "table" else "cnn"
 
-    def read() -> None:
-        change = {"datasets": {"mine": values}, "architectures": {model: {}}, "training": {"batch": 2}}
-        audit = check_audit({"audit": "mine", "mechanisms": {"none": {}}, **change}, "mine.yaml")
-        dataset: Dataset = audit.datasets["mine"]
-        build_pool(pools[dataset.source].load(dataset, "datasets.mine"), dataset, "mine", 0)
+    change = {"datasets": {"mine": values}, "architectures": {model: {}}, "training": {"batch": 2}}
+    found(words, {"audit": "mine", "mechanisms": {"none": {}}, **change})
 
-    one_line(words, read)
+
+SCRIPT = "def train(task): ...\ndef predict(model, records): ...\n"
+
+
+def beside(**files: str | bytes) -> Callable[[Path], None]:
+    """Write a table of people and files beside it; `_` in their names stands for a dot."""
+
+    def write(folder: Path) -> None:
+        people(who=[f"p{k // 2}" for k in range(ROWS)])(folder)
+        for name, content in files.items():
+            path = folder / name.replace("_", ".")
+            path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+    return write
+
+
+OURS = {"ours": {"architecture": "mlp", "model": "ours.pkl", "members": "in.txt"}}
+FOREST = {"forest": {"model": "sklearn.ensemble:RandomForestClassifier"}}
+ANY: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
+    "a pickle as a target": (
+        beside(ours_pkl=b"\x80\x04N.", in_txt="p1\n"),
+        {"targets": {"ours": OURS["ours"] | {"id": "who"}}},
+        "targets.ours.model: ours.pkl: a pickle, which is never opened",
+    ),
+    "a pickle as an estimator": (
+        beside(ours_pkl=b"\x80\x04N.", in_txt="p1\n"),
+        {"targets": {"ours": OURS["ours"] | {"id": "who", "architecture": "forest"}}, "architectures": FOREST},
+        "targets.ours.model: ours.pkl: a pickle, which is never opened; expected weights",
+    ),
+    "a pickle for a script": (
+        beside(ours_pkl=b"\x80\x04N.", in_txt="p1\n", net_py=SCRIPT),
+        {
+            "targets": {"ours": OURS["ours"] | {"id": "who", "architecture": "net"}},
+            "architectures": {"net": {"model": "net.py", "outputs": "logits"}},
+        },
+        "targets.ours.model: ours.pkl: a pickle, which is never opened; expected weights",
+    ),
+    "members of another unit": (
+        beside(ours_pkl=b"", in_txt="0\n2\n5\n"),
+        {"targets": OURS, "datasets": {"person": "who", "columns": {}}},
+        "targets.ours.members: in.txt: only some records of person p0 are training records (1 of 2",
+    ),
+    "members beyond the table": (
+        beside(ours_pkl=b"", in_txt="0\n600\n"),
+        {"targets": OURS},
+        "targets.ours.members: in.txt: row 600, but the data set has the rows 0 to 59",
+    ),
+    "members by an id that is none": (
+        beside(ours_pkl=b"", in_txt="p1\np99\n"),
+        {"targets": {"ours": OURS["ours"] | {"id": "who"}}},
+        "targets.ours.members: in.txt: column 'who' has no p99",
+    ),
+    "members in words": (
+        beside(ours_pkl=b"", in_txt="p1\n"),
+        {"targets": OURS},
+        "'p1' is not a row number (counted from 0); for ids from a column of the table, set id: COLUMN",
+    ),
+    "groups by a column that is none": (
+        beside(),
+        {"datasets": {"groups": ["twon"]}},
+        "datasets.mine.groups: t.csv has no column 'twon': did you mean 'town'?",
+    ),
+    "edges among words": (
+        beside(),
+        {"datasets": {"groups": [{"town": [1.0, 2.0]}]}},
+        "datasets.mine.groups: 'town' holds String, which edges cannot divide",
+    ),
+    "too many groups": (
+        people(who=[f"p{k}" for k in range(ROWS)]),
+        {"datasets": {"groups": ["who"]}},
+        "datasets.mine.groups: 'who' has 60 different values: expected at most 50 groups",
+    ),
+    "dp-sgd with a script": (
+        beside(net_py=SCRIPT),
+        {
+            "architectures": {"net": {"model": "net.py", "outputs": "logits"}},
+            "mechanisms": {"dp-sgd": {"epsilon": 8}},
+        },
+        "mechanisms.dp-sgd: 'dp-sgd' works only in the built-in loop, but architectures.net is trained by your script",
+    ),
+    "a script without its function": (
+        beside(net_py="def fit(task): ...\n"),
+        {"architectures": {"net": {"model": "net.py"}}},
+        "architectures.net: net.py has no function 'train(task)'",
+    ),
+    "a script whose outputs are not said": (
+        beside(net_py=SCRIPT),
+        {"architectures": {"net": {"model": "net.py"}}},
+        "outputs: missing; state what predict of net.py returns",
+    ),
+    "a script that is no Python": (
+        beside(net_py="def train(task:\n"),
+        {"architectures": {"net": {"model": "net.py"}}},
+        "net.py, line 1: SyntaxError",
+    ),
+    "a policy that is none": (
+        beside(limits_yaml="limit: {auc: 2}\n"),
+        {"report": {"policy": "limits.yaml"}},
+        "limits.yaml: unknown key 'limit'",
+    ),
+    "imputing by a mean": (
+        people(school=[None, 1.5] * 30),
+        {"datasets": {"impute": {"school": "mean"}}},
+        "datasets.mine.impute.school: 'mean' for a column that holds numbers: state a constant of that kind",
+    ),
+    "a batch larger than the half of the persons' records": (
+        beside(),
+        {"datasets": {"columns": {"who": "drop"}, "records": 40}, "training": {"batch": 32}},
+        "training.batch: 32 records per step for mlp under none, but a training set of datasets.mine has only 20",
+    ),
+}
+
+
+@pytest.mark.parametrize(("write", "change", "words"), ANY.values(), ids=ANY)
+def test_a_mistake_between_a_config_and_its_files_is_one_line(
+    write: Callable[[Path], None], change: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path)
+    dataset = {"source": "table", "path": "t.csv", "columns": {"who": "drop"}} | change.get("datasets", {})
+    if "who" not in (tmp_path / "t.csv").read_text():
+        dataset["columns"] = {}
+    rest = {"architectures": {"mlp": {}}, "mechanisms": {"none": {}}, "training": {"batch": 2}} | change
+    found(words, {"audit": "mine", **rest, "datasets": {"mine": dataset}})
+
+
+def test_all_mistakes_are_found_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    people()(tmp_path)
+    Path("mine.yaml").write_text(
+        "audit: mine\ndatasets: {mine: {source: table, path: t.csv, groups: [gender]}, gone: {source: table, path: gone.csv}}\n"
+        "architectures: {mlp: {parameters: {widht: 3}}}\nmechanisms: {none: {}}\ntraining: {batch: 4}\n"
+        "report: {figures: {font: Helvetcia}}\n"
+    )
+    for words in (["check", "mine.yaml"], ["run", "mine.yaml", "--cores", "1"], ["plan", "mine.yaml"]):
+        assert main(words) == 2
+        said = capsys.readouterr().err.splitlines()
+        if words[0] == "plan":
+            assert "--pool NAME=RECORDS,SHAPE,CLASSES states the size of data on another machine" in said.pop()
+        assert [line.removeprefix("mia-audit: mine.yaml: ").partition(":")[0] for line in said] == [
+            "datasets.gone.path",
+            "report.figures.font",
+            "datasets.mine.groups",
+            "architectures.mlp",
+        ]
 
 
 MATRICES = {
@@ -413,4 +620,4 @@ def test_a_mistake_about_matrices_is_one_line(
 
 
 def test_there_are_enough_of_them() -> None:
-    assert sum(map(len, (CONFIGS, TABLES, FILES, DATA, MATRICES))) >= 60
+    assert sum(map(len, (CONFIGS, TABLES, FILES, DATA, ANY))) >= 100

@@ -1,22 +1,20 @@
 """Check a machine before an audit runs on it. Every finding is ok, or says what to do."""
 
 import fcntl
-import platform
-import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
+import yaml
+
+from mia_audit.errors import UserError, first_line, suggest
 from mia_audit.planning.sizes import human
 
-LEAST_PYTHON = (3, 11)
 SKEW = 2.0
 """Largest accepted difference between the clocks of a file server and this machine, in seconds.
 
@@ -25,6 +23,9 @@ If it is larger, Snakemake cannot tell which file is newer.
 
 EARLIEST_DATE = 1.75e9
 """June 2025; if this machine's date is earlier, it is wrong."""
+
+PROFILES = ("slurm", "profiles/slurm")
+"""Folders of workflow profiles for SLURM, as docs/how-to/slurm.md names them."""
 
 TIMEOUT = 10.0
 """Time limit of a system command, in seconds."""
@@ -52,51 +53,19 @@ def ask(words: Sequence[str]) -> str | None:
     return result.stdout.strip()
 
 
-def versions(lock: Path, installed: Callable[[str], str] = version) -> Iterator[Finding]:
-    """Compare Python and every locked package with the installed versions."""
-    python = platform.python_version()
-    if sys.version_info < LEAST_PYTHON:
-        yield Finding(
-            "fail",
-            "python",
-            f"{python} is too old: install Python 3.11 or newer, then run make PYTHON=python3.11 audit",
-        )
-    else:
-        yield Finding("ok", "python", python)
-    pinned = dict(re.findall(r"^([\w.-]+)==([^\s;+]+)", lock.read_text(encoding="utf-8"), re.MULTILINE))
-    missing, other = [], []
-    for name, wanted in pinned.items():
-        try:
-            present = installed(name).partition("+")[0]
-        except PackageNotFoundError:
-            missing.append(name)
-            continue
-        if present != wanted:
-            other.append(f"{name} {present} instead of {wanted}")
-    if missing:
-        yield Finding("fail", "packages", f"missing: {', '.join(missing)}: pip install --requirement {lock}")
-    elif other:
-        yield Finding(
-            "warn",
-            "packages",
-            f"not the locked versions: {', '.join(other)}: pip install --requirement {lock} installs the tested ones",
-        )
-    else:
-        yield Finding("ok", "packages", f"all {len(pinned)} as locked")
-
-
 def gpus(
-    ask: Ask, torch_cuda: str | None, problem: Callable[[], str | None], wanted: str = "auto"
+    ask: Ask, torch_cuda: str | None, problem: Callable[[], str | None], wanted: str, slurm: bool
 ) -> Iterator[Finding]:
     """List the driver's GPUs, and check that torch can use them.
 
     `torch_cuda` is the version of CUDA for which torch was built, or None. `problem` returns the error that torch
-    raises on a GPU, if any. `wanted` is the config's compute.device.
+    raises on a GPU, if any. `wanted` is the config's compute.device. With `slurm`, jobs run on other machines.
     """
-    needed: Literal["warn", "fail"] = "fail" if wanted.startswith("cuda") else "warn"
+    needed: Literal["warn", "fail"] = "fail" if wanted.startswith("cuda") and not slurm else "warn"
     listed = ask(["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"])
     if not listed:
-        says = "the NVIDIA driver does not respond to nvidia-smi: everything runs on the CPU"
+        where = "jobs on SLURM use those of their partition" if slurm else "everything runs on the CPU"
+        says = f"the NVIDIA driver does not respond to nvidia-smi: {where}"
         yield Finding(
             "fail" if needed == "fail" else "ok",
             "gpus",
@@ -121,24 +90,28 @@ def gpus(
         yield Finding("ok", "gpus", f"{names}; torch is built for CUDA {torch_cuda}")
 
 
-def slurm(ask: Ask, which: Callable[[str], str | None]) -> Iterator[Finding]:
-    """Check that SLURM answers, and that its job accounting works."""
+def slurm(ask: Ask, which: Callable[[str], str | None], profile: Path | None) -> Iterator[Finding]:
+    """Check that SLURM answers and has the partitions of a profile, and that its job accounting works; without a profile, nothing."""
+    if profile is None:
+        return
     if which("sbatch") is None:
         yield Finding("ok", "slurm", "SLURM is not installed here: jobs run on this machine")
         return
-    partitions = ask(["sinfo", "--noheader", "--format=%P %a"])
-    if partitions is None:
+    said = ask(["sinfo", "--noheader", "--format=%P %a"])
+    if said is None:
         yield Finding(
             "warn",
             "slurm",
             "sinfo does not answer: an audit runs on this machine; to use the cluster, start its controller",
         )
         return
-    up = [line.split()[0] for line in partitions.splitlines() if line.endswith(" up")]
-    if not up:
+    known = {line.split()[0].rstrip("*"): line.endswith(" up") for line in said.splitlines()}
+    if odd := [name for name in partitions_of(profile) if name not in known]:
+        yield Finding("fail", "slurm", f"{profile}: slurm_partition: no partition '{odd[0]}': {suggest(odd[0], known)}")
+    elif not any(known.values()):
         yield Finding("warn", "slurm", "no partition is available: an audit runs on this machine, not on the cluster")
     else:
-        yield Finding("ok", "slurm", f"partitions {', '.join(up)}")
+        yield Finding("ok", "slurm", f"partitions {', '.join(name for name, up in known.items() if up)}")
     if ask(["sacct", "--noheader", "--parsable2", "--starttime=now-1minute", "--format=JobID"]) is None:
         yield Finding(
             "warn",
@@ -149,13 +122,27 @@ def slurm(ask: Ask, which: Callable[[str], str | None]) -> Iterator[Finding]:
         yield Finding("ok", "slurm accounts", "sacct answers")
 
 
-def disk(
-    results: Path, needed: int | None, usage: Callable[[Path], "tuple[int, int, int]"] = shutil.disk_usage
-) -> Finding:
-    """Compare the free bytes at the results with those that the plan needs; these are None without a config."""
+def slurm_profile(folder: Path) -> Path | None:
+    """Return the workflow profile for SLURM that lies in the folder of an audit, if there is one."""
+    return next((path for name in PROFILES if (path := folder / name / "config.yaml").is_file()), None)
+
+
+def partitions_of(profile: Path) -> list[str]:
+    """Return the partitions that a workflow profile names; UserError for one that is not YAML."""
+    try:
+        values = yaml.safe_load(profile.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(f"{profile}: not readable as YAML: {first_line(error)}") from None
+    stated = values if isinstance(values, dict) else {}
+    rules = stated.get("set-resources")
+    resources = [stated.get("default-resources"), *(rules.values() if isinstance(rules, dict) else ())]
+    named = [str(one["slurm_partition"]) for one in resources if isinstance(one, dict) and "slurm_partition" in one]
+    return list(dict.fromkeys(name for names in named for name in names.split(",")))
+
+
+def disk(results: Path, needed: int, usage: Callable[[Path], "tuple[int, int, int]"] = shutil.disk_usage) -> Finding:
+    """Compare the free bytes at the results with those that the plan needs."""
     free = usage(_existing(results))[2]
-    if needed is None:
-        return Finding("ok", "disk", f"{human(free)} free at {results}; name a config to compare with its plan")
     if free < needed:
         return Finding(
             "fail", "disk", f"{human(free)} free at {results}, but the audit writes about {human(needed)}: make room"
@@ -165,10 +152,8 @@ def disk(
     return Finding(verdict, "disk", f"{human(free)} free at {results}; the audit writes about {human(needed)}{tight}")
 
 
-def memory(job: int | None, available: int) -> Finding:
+def memory(job: int, available: int) -> Finding:
     """Compare the available bytes with those that the largest job needs."""
-    if job is None:
-        return Finding("ok", "memory", f"{human(available)} available")
     says = f"{human(available)} available; the largest job takes about {human(job)}"
     if available < job:
         return Finding("fail", "memory", f"{says}: lower compute.micro_batch")
@@ -179,7 +164,7 @@ def file_system(results: Path) -> Iterator[Finding]:
     """Check that files in the folder of results can be written, renamed, locked and removed, and compare their dates with the clock."""
     folder = _existing(results)
     try:
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".doctor.") as name:
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".check.") as name:
             old, new = Path(name, "old"), Path(name, "new")
             old.write_text("old")
             new.write_text("new")

@@ -1,11 +1,14 @@
-"""`mia-audit doctor` with a real controller."""
+"""What `mia-audit check` says with a real controller."""
 
 import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mia_audit.planning import doctor
+from mia_audit.planning import machine
+
+PROFILE = Path(__file__).parents[2] / "profiles" / "slurm" / "config.yaml"
 
 
 def test_a_cluster_in_reach_is_ok_and_one_whose_controller_is_away_is_a_warning(
@@ -15,7 +18,7 @@ def test_a_cluster_in_reach_is_ok_and_one_whose_controller_is_away_is_a_warning(
         monkeypatch.setenv(name, value)
 
     def verdicts() -> list[tuple[str, str]]:
-        return [(one.verdict, one.what) for one in doctor.slurm(doctor.ask, shutil.which)]
+        return [(one.verdict, one.what) for one in machine.slurm(machine.ask, shutil.which, PROFILE)]
 
     assert verdicts() == [("ok", "slurm"), ("ok", "slurm accounts")]
     assert cluster.control("stop").returncode == 0

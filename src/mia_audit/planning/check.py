@@ -1,0 +1,231 @@
+"""Find every mistake that an audit's config and data, and the models that they name, allow to know before the first job."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import redirect_stderr
+from dataclasses import dataclass, field
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from mia_audit.config.expand import resolved_architecture, trained_per_record
+from mia_audit.config.fit import fitting
+from mia_audit.config.load import load_policy
+from mia_audit.errors import UserError
+from mia_audit.learners import Compute, ModelSection, learner_named
+from mia_audit.learners.naming import BUILT_IN, functions_of, script_and_function
+from mia_audit.planning.sizes import SOURCES, Size, selected
+from mia_audit.pools import pools
+from mia_audit.pools.build import check_source
+from mia_audit.pools.groups import CLASS, RECORDS, grouped_column, grouping
+from mia_audit.pools.named_members import check_persons, named_members
+from mia_audit.pools.persons import Persons
+from mia_audit.pools.section import Header, load_public, load_source
+from mia_audit.registry import IN_FILE, code_files, code_of, file_digest
+
+if TYPE_CHECKING:
+    from mia_audit.config.schema import Audit
+    from mia_audit.config.sections import Architecture
+    from mia_audit.pools.section import Dataset, Source
+
+Value = TypeVar("Value")
+Metadata = Mapping[str, Any]
+
+PICKLES = (".pkl", ".pickle", ".joblib")
+"""Endings of pickles, which are never opened."""
+
+REPORTED = " (the traceback is above)"
+"""The end of an error of the user's code whose traceback was printed; here it is not."""
+
+
+@dataclass
+class Checked:
+    """What a check found: mistakes, each in one line, and the sizes and models that `planning.plan` needs."""
+
+    files: int = 0
+    """The number of files and folders that the config names."""
+    mistakes: list[str] = field(default_factory=list)
+    sizes: dict[str, Size] = field(default_factory=dict)
+    models: dict[tuple[str, str], Metadata] = field(default_factory=dict)
+
+    def attempt(self, function: Callable[..., Value], *arguments: Any) -> Value | None:
+        """Return what a function returns, or note the mistake that it finds."""
+        try:
+            with redirect_stderr(StringIO()):
+                return function(*arguments)
+        except UserError as error:
+            message = str(error).removesuffix(REPORTED)
+            if message not in self.mistakes:
+                self.mistakes.append(message)
+            return None
+
+
+def check(audit: Audit, elsewhere: Collection[str] = ()) -> Checked:
+    """Check what an audit names; nothing of the user's own code is loaded. The data sets `elsewhere` are on another machine."""
+    files = list(_files(audit, elsewhere))
+    checked = Checked(len(files), [f"{key}: {missing(path)}" for key, path in files if not path.exists()])
+    if audit.report.policy and Path(audit.report.policy).exists():
+        checked.attempt(load_policy, Path(audit.report.policy))
+    if audit.report.figures.font:
+        checked.attempt(_check_font, audit.report.figures.font)
+    sources = {
+        name: checked.attempt(_load, section, f"datasets.{name}")
+        for name, section in audit.datasets.items()
+        if name not in elsewhere and _is_here(section)
+    }
+    for name, source in sources.items():
+        if source is not None:
+            _check_data(checked, audit, name, source)
+    for name, section in audit.datasets.items():
+        if section.download and section.source in SOURCES:
+            checked.sizes[name] = selected(SOURCES[section.source], section)
+    for dataset, size in checked.sizes.items():
+        _check_models(checked, audit, dataset, size)
+    for name in audit.targets:
+        _check_target(checked, audit, name, sources)
+    return checked
+
+
+def _check_models(checked: Checked, audit: Audit, dataset: str, size: Size) -> None:
+    """Build every model once on a data set's shape, except those of the user's own code."""
+    kind = "image" if len(size.shape) == 3 else "table"
+    pool = {"kind": kind, "shape": list(size.shape), "classes": range(size.classes)}
+    for name in audit.architectures_of(dataset):
+        section, private = resolved_architecture(audit, name), trained_per_record(audit, name)
+        if not code_of(section.model):
+            metadata = checked.attempt(describe_model, name, section, pool, private)
+            if metadata is not None:
+                checked.models[dataset, name] = metadata
+
+
+def describe_model(name: str, section: Architecture, pool: Metadata, private: bool) -> dict[str, Any]:
+    """Return the metadata of a model that fits a pool; UserError if it does not, or cannot be trained by a `private` mechanism."""
+    values = section.model_dump(include={"parameters", "pretrained", "votes"})
+    code = {file: file_digest(file) for file in code_files(section)}
+    asked = ModelSection(name=name, model=section.model or name, code=code, outputs=section.outputs or "", **values)
+    metadata = learner_named(section.learner).describe(asked, pool)
+    layers = metadata.get("batch_norm_layers")
+    if private and layers:
+        raise UserError(
+            f"architectures.{name}: layer '{layers[0]}' of '{metadata['model']}' ({len(layers)} in all) is a BatchNorm, which mixes"
+            " the records of a batch and cannot be trained under dp-sgd: choose a model with LayerNorm or GroupNorm"
+        )
+    if private and metadata["learner"] == BUILT_IN:
+        from mia_audit.models import construct
+        from mia_audit.models.architecture import changing_state, state_message
+
+        changing = changing_state(construct(metadata, seed=0), tuple(metadata["input_shape"]))
+        if changing:
+            raise UserError(f"architectures.{name}: {state_message(metadata['model'], changing)}")
+    return metadata
+
+
+def missing(path: Path) -> str:
+    """Say that a file of the config is missing."""
+    return f"no such file: {path} in {Path.cwd()}, where relative paths start"
+
+
+def _files(audit: Audit, elsewhere: Collection[str]) -> Iterator[tuple[str, Path]]:
+    """Yield the files and folders that a config names, by key."""
+    here = {name: one for name, one in audit.datasets.items() if name not in elsewhere}
+    named = [
+        *((f"datasets.{name}.path", one.path) for name, one in here.items() if not one.download),
+        *((f"datasets.{name}.public.path", one.public_path) for name, one in here.items()),
+        *((f"imported.{name}.signals", one.signals) for name, one in audit.imported.items()),
+        *(
+            (f"architectures.{name}.pretrained", one.pretrained)
+            for name, one in audit.architectures.items()
+            if one.pretrained not in ("none", "public", "hub")
+        ),
+        *((f"targets.{name}.model", one.model) for name, one in audit.targets.items()),
+        *(
+            (f"targets.{name}.members", one.members)
+            for name, one in audit.targets.items()
+            if not one.members.startswith("column:")
+        ),
+        ("report.policy", audit.report.policy),
+    ]
+    yield from ((key, Path(path)) for key, path in named if path)
+
+
+def _check_font(font: str) -> None:
+    from mia_audit.report.figures.style import paper_style
+
+    with paper_style(font):
+        pass
+
+
+def _is_here(section: Dataset) -> bool:
+    """Return whether a data set can be read without downloading it or running the user's code."""
+    return not IN_FILE.fullmatch(section.source) and (not section.path or Path(section.path).exists())
+
+
+def _load(section: Dataset, where: str) -> Source | None:
+    if section.download:
+        return None
+    source = load_source(section, where)
+    check_source(source, section, where)
+    if section.public_path and Path(section.public_path).exists():
+        load_public(source, section, where)
+    return source
+
+
+def _check_data(checked: Checked, audit: Audit, name: str, source: Source) -> None:
+    """Check a data set's groups and the sizes of batches."""
+    section, where = audit.datasets[name], f"datasets.{name}"
+    persons = 0 if source.persons is None else len(set(source.persons.tolist()))
+    whole = Size(len(source.records), 0, tuple(source.records.shape[1:]), len(source.classes), persons)
+    checked.sizes[name] = selected(whole, section)
+    for column, edges in section.edges_of_groups.items():
+        if column not in (CLASS, RECORDS):
+            values = checked.attempt(grouped_column, source, column, where)
+            if values is not None:
+                checked.attempt(grouping, column, values, edges, f"{where}.groups: '{column}'")
+    known = Header(source.kind, len(source.records))
+    if pools[section.source].known(section) != known:
+        only = audit.model_copy(update={"datasets": {name: section}})
+        checked.mistakes += [one for one in fitting(only, {name: known}) if one not in checked.mistakes]
+
+
+def _check_target(checked: Checked, audit: Audit, name: str, sources: Mapping[str, Source | None]) -> None:
+    """Check a finished model and its members, as the stage `target` does."""
+    target, where = audit.targets[name], f"targets.{name}"
+    dataset, architecture, *_ = audit.setting_of(name)
+    path = Path(target.model)
+    if path.exists():
+        checked.attempt(_open_target, audit, name, checked.models.get((dataset, architecture)))
+    source = sources.get(dataset)
+    if source is None or not (target.members.startswith("column:") or Path(target.members).exists()):
+        return
+    section, count = audit.datasets[dataset], len(source.records)
+    member = checked.attempt(named_members, section, target.members, target.id, np.arange(count), count, where)
+    if member is not None and section.by_person and source.persons is not None:
+        persons = Persons.numbered(source.persons)
+        checked.attempt(check_persons, member, persons, f"{where}.members: {target.members}")
+
+
+def _open_target(audit: Audit, name: str, metadata: Metadata | None) -> None:
+    """Read a finished model as the stage `target` does; the model of a script, whose code would run, is not read."""
+    from mia_audit.learners.finished import adopt
+
+    section = resolved_architecture(audit, audit.targets[name].architecture)
+    where, path = f"targets.{name}.model", Path(audit.targets[name].model)
+    loads = section.learner == "script" and "load" in functions_of(script_and_function(section.model)[0])
+    if path.suffix in PICKLES and not loads:
+        raise UserError(
+            f"{where}: {path}: a pickle, which is never opened; expected weights as .safetensors or .pth, or an estimator that"
+            " skops wrote; a script may define load(folder) for anything else"
+        )
+    if metadata is None:
+        return
+    learner = learner_named(metadata["learner"])(metadata, Compute())
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            adopt(learner, path, Path(folder))
+            learner.load(Path(folder))
+        except UserError as error:
+            raise UserError(f"{where}: {str(error).replace(folder, str(path))}") from None
