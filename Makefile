@@ -31,7 +31,7 @@ release-demo: $(READY)
 	@snakemake --logger mia-audit --cores $(CORES) --configfile config/release.yaml
 	@mia-audit gate results/release --policy docs/examples/release_policy.yaml --json results/release-gate.json
 	@rm -rf results/release-model
-	@mia-audit release config/release.yaml --setting $(SETTING) --out results/release-model
+	@mia-audit release config/release.yaml --setting $(SETTING) --gate results/release-gate.json --out results/release-model
 
 # the static checks run beside the tests; either one that fails makes the target fail
 test: $(READY)

@@ -29,6 +29,7 @@ def release_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="new folder of the release")
     parser.add_argument("--results", type=Path, help="folder of the audit's results (results/AUDIT)")
     parser.add_argument("--to", default="anybody", metavar="WHOM", help="the recipient, for the ledger (anybody)")
+    parser.add_argument("--gate", type=Path, metavar="FILE", help="verdicts of mia-audit gate --json, for the card")
     add_device(parser)
     add_batch(parser)
     add_minutes(parser)
@@ -41,6 +42,7 @@ def run_release(options: argparse.Namespace) -> None:
     from mia_audit.storage.digests import sha256
 
     out, results = options.out.absolute(), options.results and options.results.absolute()
+    verdicts = options.gate and options.gate.absolute()
     with in_folder_of(options.config) as config:
         audit = load_audit(config)
         acquire_gpu(options.device)
@@ -48,7 +50,7 @@ def run_release(options: argparse.Namespace) -> None:
         from mia_audit.releasing.release import release, summary
 
         recipe = Recipe.of(audit, options.setting, results or Path("results", audit.audit))
-        print(summary(release(recipe, sha256(config), out, compute_of(options), options.to)))
+        print(summary(release(recipe, sha256(config), out, compute_of(options), options.to, verdicts)))
 
 
 def ledger_arguments(parser: argparse.ArgumentParser) -> None:

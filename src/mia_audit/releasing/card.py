@@ -59,7 +59,7 @@ def delta_of(charges: Sequence[Charge], delta: float) -> float:
 def card(
     recipe: Recipe,
     release_id: str,
-    audit_id: str,
+    audit: Mapping[str, Any],
     config_digest: str,
     charged: Sequence[Mapping[str, Any]],
     architecture: Mapping[str, Any],
@@ -76,7 +76,7 @@ def card(
         "id": release_id,
         "date": datetime.now(UTC).date().isoformat(),
         "to": to,
-        "audit": {"name": recipe.audit.audit, "id": audit_id},
+        "audit": dict(audit),
         "setting": {
             "name": setting.path,
             "dataset": setting.dataset,
@@ -242,6 +242,8 @@ def _page(values: Mapping[str, Any]) -> Iterator[str]:
     yield "\n## Data\n"
     yield from _rows({key: value for key, value in data.items() if key != "preprocessing"})
     yield from _rows(data["preprocessing"], head=False)
+    yield "\n## Audit\n"
+    yield from _audit(values["audit"])
     yield "\n## Origin\n"
     origin = {
         "release": values["id"],
@@ -251,6 +253,22 @@ def _page(values: Mapping[str, Any]) -> Iterator[str]:
         "config, SHA-256": values["config"]["sha256"],
     }
     yield from _rows(origin | dict(values["versions"]))
+
+
+def _audit(audit: Mapping[str, Any]) -> Iterator[str]:
+    trained, gate = audit["training_sha256"], audit["gate"]
+    yield (
+        f"The audit measured this training, at half of the data (`{trained}`)."
+        if trained
+        else "No finished audit of this training is known."
+    )
+    if gate is None:
+        yield "\nNo policy was checked."
+        return
+    yield (
+        f"\n**Policy: {gate['verdict']}.** The policy `{gate['policy_sha256']}` was checked on that audit, with the verdicts"
+        f" `{gate['verdicts_sha256']}`."
+    )
 
 
 def _promise(values: Mapping[str, Any]) -> Iterator[str]:

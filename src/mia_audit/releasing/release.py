@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from mia_audit.errors import UserError
 from mia_audit.learners import Compute, Records, TrainingTask, open_learner
 from mia_audit.pools.store import read_records
 from mia_audit.privacy.ledger import Receipt
+from mia_audit.releasing.audited import audited_sha256, judged, training_sha256
 from mia_audit.releasing.card import CARD, PAGE, card, page
 from mia_audit.releasing.charging import charge_for, next_charges
 from mia_audit.releasing.recipe import UNPROTECTED, Recipe, Unfinished, unfinished
@@ -24,7 +26,14 @@ if TYPE_CHECKING:
     from mia_audit.learners import TrainedModel
 
 
-def release(recipe: Recipe, config_digest: str, out: Path, compute: Compute, to: str = "anybody") -> dict[str, Any]:
+def release(
+    recipe: Recipe,
+    config_digest: str,
+    out: Path,
+    compute: Compute,
+    to: str = "anybody",
+    verdicts: Path | None = None,
+) -> dict[str, Any]:
     """Write the released model of a setting, its card and their SHA256SUMS to a new folder; return the card.
 
     Raises UserError, and charges nothing, if the folder exists, the setting cannot be released, or the ledger refuses
@@ -33,6 +42,8 @@ def release(recipe: Recipe, config_digest: str, out: Path, compute: Compute, to:
     if out.exists():
         raise UserError(f"{out}: exists already; name a new folder for the release")
     recipe.check_gradients()
+    expected = training_sha256(recipe)
+    audited = {"training_sha256": audited_sha256(recipe, expected), "gate": judged(recipe, verdicts, expected)}
     with unfinished(out, recipe.identity()) as work:
         checkpoint = _checkpoint(recipe, work)
         receipt = charge_for(recipe, work, next_charges(recipe, work, checkpoint), to)
@@ -51,7 +62,7 @@ def release(recipe: Recipe, config_digest: str, out: Path, compute: Compute, to:
             checkpoint,
         )
         model = learner.train(task)
-        written = write_release(recipe, work, model, out, config_digest, receipt, to)
+        written = write_release(recipe, work, model, out, config_digest, audited, receipt, to)
     (recipe.results / f".begun-{work.id}").unlink(missing_ok=True)
     return written
 
@@ -62,6 +73,7 @@ def write_release(
     model: TrainedModel,
     out: Path,
     config_digest: str,
+    audited: Mapping[str, Any],
     receipt: Receipt | None,
     to: str,
 ) -> dict[str, Any]:
@@ -74,7 +86,7 @@ def write_release(
         values = card(
             recipe,
             work.id,
-            audit_id(recipe.results),
+            {"name": recipe.audit.audit, "id": audit_id(recipe.results), **audited},
             config_digest,
             work.charged,
             recipe.architecture,

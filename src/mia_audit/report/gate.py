@@ -416,6 +416,40 @@ def _bound(case: Case) -> str:
     return f"{bound.epsilon:.3f} at δ = {bound.delta:g}" if bound else "unknown"
 
 
+def measured(case: Case) -> Iterator[Judged]:
+    """Judge whether the audit measured what the policy requires: attacks, signals, intervals, the unit, and canaries.
+
+    Nothing can be told from an audit that lacks one of them.
+    """
+    policy, rows = case.policy, case.drawn.filter(~pl.col("null_control") & pl.col("auc").is_not_null())
+    read = {part for signal in rows["signal"].unique() for part in str(signal).split("+")}
+    for name, wanted, known in (
+        ("attacks", policy.attacks, set(rows["attack"].unique())),
+        ("signals", policy.signals, read),
+    ):
+        if lacking := [one for one in wanted if one not in known]:
+            yield case.undecided(f"{name} that were run", ", ".join(wanted), f"not among them: {', '.join(lacking)}")
+        elif wanted:
+            yield case.judged(f"{name} that were run", Verdict.PASS, ", ".join(sorted(known)), ", ".join(wanted))
+    if policy.intervals:
+        interval = strongest(case.drawn, "auc", policy.confidence)
+        if math.isnan(interval.high):
+            yield case.undecided("interval over models", "known", FEW)
+        else:
+            yield case.judged("interval over models", Verdict.PASS, printed(interval), "known")
+    if policy.unit:
+        unit = "person" if case.finding.by_person else "record"
+        verdict = Verdict.PASS if unit == policy.unit else Verdict.CANNOT_TELL
+        note = "" if unit == policy.unit else f"set datasets.NAME.unit: {policy.unit}"
+        yield case.judged("unit of membership", verdict, unit, policy.unit, note)
+    if policy.canaries:
+        bound = canary_bound(case.results.root / case.setting)
+        verdict = Verdict.PASS if bound and bound.canaries >= policy.canaries else Verdict.CANNOT_TELL
+        note = "" if verdict == Verdict.PASS else f"set canaries.settings: [{case.setting}] and canaries.count"
+        count_of = str(bound.canaries) if bound else "none"
+        yield case.judged("canaries", verdict, count_of, f"at least {policy.canaries}", note)
+
+
 def null_control(case: Case) -> Iterator[Judged]:
     """Judge whether the attacks find nothing in a permuted membership."""
     if not case.policy.null_control:
@@ -458,7 +492,7 @@ def accuracy(case: Case) -> Iterator[Judged]:
 
 CRITERIA: tuple[Callable[[Case], Iterator[Judged]], ...] = (
     *(leak, persons, groups, judge_most_exposed),
-    *(epsilon, canaries, null_control, models, accuracy),
+    *(epsilon, canaries, measured, null_control, models, accuracy),
 )
 """All criteria, in the order of output."""
 
@@ -511,7 +545,12 @@ def conclusion(judged: Sequence[Judged]) -> str:
     numbers = Counter(one.verdict for one in judged)
     words = {"passed": Verdict.PASS, "failed": Verdict.FAIL, "undecided": Verdict.CANNOT_TELL}
     counted = {word: f"{count(numbers[verdict], 'criterion', 'criteria')} {word}" for word, verdict in words.items()}
-    return CONCLUSIONS[overall(judged)].format(**counted)
+    verdict = overall(judged)
+    whole = CONCLUSIONS[verdict].format(**counted)
+    if verdict == Verdict.PASS:
+        return whole
+    unmet = (f"{one.name} is {one.value}, expected {one.limit}" for one in judged if one.verdict == verdict)
+    return f"{whole} {'; '.join(map(capital, unmet))}."
 
 
 def lines(judged: Sequence[Judged]) -> Iterator[str]:

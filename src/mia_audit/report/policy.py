@@ -1,6 +1,6 @@
 """A policy: limits on the settings of an audit."""
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -70,6 +70,16 @@ class Policy(Limits):
     """`true`: the null control holds."""
     models: int | None = Field(None, gt=0, strict=True)
     """Fewest models that were attacked."""
+    attacks: tuple[str, ...] = ()
+    """Attacks that must have been run."""
+    signals: tuple[str, ...] = ()
+    """Signals that attacks must have read, alone or together with others."""
+    intervals: Flag = False
+    """`true`: the strongest attack's AUC has a confidence interval over models."""
+    unit: Literal["record", "person"] | None = None
+    """The unit for which membership must have been drawn."""
+    canaries: int | None = Field(None, gt=0, strict=True)
+    """Fewest canaries in one training run."""
     accuracy: float | None = Field(None, gt=0, le=1, strict=True)
     """Least test accuracy."""
     digests: Flag = False
@@ -81,8 +91,9 @@ class Policy(Limits):
             section = getattr(self, name)
             if section is not None and not section.given:
                 raise ValueError(f"{name}: no limit; give auc or tpr_at_fpr")
-        parts = (self.groups, self.persons, self.most_exposed, self.models, self.accuracy)
-        flags = self.epsilon_below_claim or self.null_control or self.digests
+        parts = (self.groups, self.persons, self.most_exposed, self.models, self.accuracy, self.unit, self.canaries)
+        flags = self.epsilon_below_claim or self.null_control or self.digests or self.intervals
+        flags = flags or bool(self.attacks or self.signals)
         if not (self.given or flags or any(part is not None for part in parts)):
             raise ValueError("no criterion; give at least one, for example auc: 0.6")
         return self

@@ -10,6 +10,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
+import polars as pl
 import pytest
 import yaml
 
@@ -22,7 +23,7 @@ from mia_audit.report.data.results import find
 from mia_audit.report.gate import Judged, Verdict, judge
 from mia_audit.report.page.render import render
 from mia_audit.report.policy import Policy
-from mia_audit.storage import write_json
+from mia_audit.storage import read_frame, table_metadata, write_json, write_table
 from mia_audit.storage.digests import write_manifest
 
 LEAKS, HOLDS = "toy/net/none-epsinf", "toy/net/dp-sgd-eps1"
@@ -104,6 +105,30 @@ def test_too_few_models_fail_and_an_unknown_group_cannot_be_told(ended: Path) ->
     assert {setting for _, setting in found} == {HOLDS}
 
 
+def test_what_a_policy_requires_must_have_been_measured(ended: Path) -> None:
+    met = {"attacks": ["loss-lira", "threshold"], "signals": ["loss"], "intervals": True, "unit": "record"}
+    assert {one.verdict for one in verdicts(ended, settings=[HOLDS], **met).values()} == {Verdict.PASS}
+    lacking = {"attacks": ["loss-lira", "rmia"], "signals": ["logit"], "unit": "person", "canaries": 100}
+    found = verdicts(ended, settings=[HOLDS], auc=0.6, **lacking)
+    assert found["AUC", HOLDS].verdict == Verdict.PASS
+    told = {name: one for (name, _), one in found.items() if name != "AUC"}
+    assert {one.verdict for one in told.values()} == {Verdict.CANNOT_TELL} and len(told) == 4
+    assert told["attacks that were run"].note == "not among them: rmia"
+    assert "canaries.settings: [toy/net/dp-sgd-eps1]" in told["canaries"].note
+
+
+def test_an_uninformative_signal_alone_passes_no_policy_that_names_the_loss(written: Callable[..., Any]) -> None:
+    small = written({("none", "inf"): 1.0})
+    results = small.results()
+    write_json(small.root / "provenance.json", provenance(results, find(results).settings))
+    metrics = small.root / LEAKS / "metrics.parquet"
+    table = read_frame(metrics, "metrics").filter(pl.col("signal") == "ixg_variance")
+    write_table(metrics, table.to_arrow(), "metrics", len(table), table_metadata(metrics, "metrics"))
+    assert verdicts(small.root, auc=0.95)["AUC", LEAKS].verdict == Verdict.PASS
+    found = verdicts(small.root, auc=0.95, signals=["loss"])["signals that were run", LEAKS]
+    assert (found.verdict, found.note) == (Verdict.CANNOT_TELL, "not among them: loss")
+
+
 def test_groups_of_the_data_set_are_judged(ended: Path, tmp_path: Path) -> None:
     root, pool = tmp_path / "copy", Path("pools", "toy")
     shutil.copytree(ended, root)
@@ -142,6 +167,8 @@ def test_the_exit_code_says_it_all(
     said = json.loads(files["json"].read_text())
     assert said["verdict"] == verdict
     assert said["conclusion"] in printed
+    unmet = [one for one in said["criteria"] if one["verdict"] == verdict != "pass"]
+    assert all(f"is {one['value']}, expected {one['limit']}" in said["conclusion"] for one in unmet)
     assert len(printed.splitlines()) == len(said["criteria"]) + 2
     suite = ElementTree.parse(files["junit"]).getroot()
     assert len(suite) == int(suite.attrib["tests"]) == len(said["criteria"])

@@ -6,6 +6,7 @@ How report and provenance describe files: by name and digest. Their folders, whi
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import platform
 import re
@@ -100,7 +101,7 @@ def provenance(results: Results, findings: Sequence[Finding]) -> dict[str, Any]:
         "notice": AUDIT_ONLY,
         "config": base_names(spec.config),
         "config_sha256": spec.config_hash,
-        "code_sha256": by_base_name({file: file_digest(file) for file in code_files(spec.config)}),
+        "code_sha256": code_digests(spec.config),
         "versions": {
             "python": platform.python_version(),
             **{name: known for name in PACKAGES if (known := _version(name))},
@@ -113,6 +114,31 @@ def provenance(results: Results, findings: Sequence[Finding]) -> dict[str, Any]:
         "given_sha256": results.given,
         "inputs_sha256": {path.relative_to(results.root).as_posix(): digests.sha256(path) for path in results.inputs()},
     }
+
+
+UNTRAINED = {"datasets": ("groups", "architectures"), "mechanisms": ("epsilon", "models")}
+"""Keys of a setting's sections on which the training of one model does not depend."""
+
+
+def training_digest(config: Mapping[str, Any], code: Mapping[str, str], setting: Mapping[str, str]) -> str:
+    """Return the SHA-256 of all that a config says about the training of a setting's models; empty if it has no such setting.
+
+    `config` and `code` are those of provenance.json: paths are base names, and files of code are given by their digests.
+    """
+    parts: dict[str, Any] = {"code": dict(code), "epsilon": setting["epsilon"]}
+    for name in ("dataset", "architecture", "mechanism"):
+        sections = config.get(f"{name}s") or {}
+        if setting[name] not in sections:
+            return ""
+        left_out = UNTRAINED.get(f"{name}s", ())
+        parts[name] = {key: value for key, value in sections[setting[name]].items() if key not in left_out}
+    parts["training"] = {key: value for key, value in (config.get("training") or {}).items() if key != "floor"}
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def code_digests(config: Any) -> dict[str, str]:
+    """Return the SHA-256 of every file of code that a config names, by base name."""
+    return by_base_name({file: file_digest(file) for file in code_files(config)})
 
 
 def write_page(

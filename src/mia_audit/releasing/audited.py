@@ -1,0 +1,86 @@
+"""What is known of a release's setting: the audit of it, and the policy that this audit was held to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mia_audit.errors import UserError
+from mia_audit.foreign_json import read_object
+from mia_audit.storage import sha256
+from mia_audit.storage.digests import audit_id
+
+if TYPE_CHECKING:
+    from mia_audit.releasing.recipe import Recipe
+
+KEYS = ("audit_id", "training_sha256", "policy_sha256", "verdict")
+"""The entries of a gate's verdicts that a release reads."""
+
+
+def training_sha256(recipe: Recipe) -> str:
+    """Return the digest of all that the config says about the training of a recipe's model."""
+    from mia_audit.report.data.provenance import base_names, code_digests, training_digest
+
+    config = recipe.audit.model_dump(mode="json", exclude={"compute"})
+    one = recipe.setting
+    names = {
+        "dataset": one.dataset,
+        "architecture": one.architecture,
+        "mechanism": one.mechanism,
+        "epsilon": one.epsilon,
+    }
+    return training_digest(base_names(config), code_digests(config), names)
+
+
+def audited_sha256(recipe: Recipe, expected: str) -> str | None:
+    """Return the digest of the training that the finished audit measured; None if it is not finished.
+
+    Raises UserError if it is another training than the recipe's.
+    """
+    from mia_audit.report.data.opened import PROVENANCE, read_provenance
+    from mia_audit.report.data.provenance import training_digest
+
+    if not (recipe.results / PROVENANCE).exists():
+        return None
+    sources = read_provenance(recipe.results)
+    known = {one["path"]: one for one in sources["settings"]}
+    if recipe.setting.path not in known:
+        return None
+    config, code = sources.get("config") or {}, sources.get("code_sha256") or {}
+    found = training_digest(config, code, known[recipe.setting.path])
+    if found != expected:
+        raise UserError(
+            f"{recipe.results}: the audit of {recipe.setting.path} is of another training than the config describes (data set, architecture,"
+            " mechanism, training or code): run the audit again, and release what it measured"
+        )
+    pool = recipe.pool.relative_to(recipe.results).as_posix() + "/records.parquet"
+    if sources.get("inputs_sha256", {}).get(pool) not in (None, sha256(recipe.results / pool)):
+        raise UserError(
+            f"{recipe.results / pool}: changed since the audit of {recipe.setting.path}: run the audit again"
+        )
+    return found
+
+
+def judged(recipe: Recipe, verdicts: Path | None, expected: str) -> dict[str, Any] | None:
+    """Return what the card says about a gate's verdicts; None without any. Raises UserError if they are about another training."""
+    if verdicts is None:
+        return None
+    values = read_object(verdicts, "the verdicts that mia-audit gate --json wrote")
+    if lacking := [key for key in KEYS if key not in values]:
+        raise UserError(f"{verdicts}: no '{lacking[0]}'; expected the verdicts that mia-audit gate --json wrote")
+    trained = values["training_sha256"]
+    if values["audit_id"] != audit_id(recipe.results):
+        raise UserError(f"{verdicts}: about the audit {values['audit_id']}; expected that in {recipe.results}")
+    if not isinstance(trained, Mapping) or recipe.setting.path not in trained:
+        raise UserError(f"{verdicts}: not about {recipe.setting.path}: name it in the policy's settings")
+    if trained[recipe.setting.path] != expected:
+        raise UserError(
+            f"{verdicts}: about another training of {recipe.setting.path} than the config describes: run audit and gate again"
+        )
+    return {
+        "policy_sha256": values["policy_sha256"],
+        "verdicts_sha256": sha256(verdicts),
+        "training_sha256": expected,
+        "verdict": values["verdict"],
+    }

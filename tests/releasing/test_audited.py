@@ -1,0 +1,119 @@
+"""Games about the audit behind a release: another training than was audited, and verdicts about something else."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mia_audit.errors import UserError
+from mia_audit.learners import Compute
+from mia_audit.releasing.audited import training_sha256
+from mia_audit.releasing.release import release
+from mia_audit.report.data.provenance import base_names, code_digests, training_digest
+from mia_audit.storage import sha256
+from mia_audit.storage.digests import audit_id
+
+from .test_release import SETTING
+
+NAMES = {"path": SETTING, "dataset": "rows", "architecture": "mlp", "mechanism": "dp-sgd", "epsilon": "4"}
+
+
+def finish(recipe):
+    """Write what the report of a finished audit says about its config; return the digest of the training."""
+    config = recipe.audit.model_dump(mode="json", exclude={"compute"})
+    pool = "pools/rows/records.parquet"
+    values = {
+        "audit": "tiny",
+        "config": base_names(config),
+        "code_sha256": code_digests(config),
+        "settings": [NAMES],
+        "inputs_sha256": {pool: sha256(recipe.results / pool)},
+    }
+    (recipe.results / "provenance.json").write_text(json.dumps(values))
+    return training_digest(values["config"], values["code_sha256"], NAMES)
+
+
+def verdicts(recipe, **changes):
+    values = {
+        "audit_id": audit_id(recipe.results),
+        "training_sha256": {SETTING: training_sha256(recipe)},
+        "policy_sha256": "a" * 64,
+        "verdict": "fail",
+    }
+    path = Path("gate.json")
+    path.write_text(json.dumps(values | changes))
+    return path
+
+
+def released(prepared, out="out", gate=None):
+    return release(prepared, "0" * 64, Path(out), Compute(), verdicts=gate)
+
+
+def test_a_card_says_which_policy_was_checked_on_which_audit_and_with_what_result(recipe):
+    prepared = recipe()
+    digest = finish(prepared)
+    gate = verdicts(prepared)
+    card = released(prepared, gate=gate)
+    assert card["audit"]["training_sha256"] == digest == training_sha256(prepared)
+    assert card["audit"]["gate"] == {
+        "policy_sha256": "a" * 64,
+        "verdicts_sha256": sha256(gate),
+        "training_sha256": digest,
+        "verdict": "fail",
+    }
+    assert "**Policy: fail.**" in Path("out", "card.md").read_text()
+
+
+def test_a_card_without_a_policy_or_an_audit_says_so(recipe):
+    card = released(recipe())
+    assert card["audit"]["gate"] is None and card["audit"]["training_sha256"] is None
+    page = Path("out", "card.md").read_text()
+    assert "No policy was checked" in page and "No finished audit" in page
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"training": {"epochs": 6, "batch": 10}},
+        {"mechanisms": {"dp-sgd": {"epsilon": [4], "clipping": "flat", "clip_norm": 2}}},
+        {"architectures": {"mlp": {"parameters": {"width": 9}}}},
+        {"training": {"epochs": 2, "batch": 10}, "mechanisms": {"dp-sgd": {"epsilon": [4], "training": {"epochs": 3}}}},
+    ],
+)
+def test_another_training_than_was_audited_is_refused(recipe, changes):
+    audited = recipe()
+    finish(audited)
+    gate = verdicts(audited)
+    other = recipe(**changes)
+    with pytest.raises(UserError, match="of another training than the config describes"):
+        released(other)
+    (other.results / "provenance.json").unlink()
+    with pytest.raises(UserError, match="about another training of"):
+        released(other, gate=gate)
+    assert not Path("out").exists() and not Path(".out.unfinished").exists()
+
+
+def test_settings_and_budgets_that_are_added_leave_an_audit_valid(recipe):
+    finish(recipe())
+    more = {"none": {}, "dp-sgd": {"epsilon": [4, 2]}, "other": {"mechanism": "dp-sgd", "epsilon": [1]}}
+    assert released(recipe(mechanisms=more))["audit"]["training_sha256"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"audit_id": "b" * 32}, "about the audit b+; expected that in"),
+        ({"training_sha256": {"rows/mlp/none-epsinf": "c"}}, "not about rows/mlp/dp-sgd-eps4"),
+        ({"training_sha256": {SETTING: "c"}}, "about another training"),
+    ],
+)
+def test_verdicts_about_something_else_are_refused(recipe, changes, match):
+    prepared = recipe()
+    with pytest.raises(UserError, match=match):
+        released(prepared, gate=verdicts(prepared, **changes))
+
+
+def test_a_pool_that_changed_after_the_audit_is_refused(recipe):
+    finish(recipe())
+    with pytest.raises(UserError, match="changed since the audit"):
+        released(recipe(swapped=True))
