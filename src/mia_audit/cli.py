@@ -47,7 +47,7 @@ STAGES = {
     "canary-bounds": "train once on canaries, without a seed, and compute lower bounds on ε",
     "discard": "delete the weights of shadow models whose signals are computed",
     "signals": "compute the signals of some shadow models",
-    "target": "import a finished model, to attack it with shadow models of the same recipe",
+    "target": "import a finished model, to attack it with shadow models of its recipe",
     "merge": "join the tables of all shadow models of a setting",
     "explanation-metrics": "measure explanations and the effect of privacy on them",
     "black-box": "record a black box's outputs on a pool",

@@ -1,5 +1,6 @@
 """A finished model is attacked with shadow models of its own recipe as references, and they are not attacked with it."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -132,7 +133,7 @@ def say_it(folder: Path) -> None:
     assert "training records of release whose membership score" in page and not re.search(
         r"\bnan\b", page.split("<script")[0]
     )
-    assert "attacked with the help of the shadow models of the same recipe" in page
+    assert "attacked with the help of the shadow models, whose accuracy and loss are like their own" in page
 
 
 def test_what_is_no_model_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,3 +149,28 @@ def test_what_is_no_model_is_named(folder: Path, capsys: pytest.CaptureFixture[s
     ):
         assert take_over(folder, **changes) == 2
         assert message in capsys.readouterr().err and not Path("model").exists()
+
+
+def test_a_model_of_another_recipe_is_refused_before_training(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    skops = pytest.importorskip("skops.io")
+    skops.dump(RandomForestClassifier(30).fit(np.zeros((4, 5)), [0, 1, 0, 1]), "release.skops")
+    assert take_over(folder) == 2
+    message = "its n_estimators is 30, and 10 in shadow models"
+    assert message in capsys.readouterr().err
+    target = {"architecture": "forest", "model": "release.skops", "members": "column:trained"}
+    spec, planned = spec_file(folder, {"name": "forest", "architecture": FOREST}), folder / "run.json"
+    planned.write_text(json.dumps({"config": {"targets": {"release": target}}}))
+    assert run("architecture", "--pool", "pool", "--spec", spec, "--run", planned, "--out", "again.json") == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_model_that_answers_unlike_its_references_is_named(folder: Path) -> None:
+    skops = pytest.importorskip("skops.io")
+    train_references(folder)
+    skops.dump(RandomForestClassifier(10, random_state=0).fit(np.zeros((4, 5)), [0, 1, 0, 1]), "release.skops")
+    assert take_over(folder) == 0
+    signals(folder, "model", f"{MODELS}-{MODELS}", "own")
+    merge(folder, "own", MODELS, 1, "model/membership.parquet", "signals.parquet", "--references", "references.parquet")
+    unlike = table_metadata(Path("signals.parquet"), "signals")["unlike_references"]
+    own, low, high = unlike["train_accuracy"]
+    assert own < 0.7 < low <= high and "train_loss" in unlike

@@ -13,6 +13,7 @@ import argparse
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.commands._arguments import add_pool, add_run, add_spec, computing
@@ -48,6 +49,7 @@ def run_architecture(options: argparse.Namespace) -> None:
     metadata = describe_model(name, spec.architecture, pool, name in planned.private)
     if metadata.get("code"):
         _check_untrained(learner_named(metadata["learner"])(metadata, Compute("cpu")), options.pool, metadata)
+    _check_targets(planned, metadata)
     count = open_table(options.pool / "records.parquet", "records").metadata.num_rows
     refuse_model(planned, options.out.parent, metadata, count)
     write_json(options.out, metadata)
@@ -67,6 +69,23 @@ def _check_untrained(learner: Learner, pool: Path, architecture: Mapping[str, An
         few = Records.of(read_records(pool))[:2]
         where = f"architectures.{architecture['name']}: {architecture['model']}"
         check_untrained(model.module, model.inputs(few)[0 : len(few)], few.classes, where)
+
+
+def _check_targets(planned: Run, architecture: Mapping[str, Any]) -> None:
+    """Raise UserError, before shadow models are trained, if a finished estimator of the config is of another recipe."""
+    if architecture["learner"] != "estimator":
+        return
+    from mia_audit.learners import Compute, learner_named
+    from mia_audit.learners.finished import adopt
+
+    for name, target in (planned.config.get("targets") or {}).items():
+        path = Path(target["model"])
+        if target["architecture"] == architecture["name"] and path.exists():
+            with TemporaryDirectory() as folder:
+                try:
+                    adopt(learner_named("estimator")(architecture, Compute("cpu")), path, Path(folder))
+                except UserError as error:
+                    raise UserError(f"targets.{name}.model: {path}: {str(error).replace(folder, str(path))}") from None
 
 
 def weights_arguments(parser: argparse.ArgumentParser) -> None:

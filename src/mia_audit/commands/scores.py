@@ -21,6 +21,7 @@ from mia_audit.attacks.io.parquet import (
     GIVEN,
     OPTIONS,
     TARGET,
+    UNLIKE,
     SignalsFile,
     TooFewModels,
     check_coins,
@@ -83,6 +84,7 @@ def run_attack(options: argparse.Namespace) -> None:
     if TARGET in signals_metadata:  # a finished model is the target, and the others are only its references
         place = file.target.tolist().index(signals_metadata[TARGET])
         targets, metadata[TARGET] = slice(place, place + 1), signals_metadata[TARGET]
+        metadata[UNLIKE] = signals_metadata.get(UNLIKE)
 
     def of_targets(one: Scores) -> tuple[Run, np.ndarray, np.ndarray]:
         return one.run, one.member[:, targets], one.scores[:, targets]
@@ -129,7 +131,8 @@ def run_evaluate(options: argparse.Namespace) -> None:
         metrics = metrics_table(rows)
         if further:
             file, further = further.file, None  # free the signals that the file holds
-            metadata[MODEL_COUNTS] = model_counts(metrics, file, section.fprs, given)
+            place = file.target.tolist().index(metadata[TARGET]) if TARGET in metadata else None
+            metadata[MODEL_COUNTS] = model_counts(metrics, file, section.fprs, given, place)
     write_table(options.out, metrics.to_arrow(), "metrics", len(metrics), metadata)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mia_audit.attacks.io.parquet import GIVEN, TARGET
+from mia_audit.attacks.io.parquet import GIVEN, TARGET, UNLIKE
 from mia_audit.commands._arguments import add_pool, add_run, add_shadows, add_spec, add_stamp, computing
 from mia_audit.commands.training import training_sets
 from mia_audit.config.expand import needs_training_records
@@ -209,19 +209,16 @@ def _compared(tables: Iterator[pa.Table], trained: pa.Table, where: Path) -> Ite
     last = {row["shadow"]: row for row in stated.to_pylist()}
     for table in tables:
         shadow = table["shadow"][0].as_py()
-        if shadow in last and {"label", "predicted", "loss"} <= set(table.column_names):
-            member, losses = table["member"].to_numpy(), table["loss"].to_numpy()
-            hits = table["label"].to_numpy() == table["predicted"].to_numpy()
-            for part, inside in (("train", member), ("test", ~member)):
-                for what, values in (("loss", losses), ("accuracy", hits)) if inside.any() else ():
-                    before, after = last[shadow][f"{part}_{what}"], float(values[inside].mean(dtype=np.float64))
-                    room = LOSS_APART * abs(before) + 0.01 if what == "loss" else ACCURACY_APART + 1 / inside.sum()
-                    if abs(after - before) > room:
-                        raise UserError(
-                            f"{where}: {part} {what} of shadow {shadow} is {after:.4g}, and was {before:.4g} after its training: the"
-                            " signals are of another model, or it is stored without something that it computes; delete"
-                            f" {where.parent / 'models'} and run again"
-                        )
+        if shadow in last and set(table.column_names) >= OUTPUTS:
+            for name, after in _outcomes(table).items():
+                before = last[shadow][name]
+                room = 0.01 + LOSS_APART * abs(before) if name.endswith("loss") else ACCURACY_APART
+                if abs(after - before) > room + 1 / len(table):
+                    raise UserError(
+                        f"{where}: {name.replace('_', ' ')} of shadow {shadow} is {after:.4g}, and was {before:.4g} after its training:"
+                        " the signals are of another model, or it is stored without something that it computes; delete"
+                        f" {where.parent / 'models'} and run again"
+                    )
         yield table
 
 
@@ -265,8 +262,39 @@ def _merge_target(
         yield from (group.select(own.column_names) for _, group in _row_groups([references]))
         yield own
 
-    stated = {TARGET: number, GIVEN: metadata[GIVEN]} | diverged_of_all([references], "signals")
+    stated = {TARGET: number, GIVEN: metadata[GIVEN], UNLIKE: _unlike(own, references)}
+    stated |= diverged_of_all([references], "signals")
     write_table(out, tables(), "signals", count + len(own), stated, **encoding_of(own.schema))
+
+
+def _unlike(own: pa.Table, references: Path) -> dict[str, list[float]] | None:
+    """Return a finished model's losses and accuracies outside the range in which those of one more reference would lie."""
+    if not set(own.column_names) >= OUTPUTS:
+        return None
+    models = [_outcomes(group) for _, group in _row_groups([references])]
+    unlike = {}
+    for name, value in _outcomes(own).items():
+        known = np.array([model[name] for model in models])
+        room = max(4 * known.std(ddof=1) * (1 + 8 / len(known)), 0.02 + 0.05 * abs(known.mean()))
+        if abs(value - known.mean()) > room:
+            unlike[name] = [value, float(known.min()), float(known.max())]
+    return unlike
+
+
+OUTPUTS = {"member", "label", "predicted", "loss"}
+"""The columns from which a model's loss and accuracy are computed."""
+
+
+def _outcomes(table: pa.Table) -> dict[str, float]:
+    """Return a model's loss and accuracy on its training records, and on the others."""
+    member, losses = table["member"].to_numpy(), table["loss"].to_numpy()
+    hits = table["label"].to_numpy() == table["predicted"].to_numpy()
+    return {
+        f"{part}_{what}": float(values[inside].mean(dtype=np.float64))
+        for part, inside in (("train", member), ("test", ~member))
+        for what, values in (("loss", losses), ("accuracy", hits))
+        if inside.any()
+    }
 
 
 def _shadows(

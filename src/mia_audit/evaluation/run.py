@@ -184,8 +184,9 @@ def by_count(
     member: Member,
     fprs: Sequence[float],
     options: Mapping[str, Any] | None = None,
+    place: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the mean metrics over all targets for each number of other models: 4, 8, 16 … and all.
+    """Return the mean metrics over all targets, or those of the target at a `place`, for each number of other models: 4, 8, 16 … and all.
 
     A row has `attack`, `signal`, `likelihood` and `others`. For every metric m that all targets have, it also has
     `m_mean`, and the gain from using all models, as mean and standard error over targets: `m_more` and `m_more_error`.
@@ -196,9 +197,12 @@ def by_count(
     numbers = counts(member.shape[1])
     by_number: dict[int, dict[str, np.ndarray]] = {}
     curves: dict[int, dict[str, Any]] = {}
+    whole, only = member, slice(None) if place is None else slice(place, place + 1)
+    member = member[:, only]
     outside = (~member).sum(axis=0)
     grid = log_grid(max(int(outside.max()), 1), ROC_POINTS)
-    for others, scores in scores_by_count(run, readings, member, numbers, options):
+    for others, scores in scores_by_count(run, readings, whole, numbers, options):
+        scores = scores[:, only]
         metrics = metrics_of_columns(scores, member, fprs)
         by_number[others] = {name: values for name, values in metrics.items() if not np.isnan(values).any()}
         curves[others] = {}
@@ -233,7 +237,11 @@ def scores_by_count(
 
 
 def model_counts(
-    metrics: pl.DataFrame, source: Source, fprs: Sequence[float], options: Mapping[str, Any] | None = None
+    metrics: pl.DataFrame,
+    source: Source,
+    fprs: Sequence[float],
+    options: Mapping[str, Any] | None = None,
+    place: int | None = None,
 ) -> list[dict[str, Any]]:
     """Return the rows of `by_count` for every run that is `examined`, except those on signals that the source lacks."""
     known = {signal.name: signal for signal in source.signals}
@@ -242,17 +250,17 @@ def model_counts(
         if set(names.split("+")) <= set(known):
             signals = tuple(known[name] for name in names.split("+"))
             readings = [Reading(signal, source.read(signal)) for signal in signals]
-            rows += by_count(Run(attack, signals, likelihood, False), readings, source.member, fprs, options)
+            rows += by_count(Run(attack, signals, likelihood, False), readings, source.member, fprs, options, place)
     return rows
 
 
-def _parts(values: Mapping[str, np.ndarray], full: Mapping[str, np.ndarray]) -> dict[str, float]:
-    parts: dict[str, float] = {}
+def _parts(values: Mapping[str, np.ndarray], full: Mapping[str, np.ndarray]) -> dict[str, float | None]:
+    parts: dict[str, float | None] = {}
     for name in (name for name in values if name in full):
         more = full[name] - values[name]
         parts |= {
             f"{name}_mean": float(values[name].mean()),
             f"{name}_more": float(more.mean()),
-            f"{name}_more_error": float(more.std(ddof=1) / len(more) ** 0.5),
+            f"{name}_more_error": float(more.std(ddof=1) / len(more) ** 0.5) if len(more) > 1 else None,
         }
     return parts

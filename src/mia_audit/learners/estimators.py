@@ -279,6 +279,22 @@ class EstimatorLearner:
                 f"{path}: not a .skops file. Pickles are not opened; write the estimator with skops.io.dump(model, 'model.skops')"
             )
         copy_into(folder, path, FILE)
+        self._check_recipe(load_estimator(folder, self._packages))
+
+    def _check_recipe(self, finished: Any) -> None:
+        """Raise UserError if a finished estimator has another type or other parameters than those that are trained."""
+        trained = self.unfitted(None)
+        if type(finished) is not type(trained):
+            raise UserError(
+                f"a {type(finished).__name__}, but shadow models are a {type(trained).__name__} ({self._where})"
+            )
+        ours, theirs = _plain_parameters(trained), _plain_parameters(finished)
+        for name in ours.keys() & theirs.keys():
+            if ours[name] != theirs[name]:
+                raise UserError(
+                    f"its {name} is {theirs[name]}, and {ours[name]} in shadow models ({self._where}), which must be of the same"
+                    " recipe: set the parameters of the finished model"
+                )
 
     def model(self, estimator: Any) -> EstimatorModel:
         """Return a fitted estimator as a model."""
@@ -320,6 +336,17 @@ def prepared(estimator: Any, threads: int | None, *key: int | str) -> Any:
         if threads and value is None and name.rpartition("__")[2] == "n_jobs" and (threads > 1 or not of_sklearn(name))
     }
     return estimator.set_params(**seeds, **jobs) if seeds or jobs else estimator
+
+
+def _plain_parameters(estimator: Any) -> dict[str, Any]:
+    """Return an estimator's parameters that are numbers, truth values, text or None, but no seeds, threads or verbosity."""
+    known = estimator.get_params(deep=True) if hasattr(estimator, "get_params") else {}
+    return {
+        name: value
+        for name, value in sorted(known.items())
+        if (value is None or (isinstance(value, bool | int | float | str) and value == value))
+        and name.rpartition("__")[2] not in (*SEEDS, "n_jobs", "verbose", "verbosity", "silent", "device")
+    }
 
 
 def _seed(*key: int | str) -> int:

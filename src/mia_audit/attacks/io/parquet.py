@@ -160,6 +160,10 @@ GIVEN = "given_sha256"
 TARGET = "target"
 """The metadata key of signals.parquet for the number of a finished model: it is the only target, the others are its references."""
 
+UNLIKE = "unlike_references"
+"""The metadata key of a finished model's tables for its accuracies and losses that are unlike those of its references:
+its own value, and the lowest and highest of the references; None if they were not compared."""
+
 UNREAD = "unread_attacks"
 """The metadata key of scores.parquet and metrics.parquet for the requested attacks that had no signal to read."""
 

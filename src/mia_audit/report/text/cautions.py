@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from mia_audit.attacks.io.parquet import DERIVED, UNREAD
+from mia_audit.attacks.io.parquet import DERIVED, UNLIKE, UNREAD
 from mia_audit.report.data.findings import (
     Finding,
     Findings,
@@ -41,7 +41,7 @@ RULE = (
 
 def cautions(results: Results, findings: Findings) -> list[str]:
     """Return the warnings; those about signals come first."""
-    return [*_unread(results), *_guessed(results, findings), *_mixed(results), *_deltas(findings)]
+    return [*_unlike(results), *_unread(results), *_guessed(results, findings), *_mixed(results), *_deltas(findings)]
 
 
 def readings(results: Results) -> list[str]:
@@ -83,6 +83,21 @@ def _mixed(results: Results) -> Iterator[str]:
             f" {fixed(row['top_share'])}; in an even mixture of {row['maps']} maps it is {fixed(row['even_share'])}. The model is"
             " therefore one linear map per class, and its maps explain no more than that."
         )
+
+
+def _unlike(results: Results) -> Iterator[str]:
+    """Name the finished models whose accuracy or loss is not that of shadow models, so that these are of another recipe."""
+    for setting in results.spec.settings:
+        unlike = results.facts(setting).get(UNLIKE) if setting.finished else None
+        if unlike:
+            parts = [
+                f"{name.replace('_', ' ')} {fixed(own)} where those have {fixed(low)} to {fixed(high)}"
+                for name, (own, low, high) in unlike.items()
+            ]
+            yield (
+                f"{setting.architecture_name} ({setting.finished}) is unlike the shadow models that help to attack it: {joined(parts)}."
+                " It was trained by another recipe, so the attack on it may be much weaker than it could be, and its AUC too low."
+            )
 
 
 def _unread(results: Results) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.attacks.design import SENTENCES
+from mia_audit.attacks.io.parquet import UNLIKE
 from mia_audit.report.data.findings import Finding, Findings, Leak, LowerBound
 from mia_audit.report.data.provenance import guarantee, noise_mask
 from mia_audit.report.text.formatting import (
@@ -50,7 +51,7 @@ def scope(results: Results, findings: Findings) -> str:
     if finished:
         attacked += (
             f" The finished {'model' if len(finished) == 1 else 'models'} {joined(finished)} {'was' if len(finished) == 1 else 'were'}"
-            " attacked with the help of the shadow models of the same recipe. This measures membership, and not another difference"
+            f" attacked with the help of the shadow models{_likeness(results)}. This measures membership, and not another difference"
             " between the records, only if its members and the other records were drawn in the same way."
         )
     if spec.studies and not any(setting.trained for setting in spec.settings):
@@ -64,6 +65,14 @@ def scope(results: Results, findings: Findings) -> str:
         how += ", drawn by person: all of a person's records or none"
     settings = f"{count(len(spec.settings), 'setting')}, " if len(spec.settings) > 1 else ""
     return f"{joined(named)}: {settings}{models}{', ' + how if how else ''}. {attacked}"
+
+
+def _likeness(results: Results) -> str:
+    """Say whether finished models were found to have the accuracy and loss of their shadow models."""
+    known = [results.facts(setting).get(UNLIKE) for setting in results.spec.settings if setting.finished]
+    if any(known):
+        return ", from which they differ (see the warnings)"
+    return "" if None in known else ", whose accuracy and loss are like their own"
 
 
 def gap_sentence(gap: Gap) -> str:
