@@ -374,7 +374,7 @@ DATA: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
     "a slip among numbers": (
         people(school=["12", "?", *["10"] * (ROWS - 2)]),
         {},
-        "column 'school' holds numbers except for '?' (first in row 2, 1 in all)",
+        "values are missing or not finite in column 'school' (first in row 2, 1 in all)",
     ),
     "a label that is none": (people(), {"label": "diagnosis"}, "datasets.mine.label: "),
     "a label of fractions": (people(), {"label": "age"}, "holds fractions; expected classes"),
@@ -389,10 +389,86 @@ DATA: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
         {"standardise": "stated", "constants": {"aeg": [40, 15]}},
         "constants.aeg: no such column: did you mean 'age'?",
     ),
-    "semicolons": (
-        text("age;label\n" + "1;a\n2;b\n" * 4),
+    "a word among few numbers": (
+        people(school=[["12", "none"][k % 3 == 0] for k in range(ROWS)]),
         {},
-        "columns are separated by semicolons; expected commas",
+        "column 'school' holds numbers except for 'none' (first in row 1, 20 in all): correct them, or say that they are words:"
+        " columns: {school: category}",
+    ),
+    "a number among words": (
+        people(school=[["none", "12"][k % 3 == 0] for k in range(ROWS)]),
+        {},
+        "column 'school' holds numbers except for 'none' (first in row 2, 40 in all)",
+    ),
+    "thousands with commas": (
+        people(pay=[f"{k % 7 + 1},200" for k in range(ROWS)]),
+        {},
+        "column 'pay' holds numbers with commas, such as '1,200': write them with a decimal point",
+    ),
+    "dates": (
+        people(born=[f"2001-02-{k % 20 + 1:02d}" for k in range(ROWS)]),
+        {},
+        "column 'born' holds dates, such as '2001-02-01', each of which would be a column",
+    ),
+    "German dates": (
+        people(born=[f"{k % 20 + 1}.2.2001" for k in range(ROWS)]),
+        {},
+        "column 'born' holds dates, such as '1.2.2001'",
+    ),
+    "more than fifty words": (
+        lambda folder: (
+            pl.concat([PEOPLE] * 3)
+            .with_columns(code=pl.Series([f"c{k % 51}" for k in range(180)]))
+            .write_csv(folder / "t.csv")
+        ),
+        {},
+        "column 'code' (51 different words) looks like an identifier: declare each one",
+    ),
+    "codes with leading zeros": (
+        people(ward=[f"0{k % 5}" for k in range(ROWS)]),
+        {},
+        "column 'ward' (numbers with leading zeros) looks like an identifier: declare each one",
+    ),
+    "an exported index": (
+        lambda folder: PEOPLE.with_columns(pl.Series("", range(ROWS))).write_csv(folder / "t.csv"),
+        {},
+        "column 'unnamed' (a different value in every row) looks like an identifier",
+    ),
+    "classes that differ by a dot": (
+        people(label=[" <=50K", "<=50K."] * 30),
+        {},
+        "datasets.mine.label: t.csv: column 'label' holds ' <=50K' and '<=50K.', which differ only by blanks, case or a dot",
+    ),
+    "words that differ by case": (
+        people(sex=["f", "F", "m"] * 20),
+        {},
+        "column 'sex' holds 'F' and 'f', which differ only by blanks, case or a dot: write them alike, or list all in categories.sex",
+    ),
+    "seconds since 1970": (
+        people(seconds=[1_700_000_000 + k for k in range(ROWS)]),
+        {"columns": {"seconds": "feature"}},
+        "column 'seconds' has 60 different values, but only 1 as numbers of 32 bits",
+    ),
+    "a first row of data": (
+        text("39.5,Bern,label\n" + "1.5,Ulm,a\n2.5,Aix,b\n" * 4),
+        {},
+        "the first row looks like data ('39.5'): expected the names of columns there; add them",
+    ),
+    "a header alone": (text("age,label\n"), {}, "t.csv: no rows"),
+    "another encoding": (
+        lambda folder: Path(folder, "t.csv").write_bytes("age,label\n1,grün\n2,rot\n".encode("latin-1")) and None,
+        {},
+        "t.csv: not readable as a table: the text is not in UTF-8; save it in UTF-8, for example by: iconv",
+    ),
+    "folders of parts": (
+        pictures(train=None, test=None),
+        {"source": "images", "path": "t"},
+        "datasets.mine.path: t: test, train are parts of a data set, not classes: give one of them as the path, such as t/test",
+    ),
+    "a folder of another program": (
+        pictures(__MACOSX=None),
+        {"source": "images", "path": "t"},
+        "datasets.mine.path: t: the folder __MACOSX is left behind by a program, and no class: move it elsewhere",
     ),
     "one class": (people(label=["ill"] * ROWS), {}, "all records have the class 'ill'"),
     "more public rows than rows": (

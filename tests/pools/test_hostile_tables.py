@@ -5,7 +5,8 @@ import pytest
 from mia_audit.config.load import parse
 from mia_audit.errors import UserError
 from mia_audit.pools.section import Dataset
-from mia_audit.pools.sources.files import MOST_COLUMNS, table
+from mia_audit.pools.sources.files import table
+from mia_audit.pools.tables import MOST_COLUMNS
 
 
 def test_more_columns_than_polars_survives_are_refused_by_the_header(tmp_path):

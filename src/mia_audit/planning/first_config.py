@@ -41,7 +41,7 @@ class Looked:
 
 def columns_of(path: Path) -> pl.DataFrame:
     """Read a table of records; UserError for a file that is not a table."""
-    from mia_audit.pools.sources.files import read_frame
+    from mia_audit.pools.tables import read_frame
 
     return read_frame(Dataset(source="table", path=str(path)), "init")[1]
 

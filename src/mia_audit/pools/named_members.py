@@ -124,7 +124,7 @@ def _truth(column: pl.Series, where: str) -> np.ndarray:
 
 
 def _members_column(dataset: Dataset, name: str, where: str) -> pl.Series:
-    from mia_audit.pools.sources.files import read_frame
+    from mia_audit.pools.tables import read_frame
 
     if dataset.source != "table":
         raise UserError(

@@ -90,12 +90,14 @@ IDENTIFIER = re.compile(
 )
 """Column names that suggest an id of persons or rows."""
 
+PADDED = r"^0\d+$"
+"""Whole numbers that begin with 0, such as codes."""
 FEW = 20
 """A column with at most this many distinct values, or rows, is assumed to identify nobody."""
 NEARLY = 0.9
 """A column is assumed to identify rows if at least this share of its values are distinct."""
-MANY_WORDS = 100
-"""A column of text with this many distinct values or more must be declared as a category."""
+MANY_WORDS = 50
+"""A column of text with more distinct values must be declared as a category."""
 MANY_NUMBERS, SHARE = 1000, 0.1
 """A column of whole numbers is assumed to hold ids if its distinct values exceed both this number and this share of rows."""
 LONG = 5
@@ -140,6 +142,8 @@ def _looks(column: pl.Series) -> str:
     import polars as pl
 
     words = column.dtype in (pl.String, pl.Categorical, pl.Enum)
+    if column.dtype == pl.String and column.drop_nulls().str.contains(PADDED).any():
+        return "numbers with leading zeros"
     if not (words or column.dtype.is_integer()) or len(column) <= FEW:
         return ""
     distinct = column.n_unique()

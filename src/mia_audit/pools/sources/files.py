@@ -5,8 +5,6 @@ NumPy arrays: `records` and `labels` in an .npz file, or as records.npy and labe
 
 from __future__ import annotations
 
-import csv
-import re
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,23 +16,25 @@ from mia_audit.errors import UserError, first_line, suggest
 from mia_audit.pools.persons import ids_of_column, missing_ids, numbered_ids
 from mia_audit.pools.scaling import category, described, stated_category
 from mia_audit.pools.section import FILE_KEYS, TABLE_KEYS, Header, Source, pool, root_of
-from mia_audit.storage.unpacked import Npz, check_csv, read_foreign
+from mia_audit.pools.tables import (
+    check_complete,
+    check_distinct,
+    check_spelling,
+    check_words,
+    read_frame,
+    separator_and_names,
+)
+from mia_audit.storage.unpacked import Npz
 
 if TYPE_CHECKING:
     import polars as pl
 
     from mia_audit.pools.section import Dataset
 
-REPEATED = re.compile(r"(.*)_duplicated_\d+")
-"""The name that polars gives to a second column of the same name."""
 CHUNK = 1 << 20
 """Number of bytes read at once to count lines."""
 COUNTED = 1 << 30
 """Largest size in bytes of a file whose lines are counted."""
-SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
-"""Separators of columns in .csv files without commas."""
-MOST_COLUMNS, MOST_HEADER = 50_000, 20_000_000
-"""Largest number of columns of a CSV file, and number of bytes of its first line that are read to count columns."""
 
 
 def table_header(dataset: Dataset) -> Header:
@@ -47,8 +47,7 @@ def table_header(dataset: Dataset) -> Header:
 
         file = pq.ParquetFile(root)
         return Header("table", file.metadata.num_rows, tuple(file.schema_arrow.names))
-    with root.open(encoding="utf-8-sig", newline="") as text:
-        names = next(csv.reader([text.readline(CHUNK)]))
+    _, names = separator_and_names(root)
     if root.stat().st_size > COUNTED:
         return Header("table", None, tuple(names))
     lines, last = 0, b"\n"
@@ -73,18 +72,21 @@ def table(dataset: Dataset, where: str) -> Source:
     columns_of = partial(_table_column, frame, str(root), where)
     frame = described(frame, dataset, str(root), where)
     frame = frame.drop([dataset.person] if dataset.person else [])
-    _check_complete(frame, str(root), where)
+    check_complete(frame, str(root), where)
     labels = frame[dataset.label]
     if labels.dtype.is_float() or labels.dtype.is_nested():
         held = "fractions" if labels.dtype.is_float() else str(labels.dtype)
         raise UserError(f"{where}.label: column '{dataset.label}' of {root} holds {held}; expected classes")
     classes = labels.unique().sort()
+    if labels.dtype == pl.String and not dataset.classes:
+        check_spelling(classes.to_list(), f"{where}.label: {root}: column '{dataset.label}'", "list all in classes")
     numbers = labels.cast(pl.String).replace_strict(classes.cast(pl.String), np.arange(len(classes)))
     parts = {name: _columns(frame[name], dataset, str(root), where) for name in frame.columns if name != dataset.label}
     columns = [part for one in parts.values() for part in one]
     if not columns:
         raise UserError(f"{where}.path: {root} has no column except '{dataset.label}'")
     values = np.stack([_numbers(column, str(root), where) for column in columns], axis=1)
+    check_distinct(frame, np.column_stack([values, numbers]), str(root), where)
     flags = frozenset(column.name for column in columns if column.dtype == pl.Boolean)
     collected = {
         name: [part.name.removeprefix(f"{name}=") for part in one]
@@ -96,41 +98,6 @@ def table(dataset: Dataset, where: str) -> Source:
         *([column.name for column in columns], flags, persons, columns_of),
         collected=collected,
     )
-
-
-def read_frame(dataset: Dataset, where: str) -> tuple[Path, pl.DataFrame]:
-    """Return a section's file and all of its columns; UserError if it is not a table."""
-    import polars as pl
-    import pyarrow as pa
-
-    root = root_of(dataset, where)
-    readers = {
-        ".csv": lambda: pl.read_csv(root, infer_schema_length=None, glob=False),
-        ".parquet": lambda: read_foreign(root),
-    }
-    if root.suffix.lower() not in readers or not root.is_file():
-        raise UserError(f"{where}.path: {root}: expected a file that ends in {' or '.join(readers)}")
-    if root.suffix.lower() == ".csv":
-        _refuse_many_columns(root, where)
-        check_csv(root)
-    try:
-        frame = readers[root.suffix.lower()]()
-    except (pl.exceptions.PolarsError, pa.ArrowException, OSError) as error:
-        raise UserError(f"{where}.path: {root}: not readable as a table: {first_line(error)}") from None
-    _check_header(frame, str(root), where)
-    if frame.width == 1 and (other := next((mark for mark in SEPARATORS if mark in frame.columns[0]), None)):
-        raise UserError(
-            f"{where}.path: {root}: columns are separated by {SEPARATORS[other]}; expected commas: save the table with commas"
-        )
-    return root, frame
-
-
-def _refuse_many_columns(path: Path, where: str) -> None:
-    """Raise UserError for a CSV file with too many columns, because polars would run out of memory and end the process."""
-    with path.open("rb") as file:
-        columns = 1 + file.readline(MOST_HEADER).count(b",")
-    if columns > MOST_COLUMNS:
-        raise UserError(f"{where}.path: {path}: {columns:,} columns; expected at most {MOST_COLUMNS:,}")
 
 
 def _table_persons(frame: pl.DataFrame, dataset: Dataset, root: str, where: str) -> np.ndarray:
@@ -163,7 +130,14 @@ def _columns(column: pl.Series, dataset: Dataset, root: str, where: str) -> list
             f" convert it, or drop it: columns: {{{column.name}: drop}}"
         )
     text = column.cast(pl.String)
-    _check_words(text, root, where)
+    if (
+        dataset.columns.get(column.name) == "feature"
+        and not (number := text.cast(pl.Float64, strict=False)).is_null().any()
+    ):
+        return [number]
+    check_words(text, root, where)
+    what = f"{where}.path: {root}: column '{column.name}'"
+    check_spelling(text.unique().sort().to_list(), what, f"list all in categories.{column.name}")
     return category(text, root, where)
 
 
@@ -179,46 +153,6 @@ def _numbers(column: pl.Series, root: str, where: str) -> Float[np.ndarray, " n"
             " give the column in a larger unit"
         )
     return np.asarray(values)
-
-
-def _check_words(text: pl.Series, root: str, where: str) -> None:
-    """Raise UserError for columns of text that are numbers except for typing errors."""
-    import polars as pl
-
-    odd = text.cast(pl.Float64, strict=False).is_null()
-    if 0 < odd.sum() < len(text) / 2:
-        row = int(odd.arg_max() or 0)
-        raise UserError(
-            f"{where}.path: {root}: column '{text.name}' holds numbers except for '{text[row]}' (first in row {row + 1}, {odd.sum()} in all):"
-            " correct them or, if they are words, put a letter in front of each value"
-        )
-
-
-def _check_header(frame: pl.DataFrame, root: str, where: str) -> None:
-    if any("\0" in name for name in frame.columns):
-        raise UserError(f"{where}.path: {root}: not readable as a table: the text is not in UTF-8; save it in UTF-8")
-    names = [REPEATED.fullmatch(name) for name in frame.columns]
-    if twice := [match[1] for match in names if match and match[1] in frame.columns]:
-        raise UserError(f"{where}.path: {root}: column '{twice[0]}' occurs twice: rename or remove one")
-
-
-def _check_complete(frame: pl.DataFrame, root: str, where: str) -> None:
-    """Raise UserError for a table without rows, and for values that are missing or not finite; it names every column and its first such row."""
-    if not len(frame):
-        raise UserError(f"{where}.path: {root}: no rows")
-    problems = []
-    for column in frame:
-        missing = column.is_null()
-        if column.dtype.is_float():
-            missing |= ~column.is_finite().fill_null(True)
-        if missing.any():
-            row = int(missing.arg_max() or 0) + 1
-            problems.append(f"'{column.name}' (first in row {row}, {missing.sum()} in all)")
-    if problems:
-        raise UserError(
-            f"{where}.path: {root}: values are missing or not finite in column {', '.join(problems)}; rows count from 1 below the"
-            " header. Drop the column (columns: drop), state a constant for it (impute), or leave those rows out"
-        )
 
 
 EXPECTED = (

@@ -53,6 +53,8 @@ def images(dataset: Dataset, where: str) -> Source:
         if root.is_dir()
         else []
     )
+    if not dataset.classes:
+        _check_folders([folder.name for folder in folders], root, where)
     files = [
         (path, label) for label, folder in enumerate(folders) for path in sorted(folder.rglob("*")) if _is_image(path)
     ]
@@ -88,6 +90,27 @@ def images(dataset: Dataset, where: str) -> Source:
     classes = [folder.name for folder in folders]
     columns = partial(column_of_files, dataset.person, below, where)
     return Source("image", decoded, labels, classes, [], persons=persons, files=below, columns=columns)
+
+
+SPLITS = {"dev", "eval", "test", "testing", "train", "training", "val", "valid", "validation"}
+"""Names of folders that divide a data set into parts."""
+LEFT = {"__macosx", "__pycache__", "@eadir", "lost+found", "thumbnails", "thumbs", "backup", "trash"}
+"""Names of folders that programs leave behind."""
+
+
+def _check_folders(names: list[str], root: Path, where: str) -> None:
+    """Raise UserError for folders that are parts of a data set, or left behind by a program, and not classes."""
+    splits = [name for name in names if name.lower() in SPLITS]
+    if len(splits) > 1:
+        raise UserError(
+            f"{where}.path: {root}: {', '.join(splits)} are parts of a data set, not classes: give one of them as the path, such as"
+            f" {root / splits[0]}, or list all classes in classes if they are meant"
+        )
+    if left := [name for name in names if name.lower() in LEFT]:
+        raise UserError(
+            f"{where}.path: {root}: the folder {left[0]} is left behind by a program, and no class: move it elsewhere, or list all"
+            " classes in classes if it is meant"
+        )
 
 
 def _empty_words(empty: list[str]) -> str:

@@ -1,0 +1,234 @@
+"""Read a table as it is: separators, decimal commas and words for missing values; refuse one that means something else than it says."""
+
+from __future__ import annotations
+
+import csv
+import re
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mia_audit.errors import UserError, first_line
+from mia_audit.pools.scaling import PADDED
+from mia_audit.pools.section import root_of
+from mia_audit.storage.unpacked import check_csv, read_foreign
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    import polars as pl
+
+    from mia_audit.pools.section import Dataset
+
+REPEATED = re.compile(r"(.*)_duplicated_\d+")
+"""The name that polars gives to a second column of the same name."""
+CHUNK = 1 << 20
+"""Number of bytes of a file's first line that are read for the names of columns."""
+SEPARATORS = (";", "\t", "|")
+"""Separators of columns in .csv files whose first line has no comma."""
+MOST_COLUMNS, MOST_HEADER = 50_000, 20_000_000
+"""Largest number of columns of a CSV file, and number of bytes of its first line that are read to count columns."""
+UNNAMED = "unnamed"
+"""The name of a column whose header is empty, such as that of an exported index."""
+MISSING = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null")
+"""Words for missing values."""
+DECIMAL_COMMA = r"^[-+]?\d+(,\d+)?$"
+DATE = r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([ T]\d{1,2}:\d{2}.*)?$"
+MOSTLY = 0.9
+"""A column of text holds dates if at least this share of its values are dates."""
+COLLAPSED = 0.01
+"""Largest share of different rows that may become equal as numbers of 32 bits."""
+YEARS = range(1900, 2101)
+
+
+def separator_and_names(path: Path) -> tuple[str, list[str]]:
+    """Return what separates the columns of a CSV file, and their names; an empty name is `UNNAMED`."""
+    with path.open(encoding="utf-8-sig", newline="") as text:
+        line = text.readline(CHUNK)
+    separator = "," if "," in line else next((mark for mark in SEPARATORS if mark in line), ",")
+    names = next(csv.reader([line], delimiter=separator), [])
+    return separator, [name or UNNAMED for name in names]
+
+
+def read_frame(dataset: Dataset, where: str) -> tuple[Path, pl.DataFrame]:
+    """Return a section's file and all of its columns; UserError if it is not a table."""
+    import polars as pl
+    import pyarrow as pa
+
+    root = root_of(dataset, where)
+    readers = {".csv": lambda: _read_csv(root, where), ".parquet": lambda: read_foreign(root)}
+    if root.suffix.lower() not in readers or not root.is_file():
+        raise UserError(f"{where}.path: {root}: expected a file that ends in {' or '.join(readers)}")
+    try:
+        frame = readers[root.suffix.lower()]()
+    except UnicodeDecodeError:
+        raise _not_utf8(root, where) from None
+    except (pl.exceptions.PolarsError, pa.ArrowException, OSError, csv.Error) as error:
+        if "utf" in str(error).lower():
+            raise _not_utf8(root, where) from None
+        raise UserError(f"{where}.path: {root}: not readable as a table: {first_line(error)}") from None
+    _check_header(frame, str(root), where)
+    return root, frame.with_columns(_without_words(frame, dataset))
+
+
+def _not_utf8(root: Path, where: str) -> UserError:
+    return UserError(
+        f"{where}.path: {root}: not readable as a table: the text is not in UTF-8; save it in UTF-8, for example by:"
+        " iconv -f LATIN1 -t UTF-8"
+    )
+
+
+def _read_csv(path: Path, where: str) -> pl.DataFrame:
+    """Read a CSV file; numbers with decimal commas become numbers, and those with leading zeros stay text."""
+    import polars as pl
+
+    with path.open("rb") as file:
+        line = file.readline(MOST_HEADER)
+    if (columns := 1 + max(map(line.count, (b",", b";", b"\t", b"|")))) > MOST_COLUMNS:
+        raise UserError(f"{where}.path: {path}: {columns:,} columns; expected at most {MOST_COLUMNS:,}")
+    check_csv(path)
+    separator, _ = separator_and_names(path)
+    frame = pl.read_csv(path, infer_schema_length=None, glob=False, separator=separator)
+    whole = [name for name in frame.columns if frame[name].dtype.is_integer()]
+    changed = []
+    if whole:
+        text = pl.read_csv(path, infer_schema=False, glob=False, separator=separator, columns=whole)
+        changed = [text[name] for name in whole if text[name].str.contains(PADDED).any()]
+    changed += [number for column in frame if (number := _as_numbers(column, separator)) is not None]
+    frame = frame.with_columns(changed)
+    return frame.rename({"": UNNAMED}) if "" in frame.columns else frame
+
+
+def _as_numbers(column: pl.Series, separator: str) -> pl.Series | None:
+    """Return a column of text as numbers if it holds only these, blanks and words for missing values; otherwise None."""
+    import polars as pl
+
+    if column.dtype != pl.String:
+        return None
+    text = column.str.strip_chars()
+    known = text.filter(~(text.is_null() | text.is_in(list(MISSING))))
+    if not len(known) or known.str.contains(PADDED).any():
+        return None
+    if separator != "," and known.str.contains(DECIMAL_COMMA).all():
+        text = text.str.replace(",", ".", literal=True)
+        known = known.str.replace(",", ".", literal=True)
+    for kind in (pl.Int64, pl.Float64):
+        if not known.cast(kind, strict=False).is_null().any():
+            return text.cast(kind, strict=False)
+    return None
+
+
+def _without_words(frame: pl.DataFrame, dataset: Dataset) -> list[pl.Series]:
+    """Return the columns of text with words for missing values, as missing values; values that the config states are none."""
+    import polars as pl
+
+    changed = []
+    for column in frame:
+        if column.dtype == pl.String and column.name != dataset.label:
+            words = [word for word in MISSING if word not in dataset.categories.get(column.name, ())]
+            missing = column.str.strip_chars().is_in(words)
+            if missing.any():
+                changed.append(column.zip_with(~missing.fill_null(True), pl.Series([None], dtype=pl.String)))
+    return changed
+
+
+def _check_header(frame: pl.DataFrame, root: str, where: str) -> None:
+    if any("\0" in name or "\ufffd" in name for name in frame.columns):
+        raise _not_utf8(Path(root), where)
+    names = [REPEATED.fullmatch(name) for name in frame.columns]
+    twice = [match[1] for match in names if match and (match[1] or UNNAMED) in frame.columns]
+    if like_data := _data_in_header(
+        [match[1] if match else name for match, name in zip(names, frame.columns, strict=True)]
+    ):
+        raise UserError(
+            f"{where}.path: {root}: the first row looks like data ('{like_data}'): expected the names of columns there; add them"
+        )
+    if twice:
+        raise UserError(f"{where}.path: {root}: column '{twice[0] or UNNAMED}' occurs twice: rename or remove one")
+
+
+def _data_in_header(names: Sequence[str]) -> str:
+    """Return a name that is a value, if a third of the names are numbers that are neither years nor counted; otherwise nothing."""
+    numbers = {
+        name: float(name) for name in names if re.fullmatch(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*", name)
+    }
+    values = list(numbers.values())
+    counted = all(second - first == 1 for first, second in pairwise(values))
+    if 3 * len(numbers) < len(names) or (len(values) > 1 and counted) or all(value in YEARS for value in values):
+        return ""
+    return next(iter(numbers), "")
+
+
+def check_complete(frame: pl.DataFrame, root: str, where: str) -> None:
+    """Raise UserError for a table without rows, and for values that are missing or not finite; it names every column and its first such row."""
+    if not len(frame):
+        raise UserError(f"{where}.path: {root}: no rows")
+    problems = []
+    for column in frame:
+        missing = column.is_null()
+        if column.dtype.is_float():
+            missing |= ~column.is_finite().fill_null(True)
+        if missing.any():
+            row = int(missing.arg_max() or 0) + 1
+            problems.append(f"'{column.name}' (first in row {row}, {missing.sum()} in all)")
+    if problems:
+        raise UserError(
+            f"{where}.path: {root}: values are missing or not finite in column {', '.join(problems)}; rows count from 1 below the"
+            " header. Drop the column (columns: drop), state a constant for it (impute), or leave those rows out"
+        )
+
+
+def check_words(text: pl.Series, root: str, where: str) -> None:
+    """Raise UserError for a column of text that holds numbers beside words, numbers with commas, or dates."""
+    import polars as pl
+
+    what = f"{where}.path: {root}: column '{text.name}'"
+    as_said = f"or say that they are words: columns: {{{text.name}: category}}"
+    odd = text.cast(pl.Float64, strict=False).is_null()
+    if 0 < odd.sum() < len(text):
+        row = int(odd.arg_max() or 0)
+        raise UserError(
+            f"{what} holds numbers except for '{text[row]}' (first in row {row + 1}, {odd.sum()} in all): correct them, {as_said}"
+        )
+    if text.str.contains(DATE).sum() >= MOSTLY * len(text):
+        raise UserError(
+            f"{what} holds dates, such as '{text[0]}', each of which would be a column: write it as a number of days, drop it"
+            f" (columns: {{{text.name}: drop}}), {as_said}"
+        )
+    if odd.all() and text.str.contains(r"^\s*[-+]?\d[\d.,' ]*$").all():
+        raise UserError(
+            f"{what} holds numbers with commas, such as '{text[0]}': write them with a decimal point and no other mark, {as_said}"
+        )
+
+
+def check_spelling(values: Sequence[str], what: str, remedy: str) -> None:
+    """Raise UserError for values that differ only by blanks, case or a trailing dot."""
+    known: dict[str, str] = {}
+    for value in values:
+        first = known.setdefault(" ".join(value.split()).rstrip(".").strip().casefold(), value)
+        if first != value:
+            raise UserError(
+                f"{what} holds '{first}' and '{value}', which differ only by blanks, case or a dot: write them alike, or {remedy}"
+            )
+
+
+def check_distinct(frame: pl.DataFrame, values: np.ndarray, root: str, where: str) -> None:
+    """Raise UserError if rows or most values of a column, which differ in the file, become equal as numbers of 32 bits."""
+    import polars as pl
+
+    columns = {
+        column.name: (column.n_unique(), column.cast(pl.Float64).cast(pl.Float32).n_unique())
+        for column in frame
+        if column.dtype.is_numeric()
+    }
+    lost = {name: counts for name, counts in columns.items() if counts[1] < counts[0]}
+    if not lost:
+        return
+    name, (before, after) = min(lost.items(), key=lambda item: item[1][1] / item[1][0])
+    rows = frame.n_unique()
+    if 2 * after < before or rows - pl.DataFrame(values).n_unique() > COLLAPSED * rows:
+        raise UserError(
+            f"{where}.path: {root}: column '{name}' has {before} different values, but only {after} as numbers of 32 bits, so that"
+            f" rows would be taken for duplicates: subtract its smallest value, or drop it (columns: {{{name}: drop}})"
+        )

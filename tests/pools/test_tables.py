@@ -1,0 +1,93 @@
+"""Tables are read as they are: whatever program wrote them, the same records come out."""
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from mia_audit.pools.section import Dataset, load_source
+from mia_audit.pools.sources.files import table_header
+
+ROWS = [(60 + k, 20.25 + k / 4, "mf"[k % 2], k % 3) for k in range(12)]
+NAMES = ("age", "bmi", "sex", "label")
+
+
+def written(separator: str, comma: str = ".", missing: str = "") -> str:
+    rows = [
+        separator.join([str(age), f"{bmi:.2f}".replace(".", comma) if k or not missing else missing, sex, str(label)])
+        for k, (age, bmi, sex, label) in enumerate(ROWS)
+    ]
+    return "\n".join([separator.join(NAMES), *rows]) + "\n"
+
+
+def load(path: Path, **keys: Any) -> Any:
+    return load_source(Dataset(source="table", path=str(path), **keys), "datasets.mine")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        written(","),
+        "\ufeff" + written(","),
+        written(",").replace("\n", "\r\n"),
+        written(";"),
+        written(";", ","),
+        "\ufeff" + written(";", ","),
+        written("\t", ","),
+        written("|"),
+        written(",").replace("60,", "60 ,").replace(",20.25", ", 20.25"),
+    ],
+    ids=["plain", "mark", "windows", "semicolons", "commas", "excel", "tabs", "bars", "blanks"],
+)
+def test_every_way_of_writing_gives_the_same_records(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(content.encode())
+    assert table_header(Dataset(source="table", path=str(path))).columns == NAMES
+    found = load(path)
+    assert found.features == ["age", "bmi", "sex=f", "sex=m"] and found.classes == ["0", "1", "2"]
+    assert found.records[:, 0].tolist() == [age for age, *_ in ROWS]
+    assert found.records[:, 1].tolist() == [bmi for _, bmi, *_ in ROWS]
+
+
+@pytest.mark.parametrize("word", ["?", "NA", "N/A", "NaN", "nan", "NULL", ""])
+def test_words_for_missing_numbers_are_missing(word: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(written(";", ",", word or " "))
+    assert load(path, impute={"bmi": -1.0}).records[:, 1].tolist() == [-1.0, *(bmi for _, bmi, *_ in ROWS[1:])]
+
+
+def test_a_word_for_a_missing_value_is_a_value_where_the_config_lists_it(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    pl.DataFrame({"region": ["NA", "EU", "AS", "EU"], "label": [0, 1, 0, 1]}).write_csv(path)
+    assert load(path, categories={"region": ["AS", "EU", "NA"]}).features == ["region=AS", "region=EU", "region=NA"]
+    assert load(path, impute={"region": "NA"}).features == ["region=AS", "region=EU", "region=NA"]
+
+
+def test_what_a_config_says_is_meant_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    frame = {
+        "ward": ["01", "02", "10", "01"],
+        "day": ["2001-02-03", "2001-02-04"] * 2,
+        "sex": ["f", "F"] * 2,
+        "label": ["a", "A"] * 2,
+    }
+    pl.DataFrame(frame).write_csv(path)
+    columns = {"ward": "category", "day": "category"}
+    found = load(path, columns=columns, categories={"sex": ["F", "f"]}, classes=["a", "A"])
+    assert found.classes == ["a", "A"] and found.features[:3] == ["ward=01", "ward=02", "ward=10"]
+    found = load(path, columns={"ward": "feature", "day": "drop"}, categories={"sex": ["F", "f"]}, classes=["a", "A"])
+    assert found.records[:, 0].tolist() == [1, 2, 10, 1]
+
+
+def test_persons_with_leading_zeros_are_different_persons(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text('who,age,label\n"007",1,0\n7,2,1\n"07",3,0\n')
+    assert load(path, person="who").persons.tolist() == ["007", "7", "07"]
+
+
+@pytest.mark.parametrize("names", ["1,2,3,label", "2019,2020,2024,label", "a1,b2,c3,label"])
+def test_names_of_columns_that_are_counted_or_years_are_names(names: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(names + "\n1.5,2,3,a\n2.5,3,4,b\n")
+    assert len(load(path).features) == 3
