@@ -62,6 +62,7 @@ STAGES = {
     "filters": "draw the filters of locally linear maps",
     "private-report": "write tables and figures of private explanations",
     "report": "write the self-contained HTML report",
+    "over-seeds": "write the means over seeds: tables, figure, answer and report",
     "manifest": "list the files of finished results with their SHA-256",
 }
 
@@ -122,6 +123,7 @@ MODULES = {
         "private-report",
         "side-by-side",
         "filters",
+        "over-seeds",
         "manifest",
     ),
     "scores": (

@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from mia_audit.errors import UserError, suggest
+from mia_audit.seeds import PREFIX
 
 if TYPE_CHECKING:
     from pydantic import GetJsonSchemaHandler
@@ -203,7 +204,7 @@ RESERVED = (
 
 def data_set_name(value: str) -> str:
     """Return the name of a data set. Raises ValueError for the name of another file or folder of results."""
-    if value in RESERVED:
+    if value in RESERVED or re.fullmatch(rf"{PREFIX}\d+", value):
         raise ValueError(
             f"'{value}' is the name of a file or folder of the results: choose another name (source: {value})"
         )

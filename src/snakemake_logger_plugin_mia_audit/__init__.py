@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from mia_audit.config.expand import last_rule
 from mia_audit.sanitise import console, visible_lines
 
 STAGES = {
@@ -25,7 +26,7 @@ STAGES = {
     "Attacks": ("attack", "evaluate", "evaluate_groups"),
     "Canaries": ("canary_bounds", "canary_draw"),
     "Private explanations": ("explain_privately", "explanation_signals", "black_box", "private_report"),
-    "Report": ("report", "paper", "figures", "tables", "filters", "side_by_side", "manifest"),
+    "Report": ("report", "paper", "figures", "tables", "filters", "side_by_side", "manifest", "over_seeds"),
 }
 """The rules of every stage, in the order of an audit; a rule that is not listed is its own stage."""
 NO_STAGE = ("all", "total")
@@ -77,6 +78,7 @@ class LogHandler(LogHandlerBase):
         self.running: dict[int, tuple[str, str]] = {}
         self.results: Path | None = None
         self.workflow: Any = None
+        self.last_rule = ""
         self.answer = ""
         self.interrupted = False
 
@@ -103,6 +105,7 @@ class LogHandler(LogHandlerBase):
         event = fields.get("event")
         if "audit" in fields:
             self.results, self.workflow = Path(fields["results"]), fields["workflow"]
+            self.last_rule = last_rule(fields["audit"])
             self._write(f"Audit {fields['audit'].audit}: results go to {self.results}")
         elif "answer" in fields:
             self.answer = fields["answer"]
@@ -184,7 +187,8 @@ class LogHandler(LogHandlerBase):
 
         if self.results is None or self.common_settings.dryrun:
             return ""
-        return answer_text(self.results) if any(job.rule.name == "report" for job in self.workflow.dag.jobs) else ""
+        reported = any(job.rule.name == self.last_rule for job in self.workflow.dag.jobs)
+        return answer_text(self.results) if reported else ""
 
 
 def stage_of(rule: str) -> str:

@@ -39,6 +39,13 @@ CONFIGS = {
         "training.learning_rate: input should be greater than 0",
     ),
     "an optimizer of another library": ("training: {optimizer: lion}", "input should be 'adamw', 'adam' or 'sgd'"),
+    "a seed twice": ("seeds: [1, 1]", "seeds: the same seed is given twice; leave one out"),
+    "a seed and seeds": ("{seed: 0, seeds: [1, 2]}", "seed: given together with seeds; leave one of them out"),
+    "seeds below 0": ("seeds: [-1]", "seeds.0: input should be greater than or equal to 0, got -1"),
+    "seeds of models trained once": (
+        "{seeds: [0, 1], imported: {elsewhere: {signals: signals.parquet}}}",
+        "seeds: models in imported were trained once and cannot be repeated; give one seed",
+    ),
     "three models": ("membership: {models: 3}", "membership.models: input should be greater than or equal to 4, got 3"),
     "a share of another design": ("membership: {share: 0.8}", "share: only for design split, but design is half"),
     "dp-sgd without ε": ("mechanisms: {dp-sgd: {}}", "mechanisms.dp-sgd.epsilon: missing; list the privacy budgets"),

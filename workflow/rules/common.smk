@@ -8,9 +8,11 @@ from mia_audit.errors import UserError
 from mia_audit.planning import packing, requests
 from mia_audit.report.data.spec import parse_spec
 from mia_audit.report.figures.catalogue import figure_files
+from mia_audit.report.over_seeds import over_seeds_files
 from mia_audit.report.tables.catalogue import table_files
 from mia_audit.runtime.machine import prepare
 from mia_audit.sanitise import visible
+from mia_audit.seeds import folder_of_seed, refuse_other_seeds
 
 try:
     for path in workflow.configfiles:
@@ -18,16 +20,19 @@ try:
     AUDIT = check_audit(
         dict(config), ", ".join(map(str, workflow.configfiles)) or "config"
     )
-    results = f"results/{AUDIT.audit}"
+    ROOT = Path("results", AUDIT.audit)
+    # each seed's rules are those of an audit with this seed alone, in a folder of its own
+    results = f"{ROOT}/{folder_of_seed('{seed}')}" if AUDIT.seeds else str(ROOT)
+    refuse_other_seeds(ROOT, bool(AUDIT.seeds))
     if AUDIT.compute.shadows_per_job == packing.AUTO:
-        AUDIT = packing.packed(AUDIT, config, Path(results), not workflow.dryrun)
+        AUDIT = packing.packed(AUDIT, config, ROOT, not workflow.dryrun)
     REPORT = parse_spec(specs.ReportSpec.with_studies(AUDIT).model_dump(mode="json"))
-    MACHINE = prepare(
-        workflow, AUDIT.compute.device, AUDIT.compute.memory_mb, Path(results)
-    )
+    MACHINE = prepare(workflow, AUDIT.compute.device, AUDIT.compute.memory_mb, ROOT)
 except UserError as error:
     raise WorkflowError(visible(str(error))) from None
 
+# without `seeds`, the only audit is named by an empty text
+AUDITS = audits.by_seed(AUDIT)
 REQUESTS = requests.Requests(AUDIT, MACHINE)
 # what jobs read and are not run again for: micro-batch, checkpoints, time limits
 RUN = f"{results}/specs/{requests.FILE}"
@@ -70,16 +75,33 @@ def logs(rule, name=""):
     }
 
 
-@cache
-def spec(of, *names):
+def folder_of(seed):
+    """Return the folder of a seed's results."""
+    return results.format(seed=seed)
+
+
+def of_every_seed(paths):
+    """Return the paths of every seed's results."""
+    return [
+        path.replace("<results>", folder_of(seed)) for seed in AUDITS for path in paths
+    ]
+
+
+def spec(wildcards, of, *names):
     """Return the path of a stage's specification, and write the file unless this is a dry run."""
-    folder = Path(results, "specs")
-    stage = of(AUDIT, *names)
+    return written(wildcards.get("seed", ""), of, *names)
+
+
+@cache
+def written(seed, of, *names):
+    """Write the specification of a seed's stage, or without a seed that of all seeds together."""
+    audit, place = (AUDIT, ROOT) if seed is None else (AUDITS[seed], folder_of(seed))
+    stage, folder = of(audit, *names), Path(place, "specs")
     if workflow.dryrun:
         return str(stage.path(folder))
     from mia_audit.regular_files import private_folder  # planning needs no pyarrow
 
-    private_folder(Path(results))  # the folder holds records and their membership
+    private_folder(ROOT)  # the folder holds records and their membership
     return str(stage.write(folder))
 
 
@@ -104,6 +126,7 @@ def one_of(names):
 
 
 wildcard_constraints:
+    seed=one_of(map(str, AUDIT.seeds)),
     architecture=one_of(setting.architecture for setting in SETTINGS),
     mechanism=one_of(setting.mechanism for setting in SETTINGS),
     eps=one_of(setting.epsilon for setting in SETTINGS),

@@ -19,7 +19,9 @@ rule explanation_metrics:
     resources:
         **REQUESTS.explaining("explanation_metrics"),
     params:
-        spec=lambda w: spec(specs.ExplanationMetricsSpec.of, w.dataset, w.architecture),
+        spec=lambda w: spec(
+            w, specs.ExplanationMetricsSpec.of, w.dataset, w.architecture
+        ),
         pool=folder(POOL),
         run=RUN,
     shell:

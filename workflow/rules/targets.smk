@@ -20,7 +20,7 @@ rule target:
     resources:
         **REQUESTS.explaining("target"),
     params:
-        spec=lambda w: spec(specs.TargetSpec.of, w.target),
+        spec=lambda w: spec(w, specs.TargetSpec.of, w.target),
         pool=folder(POOL),
         run=RUN,
     shell:
@@ -40,7 +40,7 @@ use rule signals as target_signals with:
     resources:
         **REQUESTS.explaining("target_signals"),
     params:
-        spec=lambda w: spec(specs.SignalsSpec.of_target, w.target),
+        spec=lambda w: spec(w, specs.SignalsSpec.of_target, w.target),
         pool=folder(POOL),
         models=folder(f"{TARGET}/model"),
         membership=folder(f"{TARGET}/model/membership.parquet"),
@@ -65,7 +65,7 @@ rule target_merge:
     conda:
         "../envs/environment.yaml"
     params:
-        spec=lambda w: spec(specs.MergeSpec.of_target, w.target),
+        spec=lambda w: spec(w, specs.MergeSpec.of_target, w.target),
         folder=folder(f"{TARGET}/{{mechanism}}-eps{{eps}}/signals"),
     shell:
         "mia-audit merge --signals {params.folder} --membership {input.model}/membership.parquet --references {input.references} --records {input.persons}"

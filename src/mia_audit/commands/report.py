@@ -10,6 +10,8 @@
 
 `mia-audit filters`: draw the filters of locally linear maps, every setting side by side.
 
+`mia-audit over-seeds`: write the means over an audit's seeds.
+
 `mia-audit manifest`: list the files of finished results with their SHA-256.
 """
 
@@ -21,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mia_audit.commands._arguments import add_spec
-from mia_audit.config.specs import FiltersSpec, ReportSpec, SideBySideSpec
+from mia_audit.config.specs import FiltersSpec, ReportSpec, SeedsSpec, SideBySideSpec
 
 if TYPE_CHECKING:
     from mia_audit.report.figures.filters import Column
@@ -225,6 +227,27 @@ def _even(drawn: Column) -> str:
 
 SAMPLE = 512
 """Number of records over which shares are averaged."""
+
+
+def over_seeds_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_spec(parser, SeedsSpec)
+    parser.add_argument("--results", type=Path, required=True, help="folder of the audit's results")
+
+
+def run_over_seeds(options: argparse.Namespace) -> None:
+    """Read the results of every seed, and write tables, figure, page, answer, provenance and SHA256SUMS of all seeds."""
+    from mia_audit.report.over_seeds import OverSeeds, write
+    from mia_audit.storage.digests import write_manifest
+
+    spec = SeedsSpec.read(options.spec)
+    over = OverSeeds(
+        **{name: getattr(spec, name) for name in ("audit", "title", "seeds", "confidence", "config", "config_hash")},
+        root=options.results,
+        figures=spec.figures,
+    )
+    write(over)
+    print(f"{options.results}: root hash {write_manifest(options.results)}")
 
 
 def manifest_arguments(parser: argparse.ArgumentParser) -> None:

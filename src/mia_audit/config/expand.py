@@ -1,6 +1,6 @@
 """Expand a config into settings, blocks of shadow models that one job trains, and groups of settings that are compared."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,23 @@ class Setting:
         if self.epsilon.startswith(STATED):
             return f"{self.mechanism}, noise multiplier {self.epsilon.removeprefix(STATED)}"
         return "no DP" if self.epsilon == "inf" else f"{self.mechanism}, ε = {self.epsilon}"
+
+
+def by_seed(audit: Audit) -> dict[str, Audit]:
+    """Return the audit of every seed; one without `seeds` is named by an empty text."""
+    alone = {str(seed): audit.model_copy(update={"seed": seed, "seeds": ()}) for seed in audit.seeds}
+    return alone or {"": audit}
+
+
+def config_of(config: Mapping[str, Any], audit: Audit) -> dict[str, Any]:
+    """Return the config of an audit that `by_seed` returned, given the config with all seeds."""
+    alone = {key: value for key, value in config.items() if key != "seeds"}
+    return alone | {"seed": audit.seed} if "seeds" in config else alone
+
+
+def last_rule(audit: Audit) -> str:
+    """Return the rule that writes the answer of an audit."""
+    return "over_seeds" if audit.seeds else "report"
 
 
 def settings(audit: Audit) -> list[Setting]:

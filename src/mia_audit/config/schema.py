@@ -157,6 +157,8 @@ class Audit(Section):
     """Name of the audit: results go to results/{audit}."""
     seed: int = Field(0, ge=0, lt=2**63)
     """Seed of everything random."""
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**63)], ...] = ()
+    """Seeds, instead of `seed`: each repeats the whole audit in results/{audit}/seed-{seed}, and results/{audit} has the means over seeds."""
     datasets: Annotated[dict[DataSetName, Dataset], _named("source")] = Field({})
     """Data sets by name."""
     membership: Membership = Membership()
@@ -208,11 +210,25 @@ class Audit(Section):
             max(1, len(one.epsilon)) * ceil(self.number_of_models(name) / self.compute.block_size)
             for name, one in self.mechanisms.items()
         )
+        jobs *= max(1, len(self.seeds))
         if jobs > MOST_JOBS:
             raise ValueError(
                 f"{settings:,} settings of {self.membership.models:,} models (membership.models) give {jobs:,} blocks; expected at"
                 f" most {MOST_JOBS:,}: use fewer settings or models, or a larger compute.shadows_per_job"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _repeated(self) -> Self:
+        if self.seeds and "seed" in self.model_fields_set:
+            raise ValueError("seed: given together with seeds; leave one of them out")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError("seeds: the same seed is given twice; leave one out")
+        for key in ("imported", "targets") if self.seeds else ():
+            if getattr(self, key):
+                raise ValueError(f"seeds: models in {key} were trained once and cannot be repeated; give one seed")
+        if self.seeds and not self.architectures:
+            raise ValueError("seeds: repeats training, but the audit trains no models; give one seed")
         return self
 
     @model_validator(mode="after")

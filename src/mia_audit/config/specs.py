@@ -711,7 +711,7 @@ class ReportSpec(Spec):
             intrinsic=tuple(expand.intrinsic_datasets(audit)),
             evaluation=Evaluation(**audit.evaluation.model_dump()),
             explainers=Explainers(**audit.explainers.model_dump()),
-            config=audit.model_dump(mode="json", exclude={"compute"}),
+            config=resolved(audit),
             config_hash=config_hash(audit),
         )
 
@@ -722,6 +722,31 @@ class ReportSpec(Spec):
         if audit.report.policy:
             update["policy"] = load_policy(Path(audit.report.policy))
         return cls.of(audit).model_copy(update=update)
+
+
+class SeedsSpec(Spec):
+    """The results of an audit over its seeds."""
+
+    audit: str
+    title: str
+    seeds: tuple[int, ...]
+    confidence: float
+    figures: Figures = Figures()
+    config: dict[str, Any] = Field(default_factory=dict)
+    config_hash: str | None = None
+
+    @classmethod
+    def of(cls, audit: Audit) -> Self:
+        """Specify the means over an audit's seeds."""
+        return cls(
+            audit=audit.audit,
+            title=audit.report.title or audit.audit,
+            seeds=audit.seeds,
+            confidence=audit.evaluation.confidence,
+            figures=audit.report.figures,
+            config=resolved(audit),
+            config_hash=config_hash(audit),
+        )
 
 
 class PaperSpec(Spec):
@@ -735,7 +760,11 @@ class PaperSpec(Spec):
         return cls(paper=audit.report.paper)
 
 
+def resolved(audit: Audit) -> dict[str, Any]:
+    """Return the resolved config without `compute`, on which no result depends."""
+    return audit.model_dump(mode="json", exclude={"compute", "seed" if audit.seeds else "seeds"})
+
+
 def config_hash(audit: Audit) -> str:
     """Return the SHA-256 of the resolved config without `compute`, on which no result depends."""
-    values = audit.model_dump(mode="json", exclude={"compute"})
-    return hashlib.sha256(json.dumps(values, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(resolved(audit), sort_keys=True, ensure_ascii=False).encode()).hexdigest()

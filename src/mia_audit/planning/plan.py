@@ -102,6 +102,12 @@ class Plan:
     def store(self, kind: str, size: float) -> None:
         self.disk[kind] = self.disk.get(kind, 0) + round(size)
 
+    def repeat(self, times: int) -> None:
+        """Count everything so far this many times, except the memory of a job."""
+        self.models *= times
+        self.seconds = {stage: times * seconds for stage, seconds in self.seconds.items()}
+        self.disk = {kind: times * size for kind, size in self.disk.items()}
+
     def leave_out(self, what: str) -> None:
         if what not in self.untimed:
             self.untimed.append(what)
@@ -171,11 +177,13 @@ def estimate(
         most = max((model["stored_bytes"] for model in models.values()), default=0)
         plan.store("weights of a setting until its signals are merged", audit.membership.models * most)
     plan.store("figures and report", SHOWN_BYTES * len(settings(audit)))
+    slower = pace() if costs else 0.0
     if costs:
         for rule, seconds in attack_seconds(every, audit.evaluation.fprs).items() if every else ():
             plan.add(rule, seconds)
-        slower = pace()
         plan.add("report", slower * sum(PER_SETTING.values()) * len(settings(audit)))
+    plan.repeat(max(1, len(audit.seeds)))
+    if costs:
         plan.add("start-up", slower * (WARM_UP + sum(count * FORKED.get(rule, FORK) for rule, count in jobs.items())))
     return plan
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mia_audit.report.data.results import Results
 
 WIDTH = 100
+ONE_SEED = "Intervals do not contain how results differ between seeds: other samples of records and other start models."
 ANSWER = "answer.json"
 SILENT = "not distinguishable from guessing"
 
@@ -84,6 +85,8 @@ def answer_text(results: Path, width: int = WIDTH) -> str:
             lines += [textwrap.fill(f"Caution: {caution}", width), ""]
         for group in content["groups"]:
             lines += _lines(group, content["confidence"], width, named=len(content["groups"]) > 1)
+        if len(content.get("seeds", ())) < 2 and any(group.get("rows") for group in content["groups"]):
+            lines += [textwrap.fill(ONE_SEED, width), ""]
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"{path}: damaged, or not the answer of an audit ({first_line(error)})") from None
     others = [name for name in ("tables", "figures") if (results / name).is_dir()]

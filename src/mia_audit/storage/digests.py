@@ -20,6 +20,7 @@ from typing import Literal
 
 from mia_audit.errors import UserError
 from mia_audit.foreign_json import parse_json
+from mia_audit.seeds import folders_of_seeds
 from mia_audit.storage.atomic import create_once, write_text
 
 KEY = "mia_audit.sha256"
@@ -134,9 +135,12 @@ def files_of(root: Path, only: Collection[str] = ()) -> Iterator[Path]:
 
     `only` has the top-level names to include, for a folder that may contain other files.
     """
+    repeated = {path.name for path in folders_of_seeds(root)}
     tops = [root / name for name in only if (root / name).exists()] if only else [root]
     for path in sorted(path for top in tops for path in (top.rglob("*") if top.is_dir() else [top])):
         parts = path.relative_to(root).parts
+        if parts[0] in repeated and parts[1:] != (MANIFEST,):
+            continue  # the seed's own list has the file
         if parts[0] in LOCAL or any(part.startswith(".") for part in parts) or parts in ((MANIFEST,), (SIGNATURE,)):
             continue
         mode = path.lstat().st_mode

@@ -9,6 +9,7 @@ from pathlib import Path
 from mia_audit.errors import UserError, first_line
 from mia_audit.models.weights import WRITTEN, read_weights
 from mia_audit.pools.store import ARRAY, read_records
+from mia_audit.seeds import folders_of_seeds
 from mia_audit.storage import digests, table_metadata
 from mia_audit.storage.digests import differences, provenance_differences
 from mia_audit.storage.tables import STAMPS
@@ -21,8 +22,9 @@ CHECKED = (".parquet", ".npy", ".safetensors")
 def complaints(results: Path) -> Iterator[str]:
     """Yield a line for every file that differs from its own digest, provenance.json or SHA256SUMS."""
     yield from damages(results)
-    yield from provenance_differences(results)
-    yield from differences(results)
+    for folder in (results, *folders_of_seeds(results)):
+        yield from provenance_differences(folder)
+        yield from differences(folder)
 
 
 def files_with_digests(results: Path) -> list[Path]:

@@ -18,6 +18,7 @@ from mia_audit.report.data.spec import Gap, Setting, Spec
 from mia_audit.report.text.statements import gap_sentence
 from mia_audit.runtime.versions import refuse_other_version
 from mia_audit.sections import STATED
+from mia_audit.seeds import folder_of_seed
 from mia_audit.storage import open_table, read_frame
 from mia_audit.storage.tables import diverged_models
 
@@ -62,6 +63,10 @@ def read_provenance(root: Path) -> dict[str, Any]:
     """Return the content of a finished audit's provenance.json; UserError where it is missing, damaged or of another version."""
     refuse_other_version(root)
     content = read_object(root / PROVENANCE, "the results of a finished audit, results/NAME")
+    if "seeds" in content:
+        raise UserError(
+            f"{root}: an audit of several seeds; name the folder of one, such as {root / folder_of_seed(content['seeds'][0])}"
+        )
     if not isinstance(content.get("settings"), list):
         raise UserError(f"{root / PROVENANCE}: damaged; expected the provenance of a report")
     return content

@@ -102,10 +102,7 @@ def provenance(results: Results, findings: Sequence[Finding]) -> dict[str, Any]:
         "config": base_names(spec.config),
         "config_sha256": spec.config_hash,
         "code_sha256": code_digests(spec.config),
-        "versions": {
-            "python": platform.python_version(),
-            **{name: known for name in PACKAGES if (known := _version(name))},
-        },
+        "versions": versions(),
         "pools": {
             dataset: metadata for dataset in sorted(results.datasets) if (metadata := results.pool_metadata(dataset))
         },
@@ -139,6 +136,11 @@ def training_digest(config: Mapping[str, Any], code: Mapping[str, str], setting:
 def code_digests(config: Any) -> dict[str, str]:
     """Return the SHA-256 of every file of code that a config names, by base name."""
     return by_base_name({file: file_digest(file) for file in code_files(config)})
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that results depend on."""
+    return {"python": platform.python_version(), **{name: known for name in PACKAGES if (known := _version(name))}}
 
 
 def write_page(

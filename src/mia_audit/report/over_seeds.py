@@ -1,0 +1,374 @@
+"""The results of an audit over its seeds: tables with a row per seed and their mean, figure, page and answer.
+
+A seed repeats the whole audit, so its means over targets are independent of those of other seeds, and the mean over
+seeds has Student's interval. Their variance contains both what varies between the targets of a seed and what
+varies between seeds. Differences are paired within a seed.
+
+Imports nothing heavy at the top, because the workflow imports it for the names of the files.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mia_audit.report.data.findings import Estimate, estimate
+from mia_audit.report.data.spec import Figures
+from mia_audit.report.tables.catalogue import ATTACK, PARTS, SETTING, Cell, Column, Layout, laid_out, text
+from mia_audit.report.text.formatting import count, fixed, interval, joined, percent, percent_interval
+from mia_audit.seeds import folder_of_seed
+
+if TYPE_CHECKING:
+    import polars as pl
+    from matplotlib.figure import Figure
+
+UNITS = ("unit", "aggregate")
+TABLES: dict[str, tuple[str, ...]] = {
+    "settings": tuple(SETTING),
+    "summary": (*SETTING, *ATTACK, *UNITS),
+    "differences": (*SETTING, "metric", "minuend", "subtrahend"),
+}
+"""The tables that have means over seeds, each with the columns that name its rows."""
+FIGURE = "seeds"
+MEAN = "mean"
+"""The value of the column `seed` in rows over all seeds."""
+VARIES = "varies"
+"""The name of the strongest attack where seeds have different ones."""
+RATES = ("auc", "tpr_at_fpr", "accuracy")
+LARGEST = ("epsilon_spent", "epsilon_spent_rdp")
+"""Columns of which the row over all seeds has the largest value, because a guarantee has to hold for every seed."""
+FLOOR = 0.43
+"""About a standard error with 9 to 33 targets. A larger share covers more than 97 % with two seeds (benchmarks/seeds.py)."""
+
+
+@dataclass(frozen=True)
+class OverSeeds:
+    """An audit with `seeds`, and how its results are shown."""
+
+    root: Path
+    audit: str
+    title: str
+    seeds: tuple[int, ...]
+    confidence: float
+    figures: Figures
+    config: Mapping[str, Any]
+    config_hash: str | None
+
+    @property
+    def folders(self) -> list[Path]:
+        """The folders of the seeds' results."""
+        return [self.root / folder_of_seed(seed) for seed in self.seeds]
+
+    @property
+    def named(self) -> str:
+        """The seeds, as named in sentences."""
+        return f"{count(len(self.seeds), 'seed')} ({', '.join(map(str, self.seeds))})"
+
+
+def over_seeds_files(figures: Figures) -> list[str]:
+    """List the tables and figures over seeds, as paths in the results."""
+    return [*(f"tables/{name}.csv" for name in TABLES), *(f"figures/{FIGURE}.{kind}" for kind in figures.formats)]
+
+
+def write(over: OverSeeds) -> None:
+    """Write tables, figure, page, answer and provenance."""
+    from mia_audit.report.data.provenance import base_names, versions, write_page
+    from mia_audit.report.figures.style import paper_style, save
+    from mia_audit.report.tables.catalogue import to_csv
+    from mia_audit.seeds import AUDIT_ONLY
+    from mia_audit.storage import write_text
+    from mia_audit.storage.digests import MANIFEST, sha256
+
+    frames = {name: with_means(over, name) for name in TABLES}
+    for name, frame in frames.items():
+        write_text(over.root / "tables" / f"{name}.csv", to_csv(frame))
+    answers = [_answer(folder) for folder in over.folders]
+    answer = answer_over(over, answers)
+    with paper_style(over.figures.font):
+        save(_drawn(answer), over.root / "figures", FIGURE, CAPTION, over.figures)
+    read = [folder / name for folder in over.folders for name in (MANIFEST, "answer.json")]
+    sources = {
+        "audit": over.audit,
+        "seeds": list(over.seeds),
+        "notice": AUDIT_ONLY,
+        "config": base_names(over.config),
+        "config_sha256": over.config_hash,
+        "versions": versions(),
+        "inputs_sha256": {path.relative_to(over.root).as_posix(): sha256(path) for path in read},
+    }
+    page = _page(over, answer, frames["differences"])
+    write_page(over.root / "report.html", page, answer, sources, over.config)
+
+
+def mean_over_seeds(values: Sequence[Estimate], confidence: float) -> Estimate:
+    """Return the mean over seeds with Student's interval; `targets` is the number of seeds. One seed keeps its interval.
+
+    Few seeds may agree by chance, so the interval is never narrower than `FLOOR` times that of targets within seeds.
+    """
+    if len(values) == 1:
+        return replace(values[0], sd=math.nan, targets=1)
+    over = estimate([value.mean for value in values], confidence)
+    squares = (((value.high - value.low) / 2) ** 2 for value in values if not math.isnan(value.high))
+    half = max((over.high - over.low) / 2, FLOOR * math.sqrt(sum(squares)) / len(values))
+    return replace(over, low=over.mean - half, high=over.mean + half)
+
+
+def with_means(over: OverSeeds, name: str) -> pl.DataFrame:
+    """Return the rows of every seed's table, and below them a row over seeds for each of the table's names."""
+    import polars as pl
+
+    from mia_audit.storage import read_frame
+
+    tables = [
+        read_frame(folder / "tables" / f"{name}.parquet", name).select(
+            pl.lit(str(seed)).alias("seed"), pl.lit(1, pl.Int32).alias("seeds"), pl.all()
+        )
+        for seed, folder in zip(over.seeds, over.folders, strict=True)
+    ]
+    every = pl.concat(tables, how="diagonal_relaxed")
+    keys = [key for key in TABLES[name] if key in every.columns]
+    rows = [
+        _over(group, every.columns, over.confidence, clipped=name != "differences") | dict(zip(keys, key, strict=True))
+        for key, group in every.group_by(keys, maintain_order=True)
+    ]
+    return pl.concat([every, pl.DataFrame(rows, every.schema)])
+
+
+def _over(group: pl.DataFrame, columns: Sequence[str], confidence: float, clipped: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {"seed": MEAN, "seeds": len(group)}
+    for column in columns:
+        values, prefix = group[column], column.removesuffix(MEAN)
+        if column.endswith(MEAN) and f"{prefix}low" in columns:
+            row |= dict.fromkeys(f"{prefix}{part}" for part in PARTS)
+            known = group.filter(values.is_not_null())
+            if len(known) == len(group):
+                value = mean_over_seeds(list(_estimates(known, prefix)), confidence)
+                value = value.as_rate() if clipped and any(rate in prefix for rate in RATES) else value
+                parts = {part: getattr(value, part) for part in PARTS}
+                row |= {f"{prefix}{part}": None if math.isnan(one) else one for part, one in parts.items()}
+        elif column in row or "future" in column:
+            continue  # of one seed's targets
+        elif column in LARGEST:
+            row[column] = values.max()
+        elif values.n_unique() == 1:
+            row[column] = values[0]
+        elif column.endswith(tuple(f"_{name}" for name in ATTACK)):
+            row[column] = VARIES
+    return row
+
+
+def _estimates(group: pl.DataFrame, prefix: str) -> Iterator[Estimate]:
+    for row in group.iter_rows(named=True):
+        low, high = (math.nan if row[f"{prefix}{end}"] is None else row[f"{prefix}{end}"] for end in ("low", "high"))
+        yield Estimate(row[f"{prefix}{MEAN}"], math.nan, low, high, 1)
+
+
+def _answer(folder: Path) -> dict[str, Any]:
+    from mia_audit.foreign_json import read_object
+    from mia_audit.report.terminal import ANSWER
+
+    return read_object(folder / ANSWER, "the answer of a seed")
+
+
+def answer_over(over: OverSeeds, answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the content of answer.json over seeds: that of an audit, with the seeds' own AUCs in every row."""
+    groups: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
+    for seed, answer in zip(over.seeds, answers, strict=True):
+        for group in answer["groups"]:
+            groups.setdefault(group["name"], []).append((seed, group))
+    fprs = {answer["fpr"] for answer in answers}
+    return {
+        "title": over.title,
+        "seeds": list(over.seeds),
+        "confidence": over.confidence,
+        "fpr": fprs.pop() if len(fprs) == 1 else None,
+        "cautions": list(_cautions(over, answers)),
+        "groups": [_group(over, group) for group in groups.values()],
+    }
+
+
+def _cautions(over: OverSeeds, answers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield every caution once, with the numbers of the first seed that has it."""
+    said: dict[str, tuple[str, list[str]]] = {}
+    for seed, answer in zip(over.seeds, answers, strict=True):
+        for caution in answer["cautions"]:
+            said.setdefault(re.sub(r"[\d.,]+", "", caution), (caution, []))[1].append(str(seed))
+    for caution, seeds in said.values():
+        others = f" (and with seed {joined(seeds[1:])})" if len(seeds) > 1 else ""
+        yield f"With seed {seeds[0]}{others}: {caution}"
+
+
+def _group(over: OverSeeds, groups: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[str, Any]:
+    by_setting: dict[str, list[Mapping[str, Any]]] = {}
+    for seed, group in groups:
+        for row in group["rows"]:
+            by_setting.setdefault(row["setting"], []).append(row | {"seed": seed})
+    rows = [_row(listed, over.confidence) for listed in by_setting.values()]
+    first = groups[0][1]
+    return {
+        "name": first["name"],
+        "conclusion": " ".join(_conclusion(over, rows, first["members"])),
+        "sentences": [{"term": "Intervals", "text": CONTAINED}],
+        "members": first["members"],
+        "rows": rows,
+    }
+
+
+CONTAINED = (
+    "Every seed repeats the whole audit: the sample of records, the public part and the model started from, the training"
+    " sets and the noise. Intervals are Student's over the seeds' means, and contain what varies between the models of a"
+    " seed and between seeds. With two seeds they are 12.7 standard errors wide to each side, with three 4.3, with five 2.8."
+)
+CAPTION = (
+    "AUC of the strongest attack: a thin line for every seed, and thick the mean over seeds with its interval. The dashed"
+    " line is guessing."
+)
+
+
+def _row(rows: Sequence[Mapping[str, Any]], confidence: float) -> dict[str, Any]:
+    attacks: dict[str, Any] = {}
+    for channel in dict.fromkeys(channel for row in rows for channel in row["attacks"]):
+        by_seed = {row["seed"]: row["attacks"][channel] for row in rows if channel in row["attacks"]}
+        listed = list(by_seed.values())
+        auc = mean_over_seeds([_read(attack["auc"]) for attack in listed], confidence).as_rate()
+        names = {name: {attack[name] for attack in listed} for name in ("attack", "signal")}
+        attacks[channel] = {
+            **{name: found.pop() if len(found) == 1 else VARIES for name, found in names.items()},
+            "beats_guessing": auc.low > 0.5,
+            "auc": _numbers(auc),
+            "by_seed": {str(seed): attack["auc"][MEAN] for seed, attack in by_seed.items()},
+        }
+    accuracies = [_read(row["test_accuracy"]) for row in rows if row["test_accuracy"]]
+    accuracy = mean_over_seeds(accuracies, confidence).as_rate() if accuracies else None
+    return {
+        "setting": rows[0]["setting"],
+        "epsilon": rows[0]["epsilon"],
+        "attacks": attacks,
+        "test_accuracy": _numbers(accuracy) if accuracy else None,
+    }
+
+
+def _read(numbers: Mapping[str, float | None]) -> Estimate:
+    mean, low, high = (
+        math.nan if numbers[name] is None else float(numbers[name] or 0) for name in (MEAN, "low", "high")
+    )
+    return Estimate(mean, math.nan, low, high, 1)
+
+
+def _numbers(value: Estimate) -> dict[str, float | None]:
+    ends = {name: getattr(value, name) for name in (MEAN, "low", "high")}
+    return {name: None if math.isnan(end) else end for name, end in ends.items()}
+
+
+def _conclusion(over: OverSeeds, rows: Sequence[Mapping[str, Any]], members: str) -> Iterator[str]:
+    """Yield a sentence per channel: the settings in which it leaks on average over seeds, and the others."""
+    from mia_audit.report.text.answer import SUBJECTS
+
+    for channel in SUBJECTS:
+        known = [(row["setting"], row["attacks"][channel]) for row in rows if channel in row["attacks"]]
+        leaking = [f"{name} (AUC {fixed(one['auc'][MEAN])})" for name, one in known if one["beats_guessing"]]
+        silent = [name for name, one in known if not one["beats_guessing"]]
+        subject = f"Over {over.named}, {SUBJECTS[channel]}"
+        if leaking:
+            rest = f". Not distinguishable from guessing: {joined(silent)}" if silent else ""
+            yield f"{subject} reveal {members}: {joined(leaking)}{rest}."
+        elif silent:
+            yield f"{subject} reveal nothing measurable: {joined(silent)}."
+
+
+def _drawn(answer: Mapping[str, Any]) -> Figure:
+    """Draw the AUCs of every group's settings."""
+    from mia_audit.report.figures.style import GUESSING, errorbars, name_places, panel_grid, shared_legend
+    from mia_audit.report.text.answer import TITLES
+
+    groups = answer["groups"]
+    figure, panels = panel_grid(1, len(groups), 2.2)
+    for axes, group in zip(panels.flat, groups, strict=True):
+        axes.axhline(0.5, **GUESSING)
+        for number, channel in enumerate(TITLES):
+            rows = [
+                (place, row["attacks"][channel]) for place, row in enumerate(group["rows"]) if channel in row["attacks"]
+            ]
+            colour = f"C{number}"
+            for seed in map(str, answer["seeds"]):
+                values = [one["by_seed"].get(seed, math.nan) for _, one in rows]
+                axes.plot([place for place, _ in rows], values, color=colour, linewidth=0.5, alpha=0.6)
+            means = [(float(place), _read(one["auc"])) for place, one in rows]
+            axes.plot([place for place, _ in means], [mean.mean for _, mean in means], color=colour, linewidth=1.8)
+            errorbars(axes, means, colour, "o", TITLES[channel])
+        name_places(axes, [row["setting"] for row in group["rows"]])
+        axes.set_title(group["name"])
+        axes.set_ylabel("AUC")
+    shared_legend(figure, panels)
+    return figure
+
+
+def _page(over: OverSeeds, answer: Mapping[str, Any], differences: pl.DataFrame) -> str:
+    from markupsafe import Markup
+
+    from mia_audit.report.data.provenance import versions
+    from mia_audit.report.figures.style import paper_style
+    from mia_audit.report.page.figures import Sheet
+    from mia_audit.report.page.render import page_template, policy, style
+    from mia_audit.sanitise import html
+
+    css, sheet = style(), Sheet()
+    with paper_style(over.figures.font):
+        panel = sheet.add(_drawn(answer), "AUC by setting and seed")
+    return page_template("mia_audit.report.page", "over_seeds.html.j2", html).render(
+        title=over.title,
+        version=versions().get("mia-audit", ""),
+        cautions=answer["cautions"],
+        groups=[{**group, "table": _layout(group)} for group in answer["groups"]],
+        figure={"name": FIGURE, "caption": CAPTION, "panels": [panel]},
+        contained=CONTAINED,
+        differences=_differences_layout(differences),
+        folders=[folder.name for folder in over.folders],
+        glyphs=sheet.glyphs,
+        policy=policy(css),
+        style=Markup(css),
+    )
+
+
+def _layout(group: Mapping[str, Any]) -> Layout:
+    """Return a table with a row per setting: AUCs over seeds, those of the seeds below them, and the accuracy."""
+    from mia_audit.report.text.answer import TITLES
+
+    channels = [channel for channel in TITLES if any(channel in row["attacks"] for row in group["rows"])]
+    rows = [
+        [row["setting"], *(_auc(row["attacks"].get(channel)) for channel in channels), _accuracy(row["test_accuracy"])]
+        for row in group["rows"]
+    ]
+    columns = [*text("Setting"), *(Column(TITLES[channel], "AUC") for channel in channels), Column("Test accuracy")]
+    return Layout(columns, rows, "Means over seeds with intervals, and the AUC of every seed.")
+
+
+def _auc(attack: Mapping[str, Any] | None) -> Cell:
+    if attack is None:
+        return Cell("not attacked")
+    auc, seeds = _read(attack["auc"]), (f"seed {seed}: {fixed(value)}" for seed, value in attack["by_seed"].items())
+    return Cell(fixed(auc.mean), (interval(auc), *seeds))
+
+
+def _accuracy(numbers: Mapping[str, float | None] | None) -> Cell:
+    value = _read(numbers) if numbers else None
+    return Cell(percent(value.mean), (percent_interval(value),)) if value else Cell("unknown")
+
+
+def _differences_layout(frame: pl.DataFrame) -> Layout | None:
+    """Return the differences over seeds; None if there are none."""
+    from mia_audit.report.tables.catalogue import interval_column, printed
+
+    columns = [
+        *(printed(name.capitalize(), name) for name in SETTING),
+        *(printed(name.capitalize(), name) for name in ("metric", "minuend", "subtrahend")),
+        (Column("Difference"), lambda row: fixed(row[MEAN])),
+        interval_column(),
+    ]
+    rows = frame.filter(seed=MEAN).drop_nulls(MEAN)
+    caption = "Differences, paired within every seed: means over seeds with intervals."
+    return laid_out(columns, rows.iter_rows(named=True), caption) if len(rows) else None
