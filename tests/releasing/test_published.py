@@ -1,6 +1,7 @@
 """Games about what a release publishes beside the weights: two pools that differ in one record, and somebody who reads everything."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from mia_audit.learners import Compute
 from mia_audit.releasing.release import release
 
 from .conftest import RECORDS, ROWS
-from .test_release import NONCES
+from .test_release import LEDGER, NONCES
 
 TABLE = {"source": "table", "path": "data/table.csv", "take": "first", "classes": [0, 1]}
 STATED = {"categories": {"diagnosis": ["cold", "flu"]}, "other": "another"}
@@ -49,6 +50,15 @@ def test_what_was_collected_from_the_records_is_refused_with_the_lines_to_paste(
         recipe(swapped=True, datasets={"rows": section})
     assert line in str(caught.value) and "\n" not in str(caught.value)
     assert recipe("rows/mlp/none-epsinf", datasets={"rows": section}).promise == "none"
+
+
+def test_every_field_of_a_card_is_in_the_list_of_what_is_published(recipe):
+    card = release(recipe(privacy=LEDGER), "0" * 64, Path("out"), Compute())
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "release.md").read_text(encoding="utf-8")
+    listed = page.partition("## What a release publishes")[2].partition("\n## ")[0]
+    words = {word.lstrip(".").rpartition(".")[2] for word in re.findall(r"`([^`]+)`", listed)}
+    nested = [key for one in ("audit", "setting", "privacy", "ledger", "model", "data") for key in card[one]]
+    assert {*card, *nested} - words == {"data", "privacy", "audit", "config"}
 
 
 @pytest.mark.parametrize("swapped", [False, True])

@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from mia_audit.errors import UserError
+from mia_audit.foreign_json import read_object
 from mia_audit.privacy import accounting
 from mia_audit.privacy.accounting import Charge, charge_of
 from mia_audit.regular_files import OWNER_ONLY, open_regular
@@ -60,6 +61,9 @@ PATIENCE = 60.0
 
 RESTART = "restart"
 """Name of an entry that charges again for the interrupted part of a killed training run."""
+
+KEPT = ".ledger-"
+"""The beginning of the name of the file in which an audit's results remember the ledger of a data set."""
 
 COMPOSITIONS = {
     "pld": "the privacy loss distribution of all entries, whose terms were fixed before the first",
@@ -250,6 +254,18 @@ def heads(path: Path) -> list[str]:
         return [digest for _, digest, _ in _lines(path, descriptor)]
     finally:
         os.close(descriptor)
+
+
+def remembered(path: Path) -> dict[str, Any]:
+    """Return what results remember of a data set's ledger: its id, its number of entries, its head, and the part; empty before a charge."""
+    if not path.exists():
+        return {}
+    kinds = {"ledger": str, "head": str, "entries": int, "part": str}
+    expected = f"{', '.join(kinds)} of the ledger that releases were charged to"
+    values = read_object(path, expected)
+    if any(type(values.get(name)) is not kind for name, kind in kinds.items()):
+        raise UserError(f"{path}: damaged; expected {expected}")
+    return values
 
 
 def _opened(path: Path, flags: int) -> int:

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from mia_audit.errors import UserError
-from mia_audit.foreign_json import read_object
 from mia_audit.privacy import accounting, ledger
-from mia_audit.privacy.ledger import RESTART, Entry, Receipt
+from mia_audit.privacy.ledger import KEPT, RESTART, Entry, Receipt, remembered
 from mia_audit.releasing.recipe import PROTECTED, UNPROTECTED, Recipe, Unfinished
 from mia_audit.storage import open_table, read_table, write_json
 from mia_audit.training.checkpoints import Checkpoint
@@ -23,8 +22,6 @@ from mia_audit.training.shadow import KeptEpochs
 
 MODEL, AGAIN = "release", "re-training"
 """Names of ledger entries."""
-KEPT = ".ledger-"
-"""The beginning of the name of the file that remembers a data set's ledger."""
 
 
 def next_charges(recipe: Recipe, work: Unfinished, checkpoint: Checkpoint) -> list[tuple[str, accounting.Charge]]:
@@ -60,7 +57,7 @@ def charge_for(
     receipt = None
     entries = [_entry(recipe, work, what, charge, to) for what, charge in charges]
     kept = recipe.results / f"{KEPT}{dataset}"
-    known = _remembered(kept)
+    known = remembered(kept)
     _check_ledger(recipe, known)
     _check_names(recipe)
     if path:
@@ -122,7 +119,7 @@ def _check_names(recipe: Recipe) -> None:
         pool = path.parent / "pools" / path.name.removeprefix(KEPT)
         if path.resolve() == mine.resolve() or not (pool / "records.parquet").exists():
             continue
-        other = _remembered(path)
+        other = remembered(path)
         if (other["ledger"], other["part"]) != (now, recipe.audit.privacy.part) and own & set(_hashes(pool)):
             part = f" as its part '{other['part']}'" if other["part"] else ""
             raise UserError(
@@ -135,18 +132,6 @@ def _hashes(pool: Path) -> Iterator[str]:
     path = pool / "records.parquet"
     if "sha256" in open_table(path, "records").schema_arrow.names:  # pools of other tools may lack it
         yield from read_table(path, "records", ["sha256"])["sha256"].to_pylist()
-
-
-def _remembered(path: Path) -> dict[str, Any]:
-    """Return what the results remember of a data set's ledger; empty before the first charge."""
-    if not path.exists():
-        return {}
-    kinds = {"ledger": str, "head": str, "entries": int, "part": str}
-    expected = f"{', '.join(kinds)} of the ledger that releases were charged to"
-    values = read_object(path, expected)
-    if any(type(values.get(name)) is not kind for name, kind in kinds.items()):
-        raise UserError(f"{path}: damaged; expected {expected}")
-    return values
 
 
 def _entry(recipe: Recipe, work: Unfinished, what: str, charge: accounting.Charge, to: str) -> Entry:

@@ -16,6 +16,7 @@ from mia_audit.explain.private_local.terms import Terms
 from mia_audit.privacy import ledger
 from mia_audit.privacy.accounting import charge_of
 from mia_audit.privacy.gaussian import epsilon_of_gdp
+from mia_audit.storage import write_json
 
 
 def explainer(table, terms, protocol="non-adaptive", **options):
@@ -335,3 +336,22 @@ def test_the_ledger_of_the_data_set_is_charged_once_with_the_whole_budget(table,
         other = replace(terms, adjacency="replacement")
         explainer(table, other, ledger=tmp_path / "other", data_ledger=path, seed=None)
     explainer(table, terms, ledger=tmp_path / "other-terms").ledger.close()
+
+
+def test_explanations_from_the_records_of_a_released_model_are_charged_with_it(table, terms, tmp_path):
+    pool, path = tmp_path / "results" / "pools" / "people", tmp_path / "people.ledger"
+    pool.mkdir(parents=True)
+    np.save(pool / "records.npy", table.records)
+    mapped = np.load(pool / "records.npy", mmap_mode="r")
+    explained = ExplanationSet.of(mapped, table.black_box(mapped))
+    PrivateExplainer(explained, terms, seed=None)
+    charged = ledger.charge(path, ledger.Terms("people", "record", 10.0, terms.delta, filter="gdp"), [])
+    kept = {"ledger": charged.ledger, "head": charged.head, "entries": 0, "part": ""}
+    write_json(tmp_path / "results" / ".ledger-people", kept)
+    ledger.charge(tmp_path / "other", ledger.Terms("people", "record", 10.0, terms.delta, filter="gdp"), [])
+    for other in (None, tmp_path / "other"):
+        with pytest.raises(UserError, match=f"charged to the ledger {charged.ledger}: explanations"):
+            PrivateExplainer(explained, terms, seed=None, data_ledger=other)
+    PrivateExplainer(explained, terms, seed=0)  # for audit only
+    PrivateExplainer(explained, terms, seed=None, data_ledger=path)
+    assert [one.what for one in ledger.read_ledger(path)[1]] == ["explanations"]

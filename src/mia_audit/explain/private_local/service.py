@@ -204,7 +204,8 @@ class PrivateExplainer:
     (algorithm 4) and costs nothing. Threads may share an explainer; processes may not: the explainer refuses to work in
     a forked process, or with a ledger that is in use. If a model was trained on the explanation set, or on records that
     include it, `data_ledger` is the ledger of that data set: the whole budget is charged there once, before the first
-    answer (`mia_audit.privacy.ledger`). `about`, such as the name of the black box, is kept in the ledger, and
+    answer (`mia_audit.privacy.ledger`). For records that are mapped from a pool of which models were released, without a
+    seed, another ledger or none is refused. `about`, such as the name of the black box, is kept in the ledger, and
     a ledger with another `about` is refused.
 
     Without a `seed`, the noise of every answer is drawn with 128 fresh bits from the operating system, as a service
@@ -225,6 +226,8 @@ class PrivateExplainer:
     ) -> None:
         if protocol not in PROTOCOLS:
             raise UserError(f"unknown protocol '{protocol}': {suggest(protocol, PROTOCOLS)}")
+        if seed is None:
+            _refuse_uncharged(explained.records, data_ledger)
         self.explained, self.terms, self.black_box = explained, terms, black_box
         self.protocol = PROTOCOLS[protocol]
         self._process = os.getpid()
@@ -448,6 +451,19 @@ def _secret(seed: int, protocol: str, metadata: dict[str, Any], explained: Expla
     """Return the key of seeded noise: the seed, the protocol, the terms, and the records with their values."""
     terms = json.dumps([seed, protocol, metadata], sort_keys=True)
     return hmac.digest(terms.encode(), explained.digest, "sha256")
+
+
+def _refuse_uncharged(records: Num[np.ndarray, "m ..."], path: Path | None) -> None:
+    """Raise UserError if the records are mapped from a pool whose releases are charged to another ledger than that at `path`."""
+    if not isinstance(records, np.memmap) or records.filename is None:
+        return
+    pool = Path(records.filename).absolute().parent
+    known = ledger.remembered(pool.parent.parent / f"{ledger.KEPT}{pool.name}")
+    if known and (path is None or ledger.read_ledger(path)[0].id != known["ledger"]):
+        raise UserError(
+            f"{pool}: models were released from these records and charged to the ledger {known['ledger']}: explanations of them must be"
+            " charged there too (data_ledger)"
+        )
 
 
 class TracedExplainer(PrivateExplainer):
