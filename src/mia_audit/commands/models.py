@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from mia_audit.commands._arguments import add_pool, add_run, add_spec, computing
 from mia_audit.config.specs import ArchitectureSpec, PretrainingSpec, TargetSpec, WeightsSpec
 from mia_audit.errors import UserError
+from mia_audit.explain.catalogue import explainers
 from mia_audit.planning.requests import Run, refuse_model
 from mia_audit.pools.store import read_records
 from mia_audit.privacy.catalogue import Mechanism
@@ -47,8 +48,10 @@ def run_architecture(options: argparse.Namespace) -> None:
     spec, planned = ArchitectureSpec.read(options.spec), Run.read(options.run)
     name, pool = spec.name, table_metadata(options.pool / "records.parquet", "records")
     metadata = describe_model(name, spec.architecture, pool, name in planned.private)
-    if metadata.get("code"):
-        _check_untrained(learner_named(metadata["learner"])(metadata, Compute("cpu")), options.pool, metadata)
+    methods = [one for one in planned.config.get("explainers", {}).get("methods", ()) if explainers[one].applies]
+    if metadata.get("code") or methods:
+        learner = learner_named(metadata["learner"])(metadata, Compute("cpu"))
+        _check_untrained(learner, options.pool, metadata, methods)
     _check_targets(planned, metadata)
     count = open_table(options.pool / "records.parquet", "records").metadata.num_rows
     refuse_model(planned, options.out.parent, metadata, count)
@@ -59,16 +62,26 @@ def run_architecture(options: argparse.Namespace) -> None:
     )
 
 
-def _check_untrained(learner: Learner, pool: Path, architecture: Mapping[str, Any]) -> None:
-    """Raise UserError unless an untrained model of the user's own code returns logits for the pool's first records."""
+def _check_untrained(
+    learner: Learner, pool: Path, architecture: Mapping[str, Any], methods: Sequence[str] = ()
+) -> None:
+    """Raise UserError unless an untrained model returns logits for the pool's first records, and explainers apply to it."""
     from mia_audit.learners import BuildingLearner, Records
     from mia_audit.models.answers import check_untrained
 
     model = learner.untrained() if isinstance(learner, BuildingLearner) else None
     if model is not None:
-        few = Records.of(read_records(pool))[:2]
+        few = Records.of(read_records(pool))[:8]
         where = f"architectures.{architecture['name']}: {architecture['model']}"
-        check_untrained(model.module, model.inputs(few)[0 : len(few)], few.classes, where)
+        inputs = model.inputs(few)[0 : len(few)]
+        check_untrained(model.module, inputs, few.classes, where)
+        for name in methods:
+            applies = explainers[name].applies
+            assert applies is not None
+            try:
+                applies(model.module, inputs)
+            except UserError as error:
+                raise UserError(f"architectures.{architecture['name']}: {error}") from None
 
 
 def _check_targets(planned: Run, architecture: Mapping[str, Any]) -> None:

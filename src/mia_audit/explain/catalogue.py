@@ -19,7 +19,7 @@ from mia_audit.sections import OpenSection, Options, Precision, known
 
 if TYPE_CHECKING:
     from jaxtyping import Float
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from mia_audit.explain.batch import Batch
     from mia_audit.explain.shapley import Box, ByQuantity
@@ -100,6 +100,8 @@ class Explainer:
     """Description of the models that `reads` accepts."""
     check: Callable[[], None] | None = None
     """Raises UserError if the explainer's name matches a registered pattern but is invalid."""
+    applies: Callable[[nn.Module, Tensor], None] | None = None
+    """Raises UserError if the explainer does not apply to a module, which is called with a few inputs."""
 
     def explains(self, model: str, learner: str = "torch-module") -> bool:
         """Return whether the explainer can explain models of this name and this learner."""

@@ -105,3 +105,57 @@ def test_a_model_that_a_method_refuses_is_one_line(convolution: Any) -> None:
     table = convolution._replace(model=nn.Sequential(nn.Flatten(), nn.Linear(64, 5)).double().requires_grad_(False))
     with pytest.raises(UserError, match="'captum:LayerGradCam' reads a model's last convolution"):
         explain(table, "LayerGradCam")
+
+
+class Functional(nn.Module):
+    """The weights of a network of modules, with activations by functions or by one module that is called twice."""
+
+    def __init__(self, network: nn.Sequential, activation: Any) -> None:
+        super().__init__()
+        self.network, self.activation = network, activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, _, second, _, last = self.network
+        return last(self.activation(second(self.activation(first(x)))))  # type: ignore[no-any-return]
+
+
+def network(activation: Any = nn.ReLU) -> nn.Sequential:
+    torch.manual_seed(0)
+    layers = (nn.Linear(6, 16), activation(), nn.Linear(16, 8), activation(), nn.Linear(8, 3))
+    return nn.Sequential(*layers).eval().requires_grad_(False)
+
+
+UNFIT = {
+    "functional": lambda: Functional(network(), torch.relu),
+    "anonymous": lambda: Functional(network(), lambda x: nn.ReLU()(x)),
+    "reused": lambda: Functional(network(), nn.ReLU()),
+    "GELU": lambda: network(nn.GELU),
+}
+
+
+@pytest.mark.parametrize("model", UNFIT)
+@pytest.mark.parametrize(
+    "name", ["DeepLift", "NoiseTunnel+DeepLift", "DeepLiftShap", "GuidedBackprop", "Deconvolution"]
+)
+def test_methods_that_read_modules_refuse_models_without_them(model: str, name: str) -> None:
+    if model == "reused" and name in ("GuidedBackprop", "Deconvolution"):
+        return  # these read every call of a module
+    inputs = torch.randn(5, 6, generator=torch.Generator().manual_seed(1))
+    with pytest.raises(UserError, match=r"does not (apply to|support) this model") as caught:
+        attribute(
+            UNFIT[model](), inputs, torch.zeros(5, dtype=torch.long), [0, 1, 2, 3, 4], f"captum:{name}", OPTIONS, 0
+        )
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["DeepLift", "GuidedBackprop", "Deconvolution"])
+def test_two_spellings_with_modules_have_the_same_attributions(name: str) -> None:
+    inputs, labels = torch.randn(5, 6, generator=torch.Generator().manual_seed(1)), torch.zeros(5, dtype=torch.long)
+    nested = nn.Sequential(network()[:2], nn.Sequential(*network()[2:4]), network()[4]).eval().requires_grad_(False)
+    first, second = (
+        attribute(model, inputs, labels, [0, 1, 2, 3, 4], f"captum:{name}", OPTIONS, 0) for model in (network(), nested)
+    )
+    for quantity in OPTIONS["explain"]:
+        torch.testing.assert_close(first[quantity], second[quantity])
+    saliency = attribute(network(), inputs, labels, [0, 1, 2, 3, 4], "captum:Saliency", OPTIONS, 0)
+    assert not torch.allclose(first["logit"].abs(), saliency["logit"])

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from mia_audit.errors import UserError, suggest
 from mia_audit.explain.catalogue import Explainer, Kind, explainers
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from mia_audit.explain.batch import Batch
 
 WRAPPER = "attribution_method"
+CHECKED = 8
+"""Number of records with which it is checked whether a method applies to a model."""
+
 SUPPLIED = {"forward_func", "model", "layer", WRAPPER, "inputs", "baselines", "target", "kwargs"}
 """Required arguments of captum's constructors and `attribute` methods that this package supplies."""
 
@@ -62,6 +66,21 @@ READ: dict[str, tuple[Callable[[Kind], bool], str]] = {
 }
 """Methods that support only some built-in models: a test of the model's kind, and a description of the supported models."""
 
+READS_RELU = {"Deconvolution", "GuidedBackprop", "GuidedGradCam"}
+"""Methods that change the gradient of modules nn.ReLU, and of nothing else."""
+
+DEEP_LIFT = {"DeepLift", "DeepLiftShap", "LayerDeepLift", "LayerDeepLiftShap"}
+"""Methods that replace the gradients of modules of activations; DeepLift's attributions add up to f(x) − f(0)."""
+
+INCOMPLETE = 0.05
+"""Largest error of that sum, relative to the mean change, that rounding and small changes explain."""
+
+ACTIVATIONS = (
+    *("Elu", "Gelu", "Hardswish", "Hardtanh", "LeakyRelu", "Relu", "Sigmoid", "Silu", "Softplus", "Tanh"),
+    *("LogSigmoid", "Mish", "PreluKernel", "Selu", "Hardsigmoid"),
+)
+"""Activations, by the beginning of the names of their gradients."""
+
 LABELS = {"NoiseTunnel-Saliency": "SmoothGrad (captum)"}
 """Labels of explainers whose class name is not a good label."""
 
@@ -89,6 +108,7 @@ def captum_explainer(names: Sequence[str]) -> Explainer:
         reads=reads,
         reads_what=what,
         check=lambda: check_names(names),
+        applies=(lambda model, inputs: check_applies(names, model, inputs)) if _hooking(names) else None,
     )
 
 
@@ -112,9 +132,93 @@ def check_names(names: Sequence[str]) -> None:
             )
 
 
+def _hooking(names: Sequence[str]) -> bool:
+    return bool((READS_RELU | DEEP_LIFT) & set(names))
+
+
+_applying: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
+"""The methods that were found to apply, by module."""
+
+
+def check_applies(names: Sequence[str], model: nn.Module, inputs: Tensor) -> None:
+    """Raise UserError if a method hooks modules of activations, but the model computes activations in another way.
+
+    Such a method returns input × gradient, or the gradient, under its own name. DeepLift is known by its attributions,
+    which must add up to the change of the logit; the others by the modules that the model calls.
+    """
+    known = _applying.setdefault(model, set())
+    name = next(iter((READS_RELU | DEEP_LIFT) & set(names)))
+    if name in known:
+        return
+    where = f"explainer 'captum:{'+'.join(names)}' does not apply to this model"
+    if name in READS_RELU:
+        relus, others = _activations(model, inputs)
+        if others or not relus:
+            what = f"it computes {others[0]} outside of them" if others else "it has none"
+            raise UserError(
+                f"{where}: it reads modules nn.ReLU, and {what}: give every activation a module nn.ReLU of its own, or leave the"
+                " explainer out"
+            )
+    else:
+        error, change = _deep_lift_error(model, inputs)
+        if error > INCOMPLETE * change:
+            raise UserError(
+                f"{where}: its attributions must add up to f(x) − f(0), and miss it by {100 * error / max(change, 1e-30):.3g} %,"
+                " since it reads modules such as nn.ReLU, each called once, and neither functions nor GELU, normalisation or attention:"
+                " give every activation a module of its own, or leave the explainer out (ig is complete for any model)"
+            )
+    known.add(name)
+
+
+def _activations(model: nn.Module, inputs: Tensor) -> tuple[int, list[str]]:
+    """Return the number of calls of modules nn.ReLU, and the names of all other activations, from the graph of gradients."""
+    from torch import enable_grad
+    from torch.nn import ReLU
+
+    calls: list[Any] = []
+    hooks = [
+        module.register_forward_hook(lambda *_: calls.append(None))
+        for module in model.modules()
+        if isinstance(module, ReLU)
+    ]
+    try:
+        with enable_grad():
+            logits = model(inputs.detach().clone().requires_grad_())
+    finally:
+        for hook in hooks:
+            hook.remove()
+    found, waiting, seen = [], [logits.grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        kind = node.name().partition("Backward")[0]
+        found += [kind] if kind in ACTIVATIONS else []
+        waiting += [one for one, _ in node.next_functions]
+    relus = found.count("Relu")
+    others = [kind for kind in found if kind != "Relu"] + ["Relu"] * max(0, relus - len(calls))
+    return min(relus, len(calls)), others
+
+
+def _deep_lift_error(model: nn.Module, inputs: Tensor) -> tuple[float, float]:
+    """Return DeepLift's mean error of the sum of attributions, and the mean change of the logit from 0 to the inputs."""
+    import torch
+
+    with torch.no_grad():
+        logits, base = model(inputs), model(torch.zeros_like(inputs))
+    classes = logits.argmax(dim=1)
+    change = (logits - base).gather(1, classes[:, None])[:, 0]
+    attributed = _run(["DeepLift"], _build(["DeepLift"], model, "logit"), inputs, classes)
+    error = attributed.flatten(start_dim=1).sum(dim=1) - change
+    return float(error.abs().mean()), float(change.abs().mean())
+
+
 def _attribute(names: Sequence[str], batch: Batch, quantity: str) -> Tensor:
     import torch
 
+    if _hooking(names):
+        check_applies(names, batch.model, batch.inputs[:CHECKED])
     method = _build(names, batch.model, quantity)
     if not RANDOM & set(names):
         return _run(names, method, batch.inputs, batch.classes)
