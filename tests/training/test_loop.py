@@ -22,12 +22,18 @@ FACTORS = {
     "constant": lambda step: 1.0,
     "cosine": lambda step: 0.5 * (1 + math.cos(math.pi * step / 9)),
     "step": lambda step: [1.0, 1.0, 0.8][step // 3],
+    "step-reset": lambda step: [1.0, 1.0, 0.8][step // 3],
 }
 
 
 @pytest.mark.parametrize(
     ("schedule", "own"),
-    [("constant", {"momentum": 0.5}), ("cosine", {"momentum": 0.0}), ("step", {"decay_epochs": 2, "decay": 0.8})],
+    [
+        ("constant", {"momentum": 0.5}),
+        ("cosine", {"momentum": 0.0}),
+        ("step", {"decay_epochs": 2, "decay": 0.8}),
+        ("step-reset", {"decay_epochs": 2, "decay": 0.8}),
+    ],
 )
 def test_plain_training_is_plain_training(
     mlp: nn.Module, table: tuple[Tensor, Tensor], schedule: str, own: dict[str, float]
@@ -44,6 +50,8 @@ def test_plain_training_is_plain_training(
     losses = []
     for step, batch in enumerate(batch for _ in range(3) for batch in same.batches()):
         optimizer.param_groups[0]["lr"] = 0.1 * FACTORS[schedule](step)
+        if schedule == "step-reset" and step == 6:  # the first of the third epoch
+            optimizer.state.clear()
         optimizer.zero_grad()
         loss = F.cross_entropy(reference(inputs[batch]), labels[batch])
         loss.backward()

@@ -201,9 +201,10 @@ class LiteralNoise(Noise):
     """The keys of the noise of the paper."""
 
     clipping: Literal["automatic", "flat", "batch"] = "automatic"  # type: ignore[assignment]  # one more than dp-sgd
-    """As in dp-sgd, or `batch`: the mean gradient of a batch is clipped at clip_norm, and noise is added to it (Algorithm 2, equation 1).
+    """As in dp-sgd, or `batch`: the part of a batch's mean gradient that writes a feature map is clipped at clip_norm, every map and
+    all other parameters together, and noise is added (Algorithm 2, line 10).
 
-    A record may move that gradient by 2 clip_norm.
+    With K maps a record may move that gradient by 2√(K + 1) clip_norm.
     """
     calibration: Literal["all-steps", "single-step"] = Field("all-steps", exclude_if=lambda value: value == "all-steps")
     """Steps for which the nominal ε is calibrated: all, as in dp-sgd, or only one, by equation 3: z = √(2 ln(1.25/δ))/ε."""
@@ -228,7 +229,7 @@ class FADPLiteral(DPSGD):
     """dp-sgd whose noise is multiplied by a mask of factors ≤ 1, computed from the private batch of every step (Algorithm 2).
 
     By default noise is calibrated as for dp-sgd at the nominal ε, per record and over all steps, to isolate the effect
-    of the mask. The paper instead clips the batch's gradient (`clipping: batch`) and calibrates one step (`calibration:
+    of the mask. The paper instead clips every feature map of the batch's gradient (`clipping: batch`) and calibrates one step (`calibration:
     single-step`). Neither gives an ε.
     """
 
@@ -301,7 +302,9 @@ class FADPLiteral(DPSGD):
             return super().backward(inputs, labels)
         total, losses = self.clipped_sum(inputs, labels)
         mean = total / max(len(labels), 1)
-        mean *= (self.clipped_sum.clipping.sensitivity / mean.norm()).clamp(max=1)
+        norm = self.clipped_sum.clipping.sensitivity
+        rest = float(norm / (mean * self.channels.spread(torch.zeros_like(self._factors))).norm().clamp(min=norm))
+        mean *= self.channels.spread(norm / self.channels.by_channel(mean).clamp(min=norm), rest)
         self.clipped_sum.assign(self._noise.add_noise(mean, self.deviation()))
         return losses
 

@@ -63,10 +63,16 @@ OPTIMIZERS: dict[str, Callable[[list[nn.Parameter], Training], torch.optim.Optim
     ),
 }
 
+
+def _stepped(training: Training, epochs: float) -> float:
+    return (training.decay or 1) ** (epochs // (training.decay_epochs or 1))
+
+
 SCHEDULES: dict[str, Callable[[Training, float], float]] = {
     "constant": lambda training, epochs: 1.0,
     "cosine": lambda training, epochs: (1 + math.cos(math.pi * epochs / training.epochs)) / 2,
-    "step": lambda training, epochs: (training.decay or 1) ** (epochs // (training.decay_epochs or 1)),
+    "step": _stepped,
+    "step-reset": _stepped,
 }
 """Functions from a training section and a number of epochs, which may be fractional, to the factor of the learning rate."""
 
@@ -102,6 +108,8 @@ def fit(
         for number in range(len(epochs) + 1, training.epochs + 1):
             layers.counter = number
             seed_layers(layers.layer_seed())
+            if training.schedule == "step-reset" and (number - 1) % (training.decay_epochs or 1) == 0:
+                optimizer.state.clear()
             losses, seen = torch.zeros((), dtype=torch.float64, device=inputs.device), 0
             for loss, size in steps_of_epoch(job, protection, inputs, labels, optimizer, steps):
                 losses += loss

@@ -10,10 +10,11 @@ from mia_audit.sections import Name, Precision, Probability, Section, is_unset
 Floor = Probability | dict[Name, Probability]
 """A test accuracy for all data sets, or one for each."""
 
-Schedule = Literal["constant", "cosine", "step"]
+Schedule = Literal["constant", "cosine", "step", "step-reset"]
 
+STEPPED = ("step", "step-reset")
 DECAY: dict[str, Any] = {"decay": 0.8, "decay_epochs": 5}
-"""Keys of a training section that belong only to schedule step, with their defaults (Harder et al. 2020)."""
+"""Keys of a training section that belong only to the schedules of steps, with their defaults (Harder et al. 2020)."""
 
 
 class Training(Section):
@@ -32,11 +33,13 @@ class Training(Section):
     momentum: float | None = Field(None, ge=0, lt=1, exclude_if=is_unset)
     """Momentum, only for optimizer sgd; 0.9 when left out."""
     schedule: Schedule = "cosine"
-    """Course of the learning rate: `cosine` decreases it to zero over all steps, `step` multiplies it by `decay` every `decay_epochs` epochs."""
+    """Course of the learning rate: `cosine` decreases it to zero over all steps, `step` multiplies it by `decay` every `decay_epochs` epochs,
+    and `step-reset` also forgets the optimizer's moments then.
+    """
     decay: Probability | None = None
-    """Factor of each reduction; only for schedule step, 0.8 when left out."""
+    """Factor of each reduction; only for the schedules of steps, 0.8 when left out."""
     decay_epochs: PositiveInt | None = None
-    """Epochs between two reductions; only for schedule step, 5 when left out."""
+    """Epochs between two reductions; only for the schedules of steps, 5 when left out."""
     trainable: Literal["all", "head", "bias"] = "all"
     """Parameters that are trained: all, only the classifier, or only the bias terms (BiTFiT); the rest keep their initial values."""
     precision: Precision | None = None
@@ -49,12 +52,12 @@ class Training(Section):
     @model_validator(mode="before")
     @classmethod
     def _default_decay(cls, values: Any) -> Any:
-        return DECAY | values if isinstance(values, dict) and values.get("schedule") == "step" else values
+        return DECAY | values if isinstance(values, dict) and values.get("schedule") in STEPPED else values
 
     @model_validator(mode="after")
     def _decay(self) -> Self:
         for key in DECAY:
-            if (getattr(self, key) is None) != (self.schedule != "step"):
+            if (getattr(self, key) is None) != (self.schedule not in STEPPED):
                 raise ValueError(f"{key}: requires schedule step, but schedule is {self.schedule}")
         return self
 
@@ -67,7 +70,7 @@ class Training(Section):
     def overridden(self, overrides: "TrainingOverrides") -> "Training":
         """Return the section with the overrides' keys. If they change schedule or optimizer, keys that only the former one has are dropped."""
         given = overrides.model_dump(exclude_none=True)
-        gone = set(DECAY) if given.get("schedule", "step") != "step" else set()
+        gone = set(DECAY) if given.get("schedule", "step") not in STEPPED else set()
         gone |= {"momentum"} if given.get("optimizer", "sgd") != "sgd" else set()
         return Training(**(self.model_dump(exclude_none=True, exclude=gone) | given))
 

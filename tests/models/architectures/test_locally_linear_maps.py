@@ -79,6 +79,15 @@ def test_parameters_are_counted_as_in_the_paper() -> None:
     assert describe("llm", LLM, {"maps": 2}, (62,), 4)["parameters"] == 2 * 4 * 63
 
 
+@pytest.mark.parametrize(("projection", "theirs"), [(6, (4, 7, 3)), ("none", (10, 3, 4))])
+def test_initial_weights_can_be_those_of_the_authors(projection: object, theirs: tuple[int, ...]) -> None:
+    """Theirs is one tensor, [M, D' + 1, K] or, without projections, [D + 1, K, M], drawn by PyTorch's kaiming_uniform_."""
+    fan, _ = torch.nn.init._calculate_fan_in_and_fan_out(torch.empty(theirs))
+    model = build("locally-linear-maps", {"maps": 4, "projection": projection, "initial": "kaiming"}, (9,), 3, 0)
+    values = torch.cat([parameter.flatten() for parameter in model.parameters()]).abs()
+    assert 0.9 * fan**-0.5 < float(values.max()) <= fan**-0.5 and float(model.bias.abs().max()) > 0
+
+
 def test_projections_are_random_fixed_and_kept_with_the_weights(tmp_path) -> None:
     one, same, other = (maps((1, 8, 8), seed=seed, maps=3, projection=40) for seed in (1, 1, 2))
     assert torch.equal(one.projections, same.projections) and not torch.equal(one.projections, other.projections)
@@ -181,6 +190,7 @@ def test_several_maps_learn_what_one_cannot() -> None:
         ({"scale": 1.0}, (5,), "parameters.scale: scales random projections, but projection is none"),
         ({"img_size": 8}, (5,), "parameters.img_size: model 'locally-linear-maps' receives a table of 5 columns"),
         ({"img_size": 0}, (1, 8, 8), "parameters.img_size: a whole number of pixels was expected, not 0"),
+        ({"initial": "zero"}, (5,), "parameters.initial: kaiming was expected, not 'zero'"),
         ({"betta": 1}, (5,), "did you mean 'beta'?"),
     ],
 )

@@ -15,7 +15,7 @@ from mia_audit.models.inputs import image_size
 
 NAME = "locally-linear-maps"
 DEFAULTS: dict[str, bool | int | float | str] = {"maps": 30, "beta": 1.0, "projection": "none"}
-OPTIONAL = ("scale", "img_size")
+OPTIONAL = ("scale", "initial", "img_size")
 
 
 class LocallyLinearMaps(nn.Module):
@@ -28,7 +28,14 @@ class LocallyLinearMaps(nn.Module):
     projections: Tensor | None
 
     def __init__(
-        self, features: int, classes: int, maps: int, beta: float, projected: int | None, deviation: float
+        self,
+        features: int,
+        classes: int,
+        maps: int,
+        beta: float,
+        projected: int | None,
+        deviation: float,
+        kaiming: bool = False,
     ) -> None:
         super().__init__()
         self.beta = beta
@@ -37,6 +44,10 @@ class LocallyLinearMaps(nn.Module):
         self.register_buffer("projections", projections)
         self.weight = nn.Parameter(torch.empty(maps, classes, width).uniform_(-1, 1) / math.sqrt(width))
         self.bias = nn.Parameter(torch.zeros(maps, classes))
+        if kaiming:
+            bound = (classes * (maps if projected is None else width + 1)) ** -0.5
+            for parameter in (self.weight, self.bias):
+                nn.init.uniform_(parameter, -bound, bound)
 
     def forward(self, inputs: Float[Tensor, "B ..."]) -> Float[Tensor, "B K"]:
         return self.mixed(self.scores(self.projected(inputs)))
@@ -101,9 +112,11 @@ class LocallyLinearMaps(nn.Module):
 
 
 class LocallyLinearMapsFamily:
-    """`locally-linear-maps`: maps (M), beta (β), projection (D', or none) and scale (standard deviation of R's entries).
+    """`locally-linear-maps`: maps (M), beta (β), projection (D', or none), scale (standard deviation of R's entries) and initial.
 
     The defaults are the paper's, where it has one value for all data sets: M = 30, entries drawn from N(0, 1/D').
+    Initial weights are uniform within 1/√D' and biases 0; with `initial: kaiming`, as in the authors' code, both are within
+    1/√(K (D' + 1)), or without projections 1/√(K M).
     """
 
     def arguments(self, model: str, parameters: Parameters, shape: tuple[int, ...], classes: int) -> dict[str, Any]:
@@ -123,6 +136,8 @@ class LocallyLinearMapsFamily:
         if projected is None and "scale" in given:
             raise UserError("parameters.scale: scales random projections, but projection is none; leave the key out")
         deviation = _positive("scale", given["scale"]) if "scale" in given else (projected or 1) ** -0.5
+        if given.get("initial", "kaiming") != "kaiming":
+            raise UserError(f"parameters.initial: kaiming was expected, not {given['initial']!r}, or leave the key out")
         return {
             "input_shape": list(size),
             "classes": classes,
@@ -130,6 +145,7 @@ class LocallyLinearMapsFamily:
             "beta": beta,
             "projected": projected,
             "deviation": deviation,
+            **({"kaiming": True} if "initial" in given else {}),
         }
 
     def construct(self, model: str, arguments: Mapping[str, Any]) -> nn.Module:
