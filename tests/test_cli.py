@@ -68,3 +68,32 @@ def test_an_unknown_command_is_refused(capsys: pytest.CaptureFixture[str]) -> No
     with pytest.raises(SystemExit, match="2"):
         main(["trian"])
     assert "invalid choice: 'trian'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["a.yaml", "--cores", "1", "--", "-n", "--quiet"],
+        ["--cores", "1", "a.yaml", "--", "-n", "--quiet"],
+        ["a.yaml", "--", "--cores", "1", "-n", "--quiet"],
+        ["-n", "--cores", "1", "a.yaml", "--", "--quiet"],
+        ["a.yaml", "--cores", "1", "-n", "--", "--quiet"],
+    ],
+)
+def test_options_of_snakemake_follow_in_every_order(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def start(config: Path, cores: str | None, options: list[str]) -> int:
+        asked.extend([str(config), *(["--cores", cores] if cores else []), *options])
+        return 0
+
+    monkeypatch.setattr("mia_audit.commands.before.start", start)
+    assert main(["run", *words]) == 0
+    known = {"-n": "--dry-run"}
+    assert sorted(known.get(word, word) for word in asked) == sorted(["a.yaml", "--cores", "1", "--dry-run", "--quiet"])
+
+
+def test_an_interrupt_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("mia_audit.commands.before.load_audit", Mock(side_effect=KeyboardInterrupt))
+    assert main(["plan", "a.yaml"]) == 130
+    assert capsys.readouterr().err == "mia-audit: interrupted\n"

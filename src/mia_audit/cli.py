@@ -193,8 +193,16 @@ def _run(arguments: Sequence[str]) -> int:
             function_of(command, "{}_arguments")(subparser)
             if command in STAGES:
                 subparser.add_argument("--usage", type=Path, metavar="FILE", help="file for time and peak memory (TSV)")
+    # argparse takes what follows -- for a positional argument only where it stands beside the others
+    before, after = list(arguments), list[str]()
+    if "--" in arguments and name == "run":
+        place = before.index("--")
+        before, after = before[:place], before[place + 1 :]
     with safe_streams():
-        return _call(parser.parse_args(arguments), started)
+        options = parser.parse_args(before)
+        if after:
+            options.options = [*options.options, *after]
+        return _call(options, started)
 
 
 def _version() -> str:
@@ -231,6 +239,9 @@ def _call(options: argparse.Namespace, started: float) -> int:
     except MemoryError as error:
         print(f"mia-audit: not enough memory: {visible(first_line(error))}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("mia-audit: interrupted", file=sys.stderr)
+        return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

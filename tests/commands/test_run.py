@@ -1,5 +1,6 @@
 """`mia-audit run` and what starts the workflow for others."""
 
+import signal
 import subprocess
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from mia_audit.cli import main
 from mia_audit.commands.before import start
 from mia_audit.config.load import folder_of
+from mia_audit.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,3 +57,28 @@ def test_paths_in_a_config_start_in_the_folder_of_the_audit(
     (mine / "t.csv").write_text("x,y\n" + "1,0\n2,1\n" * 100)
     assert main(["check", "mine/a.yaml"]) == 0
     assert Path.cwd() == tmp_path
+
+
+def test_an_interrupt_is_left_to_the_workflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(words: list[str], check: bool) -> subprocess.CompletedProcess[bytes]:
+        signal.raise_signal(signal.SIGINT)
+        return subprocess.CompletedProcess(words, 1)
+
+    monkeypatch.setattr("mia_audit.commands.before._checked", lambda config: None)
+    monkeypatch.setattr(subprocess, "run", interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    assert start(ROOT / "config" / "digits.yaml", 2, []) == 1
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_partition_that_slurm_lacks_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slurm").mkdir()
+    (tmp_path / "slurm" / "config.yaml").write_text("default-resources: {slurm_partition: gpus}\n")
+    monkeypatch.setattr("mia_audit.commands.before._checked", lambda config: None)
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    monkeypatch.setattr("mia_audit.planning.machine.ask", lambda words: "gpu* up" if words[0] == "sinfo" else "")
+    for given in (["--workflow-profile", "slurm"], ["--workflow-profile=slurm"]):
+        with pytest.raises(
+            UserError, match=r"slurm/config.yaml: slurm_partition: no partition 'gpus': did you mean 'gpu'"
+        ):
+            start(tmp_path / "a.yaml", 2, given)

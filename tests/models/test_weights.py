@@ -33,7 +33,8 @@ def test_weights_of_a_shadow_model_are_made_again_by_their_job(tmp_path: Path) -
     (tmp_path / "shadow-0.parquet").touch()
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(
-        UserError, match=r"shadow-0/weights\.safetensors: truncated .* Delete .*\.jobs and run again, with --forcerun"
+        UserError,
+        match=r"shadow-0/weights\.safetensors: truncated .* Delete .*\.jobs and run again: mia-audit run CONFIG -- --forcerun",
     ):
         load_weights(nn.Linear(2, 2), path)
 

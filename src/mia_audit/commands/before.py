@@ -13,9 +13,13 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -345,11 +349,12 @@ def _print(plan: "Plan", jobs: dict[str, int], title: str, found: dict[str, Any]
 
     display = console(sys.stdout)
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for column in ("stage", "hours", "share"):
+    unit = next(one for one in TIMES if plan.total >= TIMES[one])
+    for column in ("stage", unit, "share"):
         table.add_column(column, justify="left" if column == "stage" else "right")
     for stage, seconds in plan.seconds.items():
-        table.add_row(stage, _hours(seconds), f"{seconds / plan.total:.0%}")
-    table.add_row("all, on one process", _hours(plan.total), "", style="bold")
+        table.add_row(stage, _time(seconds, unit), f"{seconds / plan.total:.0%}")
+    table.add_row("all, on one process", _time(plan.total, unit), "", style="bold")
     display.print(table)
     rules = ", ".join(f"{count:,} {rule}" for rule, count in jobs.items())
     display.print(f"{plan.models:,} models; {sum(jobs.values()):,} jobs: {rules}", highlight=False)
@@ -367,8 +372,17 @@ def _print(plan: "Plan", jobs: dict[str, int], title: str, found: dict[str, Any]
         display.print(sentence, highlight=False)
 
 
+TIMES = {"hours": 3600.0, "minutes": 60.0, "seconds": 0.0}
+"""Units of time in which a plan is printed, each from this number of seconds on."""
+
+
+def _time(seconds: float, unit: str) -> str:
+    return f"{seconds / (TIMES[unit] or 1):,.{0 if unit == 'seconds' else 1}f}"
+
+
 def _hours(seconds: float) -> str:
-    return f"{seconds / 3600:,.1f} h" if seconds >= 3600 else f"{seconds:,.0f} s"
+    unit = next(one for one in TIMES if seconds >= TIMES[one])
+    return f"{_time(seconds, unit)} {unit}"
 
 
 def run_arguments(parser: argparse.ArgumentParser) -> None:
@@ -389,10 +403,39 @@ def start(config: Path, cores: str | int | None, options: list[str]) -> int:
     """Run the workflow on a config, in the folder of its audit, and return its exit code; UserError for a mistake in the config."""
     with in_folder_of(config) as path:
         _checked(path)
+        _check_partitions(options)
     # the logger comes first, because its option takes all arguments up to the next option, including targets
     words = ["--logger", "mia-audit", "--snakefile", SNAKEFILE, "--directory", folder_of(config)]
     words += ["--configfile", config.absolute(), *(["--cores", cores] if cores else []), *options]
-    return subprocess.run([sys.executable, "-m", "snakemake", *map(str, words)], check=False).returncode
+    with _leaving_interrupts_to_the_workflow():
+        return subprocess.run([sys.executable, "-m", "snakemake", *map(str, words)], check=False).returncode
+
+
+def _check_partitions(options: list[str]) -> None:
+    """Raise UserError if SLURM lacks a partition that the run's workflow profile names."""
+    from mia_audit.planning import machine
+
+    given = [value for option, value in pairwise(options) if option == "--workflow-profile"]
+    given += [one.partition("=")[2] for one in options if one.startswith("--workflow-profile=")]
+    for profile in (Path(one, "config.yaml") for one in given):
+        if profile.is_file():
+            wrong = [one.says for one in machine.slurm(machine.ask, shutil.which, profile) if one.verdict == "fail"]
+            if wrong:
+                raise Mistakes(wrong)
+
+
+@contextmanager
+def _leaving_interrupts_to_the_workflow() -> Iterator[None]:
+    """Let the workflow alone end on Ctrl-C, which cancels its jobs and says so."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    # a function, because a process that is started inherits signals that are ignored
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 BOTH = ("pld", "rdp")

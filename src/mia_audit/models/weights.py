@@ -16,7 +16,7 @@ from mia_audit.errors import UserError
 from mia_audit.foreign_json import parse_object
 from mia_audit.seeds import AUDIT_ONLY
 from mia_audit.storage import atomic_write
-from mia_audit.storage.tables import STAMPS
+from mia_audit.storage.tables import RETRAIN, STAMPS
 
 WEIGHTS = "weights.safetensors"
 """The file of a model's weights in the folder of a shadow model."""
@@ -102,5 +102,5 @@ def digest_of(tensors: Mapping[str, Tensor]) -> str:
 def remedy(path: Path) -> str:
     """Return what to do about an invalid file of weights. An audit retrains a model whose weights differ from its table."""
     if path.parent.with_suffix(".parquet").exists():
-        return f"Delete {path.parent.parent / STAMPS} and run again, with --forcerun train if the audit had finished"
+        return f"Delete {path.parent.parent / STAMPS} and run again: {RETRAIN}"
     return "Delete it and run again" if path.with_suffix(".json").exists() else "Expected weights as safetensors"

@@ -347,6 +347,8 @@ def diverged_of_all(paths: Iterable[Path], kind: str) -> dict[str, Any]:
 
 STAMPS = ".jobs"
 """The folder of stamps, beside the results that they describe."""
+RETRAIN = "mia-audit run CONFIG -- --forcerun train"
+"""The command that trains missing models again, after an audit has ended too."""
 
 
 def parse_range(text: str, where: str) -> range:

@@ -32,7 +32,7 @@ import pyarrow as pa
 
 from mia_audit.errors import UserError
 from mia_audit.storage import read_table, sha256, table_metadata, write_table, write_text
-from mia_audit.storage.tables import STAMPS, diverged_metadata, diverged_models
+from mia_audit.storage.tables import RETRAIN, STAMPS, diverged_metadata, diverged_models
 from mia_audit.training.report import SCHEMA
 from mia_audit.training.task import identity
 
@@ -100,9 +100,7 @@ def discard(models: Path, shadows: Iterable[int], keep: int) -> int:
         folder = model_folder(models, shadow)
         metadata = table_metadata(model_table(models, shadow), "training")
         if damaged := damaged_file(models, shadow, metadata):
-            raise UserError(
-                f"{damaged}: does not match its digest in the model's table: run again with --forcerun train"
-            )
+            raise UserError(f"{damaged}: does not match its digest in the model's table: {RETRAIN}")
         write_text(folder / DISCARDED, "The weights were deleted after the model's signals were computed.\n")
         for name in metadata.get(FILES, {}):
             if name != MASKS:
@@ -115,7 +113,7 @@ def require_weights(folder: Path) -> None:
     if (folder / DISCARDED).exists():
         raise UserError(
             f"{folder}: the weights were deleted after the signals were computed (compute.weights: temporary), but are needed again:"
-            f" delete {folder.parent}/shadow-*/ and run with --forcerun train, which trains the same models"
+            f" delete {folder.parent}/shadow-*/ and run {RETRAIN}, which trains the same models"
         )
 
 

@@ -12,7 +12,7 @@ from mia_audit.pools.store import ARRAY, read_records
 from mia_audit.seeds import folders_of_seeds
 from mia_audit.storage import digests, table_metadata
 from mia_audit.storage.digests import differences, provenance_differences
-from mia_audit.storage.tables import STAMPS
+from mia_audit.storage.tables import RETRAIN, STAMPS
 from mia_audit.training.stored import MASKS, damaged_file
 
 CHECKED = (".parquet", ".npy", ".safetensors")
@@ -64,8 +64,8 @@ def _model(path: Path, shadow: int) -> None:
     """Check that the files of a model match the digests in its table."""
     if damaged := damaged_file(path.parent, shadow, table_metadata(path, "training")):
         raise UserError(
-            f"{damaged}: missing, or does not match its digest in {path.name}. Delete {path.parent / STAMPS} and run again, with"
-            " --forcerun train if the audit had ended"
+            f"{damaged}: missing, or does not match its digest in {path.name}. Delete {path.parent / STAMPS} and run again:"
+            f" {RETRAIN}"
         )
 
 
