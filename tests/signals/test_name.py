@@ -52,3 +52,9 @@ def test_the_parts_of_an_attribution_form_its_name():
 )
 def test_explainers_have_names_in_words(name, label):
     assert explainer_label(name) == label
+
+
+def test_summaries_of_one_explanation_read_together_name_it_and_those_of_several_do_not():
+    assert (read_signal("ixg_vector+ixg_l1").explainer, read_signal("ixg_vector+ixg_l1").quantity) == ("ixg", "logit")
+    for several in ("ixg_l1+ixg_probability_l1", "ixg_l1+saliency_l1", "confidence+ixg_l1"):
+        assert read_signal(several).explainer is None

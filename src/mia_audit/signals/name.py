@@ -162,7 +162,8 @@ class Signal:
     """A signal: its name, its scale and whether members have the high or the low values.
 
     The name encodes explainer, explained quantity and class, and summary; each is None if the signal is not a summary
-    of an attribution. Names joined by + belong to signals that are read together.
+    of an attribution. Names joined by + belong to signals that are read together; summaries of one attribution keep its
+    parts, with the first one's summary.
     """
 
     name: str
@@ -243,8 +244,10 @@ class Signal:
 
     @cached_property
     def _parts(self) -> dict[str, str | None] | None:
-        found = None if "+" in self.name else ATTRIBUTION.fullmatch(self.name)
-        return found and found.groupdict()
+        found = [ATTRIBUTION.fullmatch(name) for name in self.name.split("+")]
+        parts = [one.groupdict() for one in found if one]
+        of = [{**one, "summary": None} for one in parts]  # one explanation has several summaries
+        return parts[0] if len(parts) == len(found) and of.count(of[0]) == len(of) else None
 
     def _part(self, name: str) -> str | None:
         return None if self._parts is None else self._parts[name]

@@ -85,6 +85,13 @@ def test_a_targets_membership_enters_none_of_its_scores(ratio):
 
 
 @pytest.mark.parametrize("design", ["independent", "balanced", "pairs"])
+def test_some_targets_have_the_scores_that_they_have_among_all(design):
+    vectors, member = drawn(200, 6, leak=1.0, design=design)
+    every, some = hierarchical_vector_ratio(vectors, member), np.array([4, 1])
+    np.testing.assert_allclose(hierarchical_vector_ratio(vectors, member, some), every[:, some])
+
+
+@pytest.mark.parametrize("design", ["independent", "balanced", "pairs"])
 @pytest.mark.parametrize("ratio", RATIOS)
 @pytest.mark.parametrize("models", [4, 8, 16])
 def test_vectors_without_a_leak_are_guessed_by_chance(ratio, design, models):

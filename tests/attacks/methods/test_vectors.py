@@ -5,6 +5,7 @@ import numpy as np
 from mia_audit.attacks.catalogue import Run, attacks, plan, scores_of
 from mia_audit.attacks.engine.ratios import RATIOS
 from mia_audit.attacks.engine.vectors import hierarchical_vector_ratio
+from mia_audit.evaluation.metrics import target_metrics
 from mia_audit.signals.name import Reading, read_signal
 
 SIGNALS = [read_signal(name) for name in ("loss", "ixg_l1", "ixg_vector")]
@@ -32,6 +33,21 @@ def test_scores_are_the_sum_of_both_ratios():
     (scored,) = scores_of([run], values.__getitem__, member, member)
     norm = RATIOS["hierarchical"](np.log(values[SIGNALS[1]][0]), member)
     np.testing.assert_allclose(scored.scores, norm + hierarchical_vector_ratio(values[SIGNALS[2]][0], member))
+
+
+def test_a_blend_is_hardly_worse_than_the_better_of_norm_and_direction_and_guesses_by_chance_without_a_leak():
+    random = np.random.default_rng(1)
+    member = random.random((800, 8)) < 0.5
+    leaking, chance = random.standard_normal((2, 800, 8, 4))
+    leaking += 0.6 * member[:, :, None]
+    for norm, vectors, least in ((leaking, chance, 0.62), (chance, leaking, 0.75), (chance, chance[:, :, 1:], 0.47)):
+        values = {SIGNALS[1]: [np.exp(norm[:, :, 0])], SIGNALS[2]: [vectors.astype(np.float16)]}
+        runs = [Run("vector-lrt", (SIGNALS[2], SIGNALS[1]), "blend", null_control=False)]
+        (scored,) = scores_of(runs, values.__getitem__, member, member)
+        auc = np.mean(
+            [target_metrics(one, side, (0.1,))["auc"] for one, side in zip(scored.scores.T, member.T, strict=True)]
+        )
+        assert auc > least and (least > 0.5 or auc < 0.53)
 
 
 def test_some_models_are_scored_as_if_there_were_no_others():

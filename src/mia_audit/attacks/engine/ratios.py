@@ -43,10 +43,11 @@ def types(signal: Columns, member: Member) -> Cells:
 
 def blend(signal: Columns, member: Member) -> Cells:
     """Score one signal by `blended_ratio` of types and the hierarchical ratio."""
-    return blended_ratio([signal], member, other=_hierarchical)
+    return blended_ratio([signal], member, other=hierarchical_of)
 
 
-def _hierarchical(signals: Sequence[Columns], member: Member, kept: Kept = None) -> Cells:
+def hierarchical_of(signals: Sequence[Columns], member: Member, kept: Kept = None) -> Cells:
+    """Score one signal by the hierarchical ratio, as `blended_ratio` asks for it."""
     (signal,) = signals
     return hierarchical(Ordered(signal), member, kept=kept)
 

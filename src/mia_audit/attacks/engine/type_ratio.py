@@ -255,6 +255,7 @@ def equalised(member: Member, fold: Fold) -> Member:
 
 if TYPE_CHECKING:
     Other = Callable[..., Cells]
+    Beside = Callable[..., Cells]
     Features = Float[np.ndarray, "n F"]
 
 
@@ -271,21 +272,27 @@ RIDGE = 1.0
 """The regression's penalty on squared coefficients; the log likelihood is a sum over scores, not a mean."""
 
 
-def blended_ratio(signals: Sequence[Cells | Columns], member: Member, *, other: Other) -> Cells:
+def blended_ratio(
+    signals: Sequence[Cells | Columns], member: Member, *, other: Other, beside: Beside | None = None
+) -> Cells:
     """Score records by a weighted sum of two log ratios, by types and by `other`, [N records, K models], in float32.
 
     `other` scores targets from signals and membership, without reading a target's own membership: all of them or, with
-    `kept`, some.
+    `kept`, some. `beside` gives a third log ratio, of other data, from the models to read, their membership and `kept`.
     """
     columns = [columns_of(signal) for signal in signals]
     scores = other(columns, member)
+    third = None if beside is None else beside(np.arange(member.shape[1]), member)
     evidence = Evidence(columns, member)
     pair_types: dict[tuple[int, ...], Types] = {}
     for place, fold in enumerate(evidence.folds):
-        of_types, of_other = PseudoScores.of(evidence, columns, member, place, pair_types, other).weights()
+        pseudo = PseudoScores.of(evidence, columns, member, place, pair_types, other, beside)
+        of_types, *of_others = pseudo.weights()
         by_types = evidence.scores(fold)
         for column, one in zip(fold, by_types.T, strict=True):
-            scores[:, column] = of_types * one + of_other * scores[:, column]
+            scores[:, column] = of_types * one + of_others[0] * scores[:, column]
+            if third is not None:
+                scores[:, column] += of_others[1] * third[:, column]
         del by_types, one  # free the memory before the next fold
     return scores.astype(np.float32, copy=False)
 
@@ -295,7 +302,7 @@ class PseudoScores:
     """Scores of models that serve as pseudo-targets for one fold of targets: one row per model and record."""
 
     features: Features
-    """The log ratios by types and by `other`."""
+    """The log ratios by types, by `other` and, if there is one, by `beside`."""
     labels: Bool[np.ndarray, " n"]
 
     @classmethod
@@ -307,6 +314,7 @@ class PseudoScores:
         place: int,
         learned: dict[tuple[int, ...], Types],
         other: Other,
+        beside: Beside | None = None,
     ) -> PseudoScores:
         """Score pseudo-targets for the fold at `place`. `learned` caches the types by the two folds left out, because both folds use them."""
         folds = evidence.folds
@@ -314,14 +322,16 @@ class PseudoScores:
         rest = np.setdiff1d(np.arange(member.shape[1]), unseen)
         pseudo_targets = list(_pseudo_targets(folds, place, len(member)))
         kept = np.searchsorted(rest, np.concatenate([pseudo for _, pseudo in pseudo_targets]))
-        others = other([signal.of(rest) for signal in signals], member[:, rest], kept=kept)
+        others = [other([signal.of(rest) for signal in signals], member[:, rest], kept=kept)]
+        if beside is not None:
+            others.append(beside(rest, member[:, rest], kept=kept))
         features, labels, start = [], [], 0
         for second, pseudo in pseudo_targets:
             both = tuple(sorted((place, second)))
             if both not in learned:
                 learned[both] = evidence.without(np.union1d(unseen, folds[second]), strictly=False)
             by_types = evidence.pseudo_scores(learned[both], pseudo, unseen)
-            features.append(_features(by_types, others[:, start : start + len(pseudo)]))
+            features.append(_features([by_types, *(one[:, start : start + len(pseudo)] for one in others)]))
             labels.append(member[:, pseudo].ravel())
             start += len(pseudo)
         return cls(np.concatenate(features), np.concatenate(labels))
@@ -331,8 +341,8 @@ class PseudoScores:
         return blend_weights(self.features, self.labels)
 
 
-def _features(by_types: Cells, by_other: Cells) -> Features:
-    features: Features = np.stack([by_types.ravel(), by_other.ravel()], axis=1).astype(np.float64)
+def _features(ratios: Sequence[Cells]) -> Features:
+    features: Features = np.stack([one.ravel() for one in ratios], axis=1).astype(np.float64)
     return features
 
 

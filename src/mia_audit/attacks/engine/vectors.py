@@ -1,24 +1,27 @@
 """The leave-one-out likelihood ratio of vectors: one Gaussian covariance for all records, around every record's in and out means.
 
 A target's covariance and means come from the other models only. All of them follow in closed form from sums over all
-models, for every target at once, block by block of records. Arrays are [K targets, B records, m].
+models, for every target at once, block by block of records. Arrays are [T targets, B records, m].
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mia_audit.attacks.design import NO_MODEL, left_out
+from mia_audit.attacks.engine.ratios import hierarchical_of
+from mia_audit.attacks.engine.type_ratio import blended_ratio
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Float, Int
 
     from mia_audit.attacks.design import Partners
-    from mia_audit.signals.name import Cells, Member
+    from mia_audit.attacks.engine.hierarchical import Kept
+    from mia_audit.signals.name import Cells, Columns, Member
 
 NUMBERS = 1 << 19
 """Numbers of vectors processed at a time."""
@@ -40,21 +43,21 @@ class Block:
     """
 
     rows: slice
-    values: Float[np.ndarray, "K B m"]
-    shift: Float[np.ndarray, "K B m"]
-    centre: Float[np.ndarray, "K B m"]
-    inside: Float[np.ndarray, "K B 1"]
-    outside: Float[np.ndarray, "K B 1"]
+    values: Float[np.ndarray, "T B m"]
+    shift: Float[np.ndarray, "T B m"]
+    centre: Float[np.ndarray, "T B m"]
+    inside: Float[np.ndarray, "T B 1"]
+    outside: Float[np.ndarray, "T B 1"]
     deviations: Float[np.ndarray, "K B m"]
-    left: list[Float[np.ndarray, "K B m"]]
+    left: list[Float[np.ndarray, "T B m"]]
 
     @property
-    def both(self) -> Float[np.ndarray, "K B 1"]:
+    def both(self) -> Float[np.ndarray, "T B 1"]:
         """Where both sides have another model."""
         return ((self.inside > 0) & (self.outside > 0)).astype(np.float64)
 
     @property
-    def variance(self) -> Float[np.ndarray, "K B 1"]:
+    def variance(self) -> Float[np.ndarray, "T B 1"]:
         """The variance of the shift, in units of the covariance."""
         variance: np.ndarray = 1 / np.maximum(self.inside, 1) + 1 / np.maximum(self.outside, 1)
         return variance
@@ -75,15 +78,16 @@ def vector_ratio(vectors: Float[np.ndarray, "N K m"], member: Member) -> Cells:
     return scores
 
 
-def hierarchical_vector_ratio(vectors: Float[np.ndarray, "N K m"], member: Member) -> Cells:
+def hierarchical_vector_ratio(vectors: Float[np.ndarray, "N K m"], member: Member, kept: Kept = None) -> Cells:
     """Score records as `vector_ratio` does, but with the shift shrunk towards its expectation at the record's mean.
 
     That is a linear regression on the mean over all records. The shifts' spread around it is estimated in the directions
-    in which it is largest, and the uncertainty of means and shift widens both densities. Every record has a score.
+    in which it is largest, and the uncertainty of means and shift widens both densities. Every record has a score. With `kept` only these columns
+    are returned.
     """
-    turn, slope, spread = _learned(vectors, member, _whitening(vectors, member))
-    scores = np.empty(member.shape, order="F")
-    for block in _blocks(vectors, member):
+    turn, slope, spread = _learned(vectors, member, _whitening(vectors, member, kept), kept)
+    scores = np.empty((len(member), len(turn)), order="F")
+    for block in _blocks(vectors, member, kept):
         every = np.maximum(block.inside + block.outside, 1)
         expected = _with_one(block.centre @ turn) @ slope
         weight = block.both * spread / (spread + block.variance)
@@ -98,25 +102,43 @@ def hierarchical_vector_ratio(vectors: Float[np.ndarray, "N K m"], member: Membe
     return scores
 
 
-def _blocks(vectors: Float[np.ndarray, "N K m"], member: Member) -> Iterator[Block]:
-    partners = left_out(member)
+def blended_vector_ratio(norm: Columns, vectors: Sequence[Float[np.ndarray, "N K m"]], member: Member) -> Cells:
+    """Score records by a weighted sum of the norm's two log ratios and of the vectors' `hierarchical_vector_ratio`."""
+
+    def of_vectors(models: Int[np.ndarray, " S"], member: Member, kept: Kept = None) -> Cells:
+        ratios = (hierarchical_vector_ratio(one[:, models], member, kept) for one in vectors)
+        total: Cells = np.sum(list(ratios), axis=0)
+        return total
+
+    return blended_ratio([norm], member, other=hierarchical_of, beside=of_vectors)
+
+
+def _blocks(vectors: Float[np.ndarray, "N K m"], member: Member, kept: Kept = None) -> Iterator[Block]:
+    partners, targets = left_out(member), slice(None) if kept is None else kept
     records, models, size = vectors.shape
     step = max(1, NUMBERS // (models * size))
     for start in range(0, records, step):
         rows = slice(start, start + step)
         values = np.ascontiguousarray(vectors[rows].swapaxes(0, 1), dtype=np.float64)
-        yield _block(rows, values, member[rows], None if partners is None else partners[rows])
+        yield _block(rows, values, member[rows], None if partners is None else partners[rows][:, targets], targets)
 
 
-def _block(rows: slice, values: Float[np.ndarray, "K B m"], member: Member, partners: Partners | None) -> Block:
+def _block(
+    rows: slice,
+    values: Float[np.ndarray, "K B m"],
+    member: Member,
+    partners: Partners | None,
+    targets: slice | Int[np.ndarray, " T"],
+) -> Block:
     origin = values.mean(axis=0)
     values = values - origin
     here = member.T[:, :, None].astype(np.float64)
     counts = {side: of.sum(axis=0) for side, of in ((1, here), (0, 1 - here))}
     means = {side: (values * of).sum(axis=0) / np.maximum(counts[side], 1) for side, of in ((1, here), (0, 1 - here))}
     deviations = values - np.where(here > 0, means[1], means[0])
-    left = [_loss(deviations, np.where(here > 0, counts[1], counts[0]))]
-    gone = {1: (here, deviations * here), 0: (1 - here, deviations * (1 - here))}
+    here, own, values = here[targets], deviations[targets], values[targets]
+    left = [_loss(own, np.where(here > 0, counts[1], counts[0]))]
+    gone = {1: (here, own * here), 0: (1 - here, own * (1 - here))}
     if partners is not None:  # of the other side
         places = np.maximum(partners, 0).T[:, :, None]
         exists = (partners != NO_MODEL).T[:, :, None].astype(np.float64)
@@ -133,25 +155,25 @@ def _block(rows: slice, values: Float[np.ndarray, "K B m"], member: Member, part
     return Block(rows, values - centre, mean[1] - mean[0], centre + origin, count[1], count[0], deviations, left)
 
 
-def _loss(deviations: Float[np.ndarray, "K B m"], count: Float[np.ndarray, "K B 1"]) -> Float[np.ndarray, "K B m"]:
+def _loss(deviations: Float[np.ndarray, "T B m"], count: Float[np.ndarray, "T B 1"]) -> Float[np.ndarray, "T B m"]:
     """Return vectors whose products are what a side's scatter loses without each of its models."""
     lost: np.ndarray = deviations * np.sqrt(count / np.maximum(count - 1, 1))
     return lost
 
 
-def _products(a: Float[np.ndarray, "K B m"], b: Float[np.ndarray, "K B n"]) -> Float[np.ndarray, "K m n"]:
+def _products(a: Float[np.ndarray, "T B m"], b: Float[np.ndarray, "T B n"]) -> Float[np.ndarray, "T m n"]:
     products: np.ndarray = a.swapaxes(1, 2) @ b
     return products
 
 
-def _whitening(vectors: Float[np.ndarray, "N K m"], member: Member) -> Float[np.ndarray, "K m m"]:
+def _whitening(vectors: Float[np.ndarray, "N K m"], member: Member, kept: Kept = None) -> Float[np.ndarray, "T m m"]:
     """Return, for every target, the matrix by which vectors are multiplied to have the unit covariance.
 
     The covariance's correlations are shrunk in proportion to their number over the degrees of freedom.
     """
-    models, size = vectors.shape[1:]
-    scatter, freedom = np.zeros((models, size, size)), np.zeros(models)
-    for block in _blocks(vectors, member):
+    targets, size = vectors.shape[1] if kept is None else len(kept), vectors.shape[2]
+    scatter, freedom = np.zeros((targets, size, size)), np.zeros(targets)
+    for block in _blocks(vectors, member, kept):
         flat = block.deviations.reshape(-1, size)
         scatter += flat.T @ flat
         for left in block.left:
@@ -171,15 +193,15 @@ def _whitening(vectors: Float[np.ndarray, "N K m"], member: Member) -> Float[np.
 
 
 def _learned(
-    vectors: Float[np.ndarray, "N K m"], member: Member, whiten: Float[np.ndarray, "K m m"]
+    vectors: Float[np.ndarray, "N K m"], member: Member, whiten: Float[np.ndarray, "T m m"], kept: Kept
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return, for every target, a whitening in whose directions shifts are independent, [K, m, m], the coefficients of their
-    expectation, [K, m + 1, m], and the variances around it, [K, 1, m].
+    """Return, for every target, a whitening in whose directions shifts are independent, [T, m, m], the coefficients of their
+    expectation, [T, m + 1, m], and the variances around it, [T, 1, m].
     """
-    models, size = vectors.shape[1:]
-    means, cross = np.zeros((models, size + 1, size + 1)), np.zeros((models, size + 1, size))
-    squares, variance, count = np.zeros((models, size, size)), np.zeros(models), np.zeros(models)
-    for block in _blocks(vectors, member):
+    targets, size = whiten.shape[:2]
+    means, cross = np.zeros((targets, size + 1, size + 1)), np.zeros((targets, size + 1, size))
+    squares, variance, count = np.zeros((targets, size, size)), np.zeros(targets), np.zeros(targets)
+    for block in _blocks(vectors, member, kept):
         known = block.both
         place, shift = _with_one(block.centre @ whiten) * known, block.shift @ whiten * known
         means += _products(place, place)
@@ -204,7 +226,7 @@ def _learned(
     return whiten @ axes, slope, np.maximum(spread - noise[:, None], 0)[:, None, :]
 
 
-def _towards_sphere(covariance: Float[np.ndarray, "K m m"], freedom: Float[np.ndarray, " K"]) -> np.ndarray:
+def _towards_sphere(covariance: Float[np.ndarray, "T m m"], freedom: Float[np.ndarray, " T"]) -> np.ndarray:
     """Return covariances shrunk towards equal variances by as much as sampling alone would spread their eigenvalues."""
     size = covariance.shape[1]
     mean = np.einsum("kaa->k", covariance) / size
@@ -216,5 +238,5 @@ def _towards_sphere(covariance: Float[np.ndarray, "K m m"], freedom: Float[np.nd
     return shrunk
 
 
-def _with_one(values: Float[np.ndarray, "K B m"]) -> Float[np.ndarray, "K B n"]:
+def _with_one(values: Float[np.ndarray, "T B m"]) -> Float[np.ndarray, "T B n"]:
     return np.concatenate([np.ones((*values.shape[:2], 1)), values], axis=2)

@@ -9,8 +9,8 @@ import numpy as np
 
 from mia_audit.attacks.catalogue import attack
 from mia_audit.attacks.engine.ratios import RATIOS
-from mia_audit.attacks.engine.vectors import hierarchical_vector_ratio, vector_ratio
-from mia_audit.signals.name import VECTOR
+from mia_audit.attacks.engine.vectors import blended_vector_ratio, hierarchical_vector_ratio, vector_ratio
+from mia_audit.signals.name import VECTOR, columns_of
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -36,14 +36,22 @@ def vectors_and_norms(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:
 def vector_lrt(
     readings: Sequence[Reading], member: Bool[np.ndarray, "N K"], likelihood: str
 ) -> Float[np.ndarray, "N K"]:
-    """Score by log p(x | in) − log p(x | out) of the direction, plus that of the norm; signals other than vectors count as norms."""
-    score: np.ndarray = np.zeros(member.shape)
-    for reading in readings:
-        if reading.signal.is_vector:
-            (vectors,) = reading.queries
-            models = slice(None) if reading.models is None else reading.models
-            score += OF_DIRECTIONS[likelihood](vectors[:, models], member)
-        else:
-            ratio = RATIOS[likelihood]
-            score += ratio.scores(reading.prepared(ratio.prepare), member)
+    """Score by log p(x | in) − log p(x | out) of directions, plus that of norms; `blend` weights those of one norm by what they tell.
+
+    Signals other than vectors count as norms.
+    """
+    norms = [reading for reading in readings if not reading.signal.is_vector]
+    directions = [_directions(reading) for reading in readings if reading.signal.is_vector]
+    if likelihood == "blend" and len(norms) == 1 and directions:
+        return blended_vector_ratio(norms[0].prepared(columns_of), directions, member)
+    ratio, score = RATIOS[likelihood], np.zeros(member.shape)
+    for norm in norms:
+        score += ratio.scores(norm.prepared(ratio.prepare), member)
+    for vectors in directions:
+        score += OF_DIRECTIONS[likelihood](vectors, member)
     return score
+
+
+def _directions(reading: Reading) -> Float[np.ndarray, "N K m"]:
+    (vectors,) = reading.queries
+    return vectors if reading.models is None else vectors[:, reading.models]

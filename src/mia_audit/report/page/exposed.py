@@ -256,7 +256,7 @@ def _shown_signal(results: Results, finding: Finding) -> Signal | None:
     name = shown.explainer if shown else None
     if name in explainers and explainers[str(name)].needs_training_records:
         return None  # this explainer needs all training records
-    return shown
+    return shown if name else None  # several explanations have no one picture
 
 
 def _attributions(
