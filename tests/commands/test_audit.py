@@ -68,7 +68,11 @@ def test_an_audit_is_complete(folder):
     summary = pl.read_csv(out / "summary.csv")
     assert len(summary) == 9 and {"auc_mean", "auc_sd", "auc_low", "auc_high"} <= set(summary.columns)
     exposure = pl.read_csv(out / "exposure.csv")
-    assert exposure["rank"].to_list() == list(range(1, RECORDS + 1)) and exposure["gap"][0] == exposure["gap"].max()
+    assert exposure["rank"].to_list() == list(range(1, RECORDS + 1)) and set(exposure["models"]) == {MODELS}
+    assert exposure["advantage"].is_sorted(descending=True)
+    assert (
+        (exposure["advantage_low"] <= exposure["advantage"]) & (exposure["advantage"] <= exposure["advantage_high"])
+    ).all()
     shown = pl.read_csv(out / "epsilon.csv")
     assert len(shown) == 9 and set(shown["method"]) == {"clopper-pearson"}
     assert (shown.filter(pl.col("null_control"))["epsilon"] == 0).all()

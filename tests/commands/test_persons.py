@@ -1,6 +1,7 @@
 """Signals whose records belong to persons: scores, metrics, findings and page."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -125,8 +126,15 @@ def test_the_page_shows_both_and_names_persons(judged: Path) -> None:
     (finding,) = findings.settings
     assert finding.aggregate == "sum" and set(finding.others) == {"none", "mean", "max"}
     page = render(results, findings, provenance(results, findings.settings))
-    assert "The most exposed persons" in page and "Persons and their records" in page
-    assert "The 8 persons whose membership score" in page and "Person p" in page and "Records " in page
+    assert "The most exposed persons" not in page and "Persons and their records" in page
+    found = results.estimated(SETTING, findings.fpr)
+    assert found is not None and len(found.advantage) == PERSONS and not found.differ  # too few persons to tell
+    results._estimated[SETTING, findings.fpr] = replace(
+        found, advantage=np.arange(PERSONS, 0.0, -1.0), low=np.arange(PERSONS, 0.0, -1.0), differ=True
+    )
+    page = render(results, findings, provenance(results, findings.settings))
+    assert "The most exposed persons" in page and 'class="who">Person p' in page
+    assert "The 8 persons that an attack" in page and "Person p" in page and "Records " in page
     assert "ranks a person who was trained on above one who was not" in page
     table = tables["persons"](results, findings)
     assert table["aggregate"].to_list()[:2] == ["none", "sum"]

@@ -11,6 +11,7 @@ import pytest
 from scipy.stats import rankdata
 
 from mia_audit.config.specs import ReportSpec
+from mia_audit.evaluation.exposure import HALVES, Halves
 from mia_audit.evaluation.metrics import SHARES, called_columns
 from mia_audit.explanation_metrics.tables import COLUMNS, CURVES, MAPS
 from mia_audit.report.data.findings import Findings
@@ -57,6 +58,14 @@ def _scores(strength: float, member: np.ndarray, random: np.random.Generator) ->
 
 
 FPRS = (0.001, 0.01, 0.1)
+
+
+def _halves(scores: pa.Table) -> Halves:
+    """Calls by the strongest attack, whose scores do not depend on other models."""
+    part = scores.slice(2 * RECORDS * MODELS, RECORDS * MODELS)  # the second attack, on the true membership
+    score, member = (part[name].to_numpy().reshape(MODELS, RECORDS).T for name in ("score", "member"))
+    halves = [(score[:, half], member[:, half]) for half in (slice(MODELS // 2), slice(MODELS // 2, None))]
+    return Halves.of(("loss-lira", "confidence", "pooled"), "none", halves, FPRS)
 
 
 def _metrics(scores: pa.Table) -> pa.Table:
@@ -177,8 +186,9 @@ def _write(root: Path, settings: dict[tuple[str, str], float], pool: bool) -> Sm
         rows = 2 * len(ATTACKS) * member.size
         tables = list(_scores(strength, member, random))
         write_table(folder / "scores.parquet", iter(tables), "scores", rows)
-        metrics = _metrics(pa.concat_tables(tables).combine_chunks())
-        write_table(folder / "metrics.parquet", metrics, "metrics", len(metrics))
+        scores = pa.concat_tables(tables).combine_chunks()
+        metrics = _metrics(scores)
+        write_table(folder / "metrics.parquet", metrics, "metrics", len(metrics), {HALVES: _halves(scores).packed()})
         training = _training(mechanism, epsilon, random)
         write_table(folder / "training.parquet", training, "training", len(training))
         private = mechanism != "none"

@@ -35,7 +35,7 @@ from mia_audit.evaluation.epsilon_bounds import bounds_table, is_score_list, rea
 from mia_audit.evaluation.files import Scored, metric_rows, metrics_table, read_scores
 from mia_audit.evaluation.groups import Slices, group_rows, groups_table
 from mia_audit.evaluation.intervals import Columns, metrics_without
-from mia_audit.evaluation.run import MODEL_COUNTS, FurtherScorings, model_counts
+from mia_audit.evaluation.run import MODEL_COUNTS, FurtherScorings, in_halves, model_counts
 from mia_audit.pools.groups import Grouping, read_groups
 from mia_audit.sanitise import csv
 from mia_audit.storage import ROW_GROUPS, check_out, given_digest, table_metadata, write_table, write_text
@@ -133,6 +133,8 @@ def run_evaluate(options: argparse.Namespace) -> None:
             file, further = further.file, None  # free the signals that the file holds
             place = file.target.tolist().index(metadata[TARGET]) if TARGET in metadata else None
             metadata[MODEL_COUNTS] = model_counts(metrics, file, section.fprs, given, place)
+            if place is None:
+                metadata |= in_halves(metrics, file, section.fprs, given)
     write_table(options.out, metrics.to_arrow(), "metrics", len(metrics), metadata)
 
 

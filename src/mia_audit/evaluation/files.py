@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from mia_audit.attacks.design import PERSON, RECORD, RECORDS, unit_of
+from mia_audit.attacks.design import HEADLINE, PERSON, RECORD, RECORDS, unit_of
 from mia_audit.attacks.io.parquet import stated_order
 from mia_audit.errors import UserError
 from mia_audit.evaluation.intervals import WITHOUT, OverTargets
@@ -238,6 +238,13 @@ def of_drawn_unit(metrics: pl.DataFrame) -> pl.DataFrame:
     metrics = with_units(metrics)
     persons = metrics.filter(pl.col("unit") == PERSON)
     return persons if len(persons) else metrics
+
+
+def headline_unit(metrics: pl.DataFrame) -> tuple[str, pl.DataFrame]:
+    """Return a setting's headline aggregate and its rows: those of persons if membership was drawn by person."""
+    drawn = of_drawn_unit(metrics)
+    aggregate = HEADLINE if PERSON in set(drawn["unit"]) else RECORDS
+    return aggregate, of_aggregate(metrics, aggregate)
 
 
 def summarised(metrics: pl.DataFrame) -> list[str]:

@@ -443,14 +443,14 @@ def _scored_anew(
     for left in np.unique(pairs.left):
         kept = np.delete(np.arange(member.shape[1]), left)
         others = [Reading(reading.signal, reading.queries, kept) for reading in readings]
-        matrices = {key: _of_models(value, kept, member.shape[1]) for key, value in given.items()}
+        matrices = {key: of_models(value, kept, member.shape[1]) for key, value in given.items()}
         without = attack.score(others, _columns(member, kept), likelihood, **matrices)
         places = np.flatnonzero(pairs.left == left)
         scores[:, places] = without[:, np.searchsorted(kept, pairs.target[places])]
     return scores
 
 
-def _of_models(option: Any, kept: np.ndarray, models: int) -> Any:
+def of_models(option: Any, kept: np.ndarray, models: int) -> Any:
     """Restrict an option to some of the models: keep their columns in matrices that have a column per model."""
     if not isinstance(option, Mapping):
         return option

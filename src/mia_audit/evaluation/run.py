@@ -18,20 +18,22 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from mia_audit.attacks.catalogue import Held, Run, attacks, options_of, scores_of
-from mia_audit.attacks.design import RECORDS, aggregates_of, counts, in_unit, recognise, scored_with
+from mia_audit.attacks.design import HEADLINE, RECORDS, aggregates_of, counts, in_unit, recognise, scored_with
 from mia_audit.attacks.engine.ratios import STAND_INS
 from mia_audit.attacks.io.layouts import with_population
 from mia_audit.attacks.io.parquet import SignalsFile
-from mia_audit.evaluation.files import Scored, metric_rows
-from mia_audit.evaluation.intervals import Rescored, metrics_without, scored_without
+from mia_audit.errors import UserError
+from mia_audit.evaluation.exposure import FEWEST_MODELS, HALVES, Halves
+from mia_audit.evaluation.files import Scored, headline_unit, metric_rows
+from mia_audit.evaluation.intervals import Rescored, metrics_without, of_models, scored_without
 from mia_audit.evaluation.metrics import log_grid, mean_log_roc, metrics_of_columns
+from mia_audit.seeds import generator
 from mia_audit.signals.name import Reading, Signal
 
 if TYPE_CHECKING:
     import polars as pl
     from jaxtyping import Bool, Float, Int
 
-    from mia_audit.evaluation.files import Scored
     from mia_audit.pools.persons import Persons
     from mia_audit.signals.name import Cells, Member
 
@@ -264,3 +266,48 @@ def _parts(values: Mapping[str, np.ndarray], full: Mapping[str, np.ndarray]) -> 
             f"{name}_more_error": float(more.std(ddof=1) / len(more) ** 0.5) if len(more) > 1 else None,
         }
     return parts
+
+
+def in_halves(
+    metrics: pl.DataFrame, source: Source, fprs: Sequence[float], options: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return, as metadata of metrics.parquet, the counts of `Halves` by the strongest attack that does not take long.
+
+    Membership must be independent between models, and each half have enough of them; the result is empty otherwise.
+    """
+    member, models, persons = source.member, source.models, source.persons
+    run = _strongest(metrics, {signal.name: signal for signal in source.signals})
+    if run is None or models < FEWEST_MODELS or not recognise(member).independent:
+        return {}
+    attack, given = attacks[run.attack], options_of(run.attack, options)
+    quick = STAND_INS.get(run.likelihood, run.likelihood)
+    likelihood = quick if quick in attack.likelihoods else run.likelihood
+    readings = [Reading(signal, source.read(signal)) for signal in run.signals]
+    order, parts = generator("halves of models", models).permutation(models), []
+    for half in (np.sort(order[: models // 2]), np.sort(order[models // 2 :])):
+        some = [Reading(one.signal, one.queries, half) for one in readings]
+        inside = np.asfortranarray(member[:, half])
+        matrices = {key: of_models(value, half, models) for key, value in given.items()}
+        try:
+            scores = attack.score(some, inside, likelihood, **matrices)
+        except UserError:  # too few models for this likelihood
+            return {}
+        if persons is not None:
+            scores, inside = in_unit(scores, persons, HEADLINE), persons.gathered(inside, "membership")
+        parts.append((scores, inside))
+    aggregate = RECORDS if persons is None else HEADLINE
+    return {HALVES: Halves.of((run.attack, run.signal, run.likelihood), aggregate, parts, fprs).packed()}
+
+
+def _strongest(metrics: pl.DataFrame, known: Mapping[str, Signal]) -> Run | None:
+    """Return the run with the largest mean AUC, of those that can be repeated in reasonable time."""
+    import polars as pl
+
+    real = headline_unit(metrics)[1].filter(~pl.col("null_control"), pl.col("auc").is_not_null())
+    means = real.group_by("attack", "signal", "likelihood", maintain_order=True).agg(pl.col("auc").mean())
+    for attack, names, likelihood, _ in means.sort("auc", descending=True, maintain_order=True).iter_rows():
+        quick = STAND_INS.get(likelihood, likelihood)
+        able = attacks[attack].repeatable or quick in attacks[attack].pairwise if attack in attacks else False
+        if able and set(names.split("+")) <= set(known):
+            return Run(attack, tuple(known[name] for name in names.split("+")), likelihood, False)
+    return None

@@ -1,6 +1,6 @@
 """Hold the settings of an audit to a policy: a function per criterion; a key that the policy leaves out is not checked.
 
-Confidence intervals of the strongest attack, of its worst group, and of the most exposed record.
+Confidence intervals of the strongest attack, and of its worst group.
 
 Verdicts: an interval compared with a limit, and the result of a criterion.
 
@@ -185,61 +185,13 @@ def groups_of(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return masks
 
 
-def most_exposed_interval(scores: Sequence[Scored], fpr: float, confidence: float) -> Interval:
-    """Return the interval of the largest advantage on a record (person), over records and attacks.
-
-    A model recognises a record if at most the share `fpr` of the records that it was not trained on score as high. The
-    advantage is the share of models that recognise the record among those trained on it, minus the share among the
-    others. The limits combine the Clopper–Pearson limits of both shares; the lower one is corrected for the number of
-    records and attacks. NaN if a model cannot resolve the FPR.
-    """
-    best, tried = [], sum(len(scored.record) for scored in scores)
-    for scored in scores:
-        counts = _recognised(scored, fpr)
-        if counts is None:
-            return UNKNOWN
-        unit = "record" if scored.aggregate == RECORDS else "person"
-        rows, places = np.unique(counts, axis=0, return_index=True)
-        for (hits, members, alarms, others), place in zip(rows.tolist(), places, strict=True):
-            if not members or not others:
-                continue
-            value = hits / members - alarms / others
-            low = _difference(hits, members, alarms, others, 1 - (1 - confidence) / tried)[0]
-            high = _difference(hits, members, alarms, others, confidence)[1]
-            of = f"{_attack(scored.key[:3])}, {unit} {scored.record[place]}: {hits} of {members}, false alarms {alarms} of {others}"
-            best.append(Interval(value, low, high, of))
-    return largest(best) if best else UNKNOWN
-
-
-def _difference(hits: int, members: int, alarms: int, others: int, confidence: float) -> tuple[float, float]:
-    """Return the limits of a difference of two shares, from limits of each share with half of the error probability."""
-    inside, outside = (clopper_pearson(*pair, (1 + confidence) / 2) for pair in ((hits, members), (alarms, others)))
-    return inside[0] - outside[1], inside[1] - outside[0]
-
-
-def _recognised(scored: Scored, fpr: float) -> np.ndarray | None:
-    """Return [N, 4]: how many of the models trained on a record recognise it and how many there are, then the same for the other models.
-
-    None if some model cannot resolve the FPR.
-    """
-    counts = np.zeros((len(scored.record), 4), dtype=np.int64)
-    for score, member in zip(scored.score.T, scored.member.T, strict=True):
-        known = ~np.isnan(score)
-        others = np.sort(score[known & ~member])[::-1]
-        if fpr * len(others) < 1:
-            return None
-        above = score > others[int(fpr * len(others) + 1e-9)]
-        inside, outside = known & member, known & ~member
-        counts += np.stack([inside & above, inside, outside & above, outside], axis=1)
-    return counts
-
-
 def _attack(key: Sequence[object]) -> str:
     attack, signal = str(key[0]), str(key[1])
     return f"{attack} on {read_signal(signal).label}"
 
 
 FEW = "one model has no interval over models"
+NO_HALVES = "estimates for single records need 8 models or more, and their signals"
 NO_POOL = "the audit has no pool, whose columns make the groups"
 
 
@@ -259,13 +211,6 @@ class Case:
     def setting(self) -> str:
         """The setting's name: its folder below the results."""
         return self.finding.setting.path
-
-    @cached_property
-    def scores(self) -> list[Scored]:
-        """The scores of every attack on the true membership of the unit that membership was drawn for."""
-        scored = [one for one in read_scores(self._scores_file) if not one.key[3]]
-        persons = {one.aggregate for one in scored} - {RECORDS}
-        return [one for one in scored if not persons or one.aggregate in persons]
 
     @cached_property
     def record_scores(self) -> list[Scored]:
@@ -378,8 +323,20 @@ def judge_most_exposed(case: Case) -> Iterator[Judged]:
     limit = case.policy.most_exposed
     if limit is None:
         return
-    interval = most_exposed_interval(case.scores, limit.fpr, case.policy.confidence)
-    yield case.held_to(f"most exposed at an FPR of {limit.fpr:g}", interval, limit.at_most, "no record has a score")
+    name = f"most exposed at an FPR of {limit.fpr:g}"
+    halves = case.results.halves(case.finding.setting)
+    found = case.results.estimated(case.finding.setting, limit.fpr)
+    if halves is None or found is None:
+        note = (
+            NO_HALVES
+            if halves is None
+            else f"not evaluated there, or too few non-members; add {limit.fpr:g} to evaluation.fprs"
+        )
+        yield case.undecided(name, f"at most {limit.at_most:g}", note)
+        return
+    unit = "record" if halves.aggregate == RECORDS else "person"
+    of = f"{_attack(halves.key)}, any {unit}; {int(found.models.max())} models in two halves"
+    yield case.held_to(name, Interval(*found.largest, of), limit.at_most, "")
 
 
 def epsilon(case: Case) -> Iterator[Judged]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,15 +30,14 @@ from mia_audit.attacks.io.parquet import (
 )
 from mia_audit.errors import UserError
 from mia_audit.evaluation.epsilon_bounds import bounds_table
-from mia_audit.evaluation.exposure import exposure
-from mia_audit.evaluation.files import FILE_KEYS, Scored, flat, metrics_table, read_scores, summarise
+from mia_audit.evaluation.exposure import HALVES, Halves, estimated, exposure_columns
+from mia_audit.evaluation.files import FILE_KEYS, Scored, flat, headline_unit, metrics_table, read_scores, summarise
 from mia_audit.evaluation.intervals import OverTargets
-from mia_audit.evaluation.run import MODEL_COUNTS, model_counts, score_and_evaluate
+from mia_audit.evaluation.run import MODEL_COUNTS, in_halves, model_counts, score_and_evaluate
 from mia_audit.evaluation.selection import after_selection
 from mia_audit.privacy.catalogue import Terms
 from mia_audit.regular_files import private_folder
 from mia_audit.report.data.provenance import by_base_name
-from mia_audit.report.data.results import headline_unit
 from mia_audit.report.data.spec import GivenSetting
 from mia_audit.report.terminal import ANSWER, answer_content, answer_text
 from mia_audit.sanitise import csv
@@ -59,9 +58,6 @@ WRITTEN = (
 if TYPE_CHECKING:
     from mia_audit.report.data.results import Results
     from mia_audit.report.data.spec import Setting
-
-    Exposures = tuple[tuple[str, str, str], dict[str, np.ndarray]]
-    """The strongest attack on a setting, and the exposures of records under it."""
 
 
 @dataclass(frozen=True)
@@ -249,19 +245,20 @@ def exposure_table(scored: Scored, columns: dict[str, np.ndarray]) -> pl.DataFra
     if scored.person is not None:
         whole = scored.aggregate != RECORDS
         units = {"unit": unit_of(scored.aggregate), "record": None if whole else scored.record, "person": scored.person}
-    return pl.DataFrame({**units, **columns}).with_columns(named).sort("rank")
+    return pl.DataFrame({**units, **columns}).with_columns(named).fill_nan(None).sort("rank")
 
 
 def _write(request: Request, parts: list[Part]) -> None:
     private_folder(request.out)
-    exposures = [_score(request, part) for part in parts]
+    for part in parts:
+        _score(request, part)
     if request.report:
-        _report(request, exposures)
+        _report(request)
     write_manifest(request.out, _written(request))
 
 
-def _score(request: Request, part: Part) -> Exposures:
-    """Write scores, metrics and the tables from them for one setting; return the strongest attack, with its exposures of records."""
+def _score(request: Request, part: Part) -> None:
+    """Write scores, metrics and the tables from them for one setting."""
     source, out = part.source, part.out
     if part.name:
         private_folder(out)
@@ -285,23 +282,29 @@ def _score(request: Request, part: Part) -> Exposures:
     )
     metrics = metrics_table(rows)
     metadata |= {"confidence": request.confidence, MODEL_COUNTS: model_counts(metrics, source, request.fprs)}
+    metadata |= in_halves(metrics, source, request.fprs, options)
     write_table(out / "metrics.parquet", metrics.to_arrow(), "metrics", len(metrics), metadata)
     write_text(out / "metrics.csv", csv(flat(metrics)))
     write_text(out / "summary.csv", csv(summarise(metrics, request.confidence)))
-    headline, _ = headline_unit(metrics)
-    tables = []
-    for best in read_scores(out / "scores.parquet", *strongest(metrics)):
-        if best.aggregate in (headline, RECORDS):
-            columns = exposure(best.score, best.member)
-            tables.append(exposure_table(best, columns))
-            if best.aggregate == headline:
-                exposures = best.key[:3], columns
-    write_text(out / "exposure.csv", csv(pl.concat(reversed(tables), how="vertical_relaxed")))
+    write_text(out / "exposure.csv", csv(_exposures(out, metrics, metadata.get(HALVES), request.confidence)))
     bounds = bounds_table(metrics, part.given.delta or request.delta, request.confidence, request.design == "bernoulli")
     write_text(out / "epsilon.csv", csv(bounds))
     if part.accuracy is not None:
         _write_training(part)
-    return exposures
+
+
+def _exposures(out: Path, metrics: pl.DataFrame, packed: Mapping[str, Any] | None, confidence: float) -> pl.DataFrame:
+    """Return the exposures of persons, if they are known, then of records, under the strongest attack of which they are estimated."""
+    halves = Halves.unpacked(packed) if packed else None
+    fpr = min(map(float, halves.hits), default=None) if halves else None
+    found = estimated(halves, fpr, confidence) if halves and fpr else None
+    headline, _ = headline_unit(metrics)
+    tables = []
+    for best in read_scores(out / "scores.parquet", *(halves.key if halves else strongest(metrics))):
+        if best.aggregate in (headline, RECORDS):
+            own = found if best.aggregate == headline else None
+            tables.append(exposure_table(best, exposure_columns(best.score, best.member, fpr, own)))
+    return pl.concat(reversed(tables), how="vertical_relaxed")
 
 
 def _write_training(part: Part) -> None:
@@ -374,8 +377,8 @@ def reported_settings(request: Request) -> tuple[Setting, ...]:
     )
 
 
-def results_of(request: Request, exposures: Iterable[Exposures] = ()) -> Results:
-    """Open the outputs of an audit of matrices for tables, figures and page; `exposures` are those computed already."""
+def results_of(request: Request) -> Results:
+    """Open the outputs of an audit of matrices for tables, figures and page."""
     from mia_audit.report.data.results import Results
     from mia_audit.report.data.spec import Spec
 
@@ -390,20 +393,17 @@ def results_of(request: Request, exposures: Iterable[Exposures] = ()) -> Results
         delta=request.delta,
         config=request.config,
     )
-    results = Results(request.out, spec)
-    for setting, (attack, columns) in zip(settings, exposures, strict=False):
-        results.exposures[setting, attack] = columns
-    return results
+    return Results(request.out, spec)
 
 
-def _report(request: Request, exposures: Iterable[Exposures]) -> None:
+def _report(request: Request) -> None:
     from mia_audit.report.data.provenance import provenance, write_page
     from mia_audit.report.data.results import find
     from mia_audit.report.figures.catalogue import draw
     from mia_audit.report.page.render import render
     from mia_audit.report.tables.catalogue import write
 
-    results = results_of(request, exposures)
+    results = results_of(request)
     findings = find(results)
     write(results, findings, request.out / "tables")
     draw(results, findings, request.out / "figures")

@@ -46,9 +46,9 @@ class MostExposed(Section):
     """A limit on how often any single record is recognised."""
 
     fpr: Share = 0.01
-    """A model recognises a record if at most this share of the records that it was not trained on score as high."""
+    """A model recognises a record if at most this share of the records that it was not trained on score as high; one of evaluation.fprs."""
     at_most: Share
-    """Largest advantage: the share of models that recognise a record among those trained on it, minus the share among the others."""
+    """Largest advantage: the estimated share of models trained on a record that recognise it, minus the share among the others."""
 
 
 class Policy(Limits):

@@ -20,7 +20,6 @@ from mia_audit.report.gate import (
     at_most,
     groups_of,
     largest,
-    most_exposed_interval,
     over_targets,
     strongest,
     worst_group,
@@ -170,16 +169,3 @@ def test_the_worst_group_is_found() -> None:
     assert found.low < found.value < found.high
     assert worst_group([scored], masks, 0.1, 0.95).value > 0.9
     assert math.isnan(worst_group([scored], masks, 0.001, 0.95).value)
-
-
-def test_the_most_exposed_record_is_one_that_models_recognise_and_do_not_take_for_a_member_otherwise() -> None:
-    shift = np.zeros(200)
-    shift[17] = 20
-    scored = _scored(np.random.default_rng(1), shift)
-    scored.score[40] += 20  # high whether or not the model was trained on it
-    found = most_exposed_interval([scored], 0.05, 0.95)
-    inside = int(scored.member[17].sum())
-    assert found.value == 1
-    assert found.of.endswith(f"record 17: {inside} of {inside}, false alarms 0 of {12 - inside}")
-    assert found.low < found.high == 1
-    assert math.isnan(most_exposed_interval([scored], 0.001, 0.95).value)

@@ -18,11 +18,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from mia_audit.attacks.design import CORRECTION, HEADLINE, PERSON, RECORDS
+from mia_audit.attacks.design import CORRECTION, PERSON, RECORDS
 from mia_audit.attacks.io.parquet import GIVEN
 from mia_audit.errors import UserError
 from mia_audit.evaluation.epsilon_bounds import lower_bounds
-from mia_audit.evaluation.files import Scored, of_aggregate, of_drawn_unit, read_scores, summarise, with_units
+from mia_audit.evaluation.exposure import HALVES, Estimated, Halves, estimated
+from mia_audit.evaluation.files import (
+    Scored,
+    headline_unit,
+    of_aggregate,
+    of_drawn_unit,
+    read_scores,
+    summarise,
+    with_units,
+)
 from mia_audit.evaluation.intervals import OverTargets
 from mia_audit.evaluation.run import MODEL_COUNTS
 from mia_audit.explanation_metrics.summary import per_model
@@ -176,9 +185,26 @@ class Results:
         """Cache of ROC curves by setting and attack: FPRs, mean TPRs and their standard deviation."""
         return {}
 
+    def halves(self, setting: Setting) -> Halves | None:
+        """Return how often the strongest attack calls every record a member in two halves of the models; None if not counted."""
+        packed = self.facts(setting).get(HALVES)
+        return Halves.unpacked(packed) if packed else None
+
+    def fpr_of_halves(self, setting: Setting) -> float | None:
+        """Return the smallest FPR at which calls were counted."""
+        halves = self.halves(setting)
+        return min(map(float, halves.hits), default=None) if halves else None
+
+    def estimated(self, setting: Setting, fpr: float | None) -> Estimated | None:
+        """Return what fresh models of a setting would reveal about every record; None if that is not known at this FPR."""
+        key = setting, fpr
+        if key not in self._estimated:
+            halves = self.halves(setting)
+            self._estimated[key] = estimated(halves, fpr, self.spec.confidence) if halves and fpr else None
+        return self._estimated[key]
+
     @cached_property
-    def exposures(self) -> dict[Any, dict[str, np.ndarray]]:
-        """Cache of records' exposures by setting and attack."""
+    def _estimated(self) -> dict[Any, Estimated | None]:
         return {}
 
     @cached_property
@@ -365,13 +391,6 @@ def _leak(key: tuple[str, ...], group: pl.DataFrame, column: str | None, tried: 
         sizes=(over["auc"].members, over["auc"].non_members),
         within={metric: one.within for metric, one in whole.items() if one.within is not None},
     )
-
-
-def headline_unit(metrics: pl.DataFrame) -> tuple[str, pl.DataFrame]:
-    """Return a setting's headline aggregate and its rows: those of persons if membership was drawn by person."""
-    drawn = of_drawn_unit(metrics)
-    aggregate = HEADLINE if PERSON in set(drawn["unit"]) else RECORDS
-    return aggregate, of_aggregate(metrics, aggregate)
 
 
 def _others(metrics: pl.DataFrame, aggregate: str) -> list[tuple[str, pl.DataFrame]]:

@@ -251,7 +251,7 @@ def attacked(results: Results, dataset: str | None = None) -> dict[Setting, dict
 
 def _headline_summary(results: Results, setting: Setting) -> pl.DataFrame:
     """Return the summary of a setting's headline unit on the true membership."""
-    from mia_audit.report.data.results import headline_unit
+    from mia_audit.evaluation.files import headline_unit
 
     index = results.spec.settings.index(setting)
     aggregate, _ = headline_unit(results.metrics[index])

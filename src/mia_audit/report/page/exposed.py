@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
-from mia_audit.evaluation.exposure import exposure
+from mia_audit.evaluation.exposure import called_members, exposure
 from mia_audit.explain import explainers
 from mia_audit.report.data.findings import Finding, Findings, Leak, reference
 from mia_audit.report.data.series import Interpretation
@@ -27,6 +27,7 @@ from mia_audit.storage import read_table
 if TYPE_CHECKING:
     from jaxtyping import Float, UInt8
 
+    from mia_audit.evaluation.files import Scored
     from mia_audit.report.data.results import Results
 
 FEATURES = 6
@@ -47,16 +48,19 @@ class Bar:
 
 @dataclass
 class Exposed:
-    """One record, or person: the effect of its membership on its score, and how often it is recognised at the headline FPR."""
+    """One record, or person, and how often models of the second half recognise it at the headline FPR."""
 
     record: int
-    rank: int
-    gap: float
-    percentile: float
     recognised: int
     inside: int
     false_alarms: int
     outside: int
+    revealed: float = math.nan
+    """Estimated share of fresh models trained on it that reveal it."""
+    limits: tuple[float, float] = (math.nan, math.nan)
+    """Limits of that share minus the share of the other models that name it wrongly."""
+    percentile: float = math.nan
+    """For a finished model: the share of records with a lower score."""
     label: str = ""
     picture: str = ""
     maps: tuple[str, ...] = ()
@@ -70,7 +74,7 @@ class Exposed:
 
 
 def exposed_section(results: Results, findings: Findings) -> Iterator[dict[str, Any]]:
-    """Yield the most exposed records of every data set's reference setting, and of every finished model."""
+    """Yield the most exposed records of every data set's reference setting, and of every finished model, where records stand out."""
     seen: set[str] = set()
     for group in findings.groups().values():
         finding = reference(group) or group[0]
@@ -86,68 +90,99 @@ def exposed_section(results: Results, findings: Findings) -> Iterator[dict[str, 
         yield {
             "name": name,
             "text": exposed_sentences(finding, leak, len(exposed), maps, bars),
-            "records": [vars(one) | {"sentences": _sentences(one, findings.fpr, units)} for one in exposed],
+            "records": [
+                vars(one) | {"sentences": _sentences(one, findings.fpr, units, findings.confidence)} for one in exposed
+            ],
         }
 
 
-def _sentences(one: Exposed, fpr: float | None, units: str) -> str:
+def _sentences(one: Exposed, fpr: float | None, units: str, confidence: float) -> str:
     """Say how often a record, or a person, is recognised, correctly and wrongly."""
-    share = f"{math.floor(one.percentile * 1000) / 10:.1f}\u00a0%"
-    if one.inside + one.outside == 1:  # a finished model, which was trained on it
+    if not math.isnan(one.percentile):  # a finished model, which was trained on it
+        share = f"{math.floor(one.percentile * 1000) / 10:.1f}\u00a0%"
         revealed = (
             "" if fpr is None else f", and {'is' if one.recognised else 'is not'} revealed at an FPR of {rate(fpr)}"
         )
         return f"It scores above {share} of all records{revealed}."
-    above = f"When trained on, it scores above {share} of all {units} on average."
-    if fpr is None:
-        return above
+    assert fpr is not None  # estimates are at an FPR
     it = "it" if units == "records" else "them"
     members = (
         f"{one.recognised} of the {count(one.inside, 'model')} trained on {it} reveal {it} at an FPR of {rate(fpr)}"
     )
-    return f"{members}; {one.false_alarms} of the {one.outside} others name {it} wrongly. {above}"
+    low, high = (max(limit, 0.0) for limit in one.limits)
+    return (
+        f"{members}; {one.false_alarms} of the {one.outside} others name {it} wrongly. Further models trained on {it} are estimated to"
+        f" reveal {it} in {100 * one.revealed:.0f}\u00a0%, and more often than others by {100 * low:.0f} to {100 * high:.0f}\u00a0% of models"
+        f" (level {100 * confidence:g}\u00a0%)."
+    )
 
 
 def most_exposed(results: Results, finding: Finding, fpr: float | None) -> tuple[Leak, list[Exposed]] | None:
-    """List the records, or persons, whose score under the setting's strongest attack depends most on their membership.
+    """List the records, or persons, that stand out, chosen with one half of the models and counted with the other.
 
-    None without attacks.
+    None without attacks, or where that is not known; the list is empty where records do not differ beyond chance.
     """
-    ranked = sorted(finding.strongest.values(), key=lambda leak: -leak.auc.mean())
-    if not ranked or not results.spec.exposed:
+    if not finding.strongest or not results.spec.exposed:
         return None
-    leak = ranked[0]
-    scored = results.scored(finding.setting, *leak.key, finding.aggregate)
-    scores, member, known = scored.score, scored.member, ~np.isnan(scored.score)
-    key = (finding.setting, leak.key)
-    columns = results.exposures[key] if key in results.exposures else exposure(scores, member)
-    called = called_members(scores, member, fpr) if fpr is not None else np.zeros_like(member)
-    order = np.argsort(columns["rank"])[: results.spec.exposed]
-    decisive = "gap" if finding.by_person or scores.shape[1] > 1 else "percentile"
-    order = order[np.isfinite(columns[decisive][order])]
+    leak = max(finding.strongest.values(), key=lambda leak: float(leak.auc.mean()))
+    if finding.setting.finished:
+        return _of_finished(results, finding, leak, fpr)
+    halves, found = results.halves(finding.setting), results.estimated(finding.setting, fpr)
+    if halves is None or found is None:
+        return None
+    attack, signal, likelihood = halves.key
+    leak = replace(leak, attack=attack, signal=signal, likelihood=likelihood, rivals=())
+    scored = results.scored(finding.setting, *halves.key, finding.aggregate)
+    places = found.listed[: results.spec.exposed]
+    hits, alarms = halves.hits[f"{fpr:g}"][1], halves.alarms[f"{fpr:g}"][1]
     exposed = [
         Exposed(
             record=int(scored.record[i]),
-            rank=int(columns["rank"][i]),
-            gap=float(columns["gap"][i]),
-            percentile=float(columns["percentile"][i]),
-            recognised=int((called[i] & member[i]).sum()),
-            inside=int((member[i] & known[i]).sum()),
-            false_alarms=int((called[i] & ~member[i]).sum()),
-            outside=int((~member[i] & known[i]).sum()),
+            recognised=int(hits[i]),
+            inside=int(halves.members[1, i]),
+            false_alarms=int(alarms[i]),
+            outside=int(halves.others[1, i]),
+            revealed=float(found.reveal[i]),
+            limits=(float(found.low[i]), float(found.high[i])),
         )
+        for i in places
+    ]
+    _complete(results, finding, leak, exposed, scored, places)
+    return leak, exposed
+
+
+def _of_finished(
+    results: Results, finding: Finding, leak: Leak, fpr: float | None
+) -> tuple[Leak, list[Exposed]] | None:
+    """List the members with the highest scores of a finished model; none where attacks on it do no better than guessing."""
+    if not leak.beats_guessing:
+        return None
+    scored = results.scored(finding.setting, *leak.key, finding.aggregate)
+    columns = exposure(scored.score, scored.member)
+    called = called_members(scored.score, scored.member, fpr) if fpr is not None else np.zeros_like(scored.member)
+    order = np.argsort(columns["rank"])[: results.spec.exposed]
+    order = order[np.isfinite(columns["percentile"][order])]
+    exposed = [
+        Exposed(int(scored.record[i]), int(called[i, 0]), 1, 0, 0, percentile=float(columns["percentile"][i]))
         for i in order
     ]
+    _complete(results, finding, leak, exposed, scored, order)
+    return leak, exposed
+
+
+def _complete(
+    results: Results, finding: Finding, leak: Leak, exposed: list[Exposed], scored: Scored, places: np.ndarray
+) -> None:
+    """Add to records what they look like, and to persons their records."""
     if finding.by_person:
         assert scored.person is not None  # tables of persons' scores have their ids
-        _list_records(results, finding, leak, exposed, scored.person[order])
-    else:
-        membership = {
-            one.record: dict(zip(scored.target.tolist(), member[i].tolist(), strict=True))
-            for one, i in zip(exposed, order, strict=True)
-        }
-        _illustrate(results, finding, exposed, membership)
-    return leak, exposed
+        _list_records(results, finding, leak, exposed, scored.person[places])
+        return
+    membership = {
+        one.record: dict(zip(scored.target.tolist(), scored.member[i].tolist(), strict=True))
+        for one, i in zip(exposed, places, strict=True)
+    }
+    _illustrate(results, finding, exposed, membership)
 
 
 def _list_records(
@@ -174,17 +209,6 @@ def _classes(results: Results, finding: Finding) -> Callable[[int], str]:
     path = results.root / "pools" / finding.setting.pool / "records.parquet"
     labels = read_table(path, "records", ["label"])["label"].to_numpy()
     return lambda number: f" (class {class_name(metadata, int(labels[number]))})"
-
-
-def called_members(scores: np.ndarray, member: np.ndarray, fpr: float) -> np.ndarray:
-    """Return which cells are called members at each target's lowest threshold with an FPR of at most `fpr`."""
-    called = np.zeros_like(member)
-    for k in range(scores.shape[1]):
-        outside = np.sort(scores[~member[:, k] & ~np.isnan(scores[:, k]), k])
-        allowed = math.floor(fpr * len(outside) + 1e-9)
-        if allowed < len(outside):
-            called[:, k] = scores[:, k] > outside[len(outside) - 1 - allowed]
-    return called
 
 
 def _illustrate(

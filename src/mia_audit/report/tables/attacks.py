@@ -111,7 +111,7 @@ def _of_workflow(spec: Spec) -> bool:
 
 @table("exposure", condition=lambda spec: spec.exposed > 0 and _of_workflow(spec))
 def exposures(results: Results, findings: Findings) -> pl.DataFrame:
-    """Return the effect of membership on the scores of every record and person under the strongest attack on each setting.
+    """Return what fresh models would reveal about every record and person under the strongest attack on each setting.
 
     Within a setting the most exposed come first. `origin` is the row in the user's table, or the file of the image.
     """
@@ -120,8 +120,9 @@ def exposures(results: Results, findings: Findings) -> pl.DataFrame:
     words = dict.fromkeys((*SETTING, "unit"), pl.String)
     units = {"record": pl.Int32, "person": pl.String, "origin": pl.String}
     attack = dict.fromkeys(ATTACK, pl.String)
-    numbers = dict.fromkeys(("member_score", "non_member_score", "gap", "percentile"), pl.Float64)
-    schema = pl.Schema({**words, **units, **attack, **numbers, "rank": pl.Int32})
+    estimates = ("fpr", "revealed", "false_alarms", "advantage", "advantage_low", "advantage_high")
+    numbers = dict.fromkeys((*estimates, "member_score", "non_member_score", "gap", "percentile"), pl.Float64)
+    schema = pl.Schema({**words, **units, **attack, "models": pl.Int32, **numbers, "rank": pl.Int32})
     parts = [part for finding in findings.settings for part in _of_setting(results, finding)]
     return pl.concat([pl.DataFrame(schema=schema), *(part.select(schema.names()).cast(schema) for part in parts)])
 
@@ -140,19 +141,22 @@ def _ranked(results: Results, finding: Finding, aggregate: str, origin: Callable
     import numpy as np
     import polars as pl
 
-    from mia_audit.evaluation.exposure import exposure
+    from mia_audit.evaluation.exposure import exposure_columns
 
+    halves, fpr = results.halves(finding.setting), results.fpr_of_halves(finding.setting)
+    found = results.estimated(finding.setting, fpr) if aggregate == finding.aggregate else None
     leak = max(finding.strongest.values(), key=lambda leak: float(leak.auc.mean()))
-    scored = results.scored(finding.setting, *leak.key, aggregate)
+    key = halves.key if halves else leak.key
+    scored = results.scored(finding.setting, *key, aggregate)
     persons = aggregate != RECORDS
-    named = identity(finding.setting) | {"unit": unit_of(aggregate)} | dict(zip(ATTACK, leak.key, strict=True))
+    named = identity(finding.setting) | {"unit": unit_of(aggregate)} | dict(zip(ATTACK, key, strict=True))
     columns = {
         "record": None if persons else scored.record,
         "person": None if scored.person is None else scored.person.astype(np.str_),
         "origin": None if persons else [origin(int(number)) or None for number in scored.record],
     }
     return (
-        pl.DataFrame(exposure(scored.score, scored.member))
+        pl.DataFrame(exposure_columns(scored.score, scored.member, fpr, found))
         .with_columns(pl.lit(value).alias(name) for name, value in named.items())
         .with_columns(
             pl.lit(None).alias(name) if values is None else pl.Series(name, values) for name, values in columns.items()

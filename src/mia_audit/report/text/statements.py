@@ -337,9 +337,12 @@ def exposed_sentences(finding: Finding, leak: Leak, records: int, maps: bool, ba
             " highest: those that the finished model exposes most."
         )
     when = "in the explanation set" if finding.setting.explained else "trained on"
-    score = f"whose membership score ({described}) rises most when they are {when}"
     unit = "person" if finding.by_person else "record"
-    text = f"The {count(records, unit)} {score}, {protected(finding.setting)}: those most at risk."
+    text = (
+        f"The {count(records, unit)} that an attack ({described}) reveals most when they are {when}, {protected(finding.setting)}."
+        " They were chosen with one half of the models; counts are those of the other half, attacked without the first."
+        " Estimates allow for the choice and for all other records (empirical Bayes)."
+    )
     if finding.by_person:
         return f"{text} Their records follow, the most revealing first."
     explained = finding.strongest.get("explanations")
