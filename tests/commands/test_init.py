@@ -113,3 +113,60 @@ def test_somebody_who_is_there_is_asked(monkeypatch: pytest.MonkeyPatch) -> None
     assert init("people.csv", "--no-estimate", "--name", "kept") == 0
     found: list[Any] = [load_audit(Path(f"{name}.yaml")).datasets[name].columns for name in ("left", "kept")]
     assert found == [{"patient_id": "drop"}, {"patient_id": "feature"}] and "looks like an identifier" in asked[0]
+
+
+VISITS = pl.DataFrame(
+    {
+        "patient": [f"p{k // 3:02d}" for k in range(90)],
+        "visit": [f"v{k}" for k in range(90)],
+        "school": [None, *([12] * 89)],
+        "age": [k / 7 for k in range(90)],
+        "label": ["a", "b"] * 45,
+    }
+)
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, *answers: str) -> list[str]:
+    """Answer at a terminal, and return what was asked."""
+    left, asked = iter(answers), list[str]()
+
+    class Terminal:
+        @staticmethod
+        def isatty() -> bool:
+            return True
+
+    def answer(prompt: str) -> str:
+        asked.append(prompt)
+        return next(left)
+
+    monkeypatch.setattr("sys.stdin", Terminal)
+    monkeypatch.setattr("builtins.input", answer)
+    return asked
+
+
+def test_an_identifier_that_repeats_is_proposed_as_the_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    VISITS.write_csv("visits.csv")
+    asked = answering(monkeypatch, "", "", "12")
+    assert init("visits.csv", "--no-estimate") == 0
+    section = load_audit(Path("visits.yaml")).datasets["visits"]
+    assert (section.person, section.columns, section.impute) == ("patient", {"visit": "drop"}, {"school": 12})
+    assert "and repeats" in asked[0] and "Drop it?" in asked[1] and "1 values are missing in 'school'" in asked[2]
+
+
+def test_everything_is_said_in_one_round(capsys: pytest.CaptureFixture[str]) -> None:
+    VISITS.write_csv("visits.csv")
+    assert init("visits.csv") == 2
+    person, visit, school = capsys.readouterr().err.splitlines()
+    assert "give --person patient if it names the record's person, --drop patient, or --keep" in person
+    assert "give --drop visit, --person visit" in visit
+    assert "column 'school': 1 values are missing: give --impute school=CONSTANT, or --drop school" in school
+
+
+def test_answers_are_not_lost(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    VISITS.with_columns(born=pl.lit("2001-02-03")).write_csv("visits.csv")
+    answering(monkeypatch, "p", "", "")
+    assert init("visits.csv", "--no-estimate") == 2
+    told = capsys.readouterr().err
+    assert "column 'born' holds dates" in told
+    assert "With your answers: mia-audit init visits.csv --label label --person patient --drop visit school" in told
+    assert not Path("visits.yaml").exists()

@@ -12,6 +12,7 @@
 import argparse
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -30,6 +31,8 @@ from mia_audit.host_memory import available_memory
 from mia_audit.sanitise import console
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from mia_audit.config.schema import Audit
     from mia_audit.planning.check import Checked
     from mia_audit.planning.first_config import Looked
@@ -79,22 +82,35 @@ def run_init(options: argparse.Namespace) -> None:
 
     name = options.name or options.data.stem
     path = config_path(name, Path())
-    looked = _look(options)
-    architecture = architecture_of(looked, options.model, options.outputs)
-    write_text(path, first_config(name, looked, architecture))
+    given = vars(options).copy()
     try:
+        looked = _look(options)
+        architecture = architecture_of(looked, options.model, options.outputs)
+        write_text(path, first_config(name, looked, architecture))
         audit = load_audit(path)
         if not options.no_estimate:
             write_text(path, first_config(name, looked, architecture, _estimate(audit, looked)))
-    except UserError:
-        path.unlink()
-        raise
+    except UserError as error:
+        path.unlink(missing_ok=True)
+        if vars(options) == given:
+            raise
+        raise UserError(f"{error}. With your answers: {_again(options)}") from None
     print(f"{path}: {looked.records} records, {looked.classes} classes; next: mia-audit run {path}")
 
 
+def _again(options: argparse.Namespace) -> str:
+    """Return the command with the answers that were given at the terminal."""
+    words = ["mia-audit", "init", str(options.data)]
+    for key in ("name", "label", "person", "drop", "keep", "impute", "model", "outputs"):
+        values = getattr(options, key)
+        if values:
+            words += [f"--{key}", *([values] if isinstance(values, str) else values)]
+    return shlex.join(words)
+
+
 def _look(options: argparse.Namespace) -> "Looked":
+    """Inspect the data; what is asked at the terminal is added to the options."""
     from mia_audit.planning.first_config import columns_of, label_of, look_at_folder, look_at_table
-    from mia_audit.pools.scaling import identifiers
 
     if not options.data.exists():
         raise UserError(f"{options.data}: no such file or folder; expected a table, or a folder of images or arrays")
@@ -102,16 +118,72 @@ def _look(options: argparse.Namespace) -> "Looked":
         return look_at_folder(options.data)
     frame = columns_of(options.data)
     label = label_of(frame, options.label or _asked_label(frame.columns))
-    said = dict.fromkeys(options.drop, "drop") | dict.fromkeys(options.keep, "feature")
-    impute = dict(_constant(text) for text in options.impute)
-    named = [*said, *impute, *([options.person] if options.person else [])]
-    unknown = [name for name in named if name not in frame.columns]
-    if unknown:
+    if sys.stdin.isatty():
+        options.label = label
+    named = [*options.drop, *options.keep, *(_constant(text)[0] for text in options.impute)]
+    if unknown := [name for name in [*named, options.person] if name and name not in frame.columns]:
         raise UserError(f"{options.data}: no column '{unknown[0]}'; it has {', '.join(frame.columns)}")
-    for column, why in identifiers(frame, {label, options.person, *said}).items():
-        said[column] = "drop" if _asked(column, why) else "feature"
-    more = {"person": options.person, "impute": impute}
+    if len(frame):
+        _ask_roles(frame, label, options)
+    said = dict.fromkeys(options.drop, "drop") | dict.fromkeys(options.keep, "feature")
+    more = {"person": options.person, "impute": dict(_constant(text) for text in options.impute)}
     return look_at_table(options.data, frame, label, said, {key: value for key, value in more.items() if value})
+
+
+def _ask_roles(frame: "pl.DataFrame", label: str, options: argparse.Namespace) -> None:
+    """Ask for the role of every column that looks like an identifier, and for constants; UserError with a line each without a terminal."""
+    from mia_audit.pools.scaling import identifiers
+
+    open_questions = []
+    for column, why in identifiers(frame, {label, options.person, *options.drop, *options.keep}).items():
+        repeats = frame[column].n_unique() < len(frame)
+        if sys.stdin.isatty():
+            _ask_identifier(column, why, repeats and not options.person, options)
+            continue
+        person = f"--person {column} if it names the record's person"
+        choices = [person, f"--drop {column}"] if repeats and not options.person else [f"--drop {column}", person]
+        open_questions.append(
+            f"column '{column}' looks like an identifier, by {why}: give {', '.join(choices)}, or --keep {column} to train on it"
+        )
+    done = {options.person, *options.drop, *(_constant(text)[0] for text in options.impute)}
+    for series in frame:
+        missing = series.null_count()
+        if not missing or series.name in done or series.name == label:
+            continue
+        if sys.stdin.isatty():
+            answer = input(
+                f"{missing} values are missing in '{series.name}'. A constant for them (Enter drops the column): "
+            )
+            _answer(
+                options, *(("impute", f"{series.name}={answer.strip()}") if answer.strip() else ("drop", series.name))
+            )
+        else:
+            open_questions.append(
+                f"column '{series.name}': {missing} values are missing: give --impute {series.name}=CONSTANT, or --drop {series.name}"
+            )
+    if open_questions:
+        raise Mistakes(open_questions)
+
+
+def _ask_identifier(column: str, why: str, person: bool, options: argparse.Namespace) -> None:
+    """Ask for the role of a column; `person` proposes that it names the person of every record."""
+    looks = f"Column '{column}' looks like an identifier, by {why}"
+    if person:
+        answer = input(
+            f"{looks}, and repeats. If it names the person of every record, all records of a person are in a training set together."
+            " Otherwise each counts as another person. Person, drop or keep as a feature? [P/d/k] "
+        )
+        if answer.strip().lower()[:1] in ("", "p", "y"):
+            options.person = column
+        else:
+            _answer(options, "keep" if answer.strip().lower().startswith("k") else "drop", column)
+        return
+    answer = input(f"{looks}. Drop it? [Y/n] ")
+    _answer(options, "keep" if answer.strip().lower() in ("n", "no") else "drop", column)
+
+
+def _answer(options: argparse.Namespace, key: str, value: str) -> None:
+    setattr(options, key, [*getattr(options, key), value])
 
 
 def _constant(text: str) -> tuple[str, float | str]:
@@ -131,17 +203,6 @@ def _asked_label(columns: list[str]) -> str:
     if not sys.stdin.isatty() or any(name.lower() in LABELS for name in columns):
         return ""
     return input(f"Which column holds the class ({', '.join(columns)})? ").strip()
-
-
-def _asked(column: str, why: str) -> bool:
-    """Ask whether to drop a column; UserError if the terminal is not interactive."""
-    if not sys.stdin.isatty():
-        raise UserError(
-            f"column '{column}' looks like an identifier, by {why}: give --drop {column}, --person {column} if it"
-            f" names the record's person, or --keep {column} to train on it"
-        )
-    answer = input(f"Column '{column}' looks like an identifier, by {why}. Drop it? [Y/n] ")
-    return answer.strip().lower() not in ("n", "no")
 
 
 def _estimate(audit: "Audit", looked: "Looked") -> str:
