@@ -187,6 +187,8 @@ def test_persons_are_the_unit_of_all_that_is_released(recipe):
     records = {"dp-sgd": {"epsilon": [4], "unit": "record"}}
     with pytest.raises(UserError, match="more privacy than one record's ε allows"):
         recipe(datasets={"rows": rows}, mechanisms=records)
+    with pytest.raises(UserError, match=r"datasets\.rows\.unit: record, but mechanisms\.dp-sgd\.unit is person"):
+        recipe(datasets={"rows": rows | {"unit": "record"}}, mechanisms={"dp-sgd": {"epsilon": [4], "unit": "person"}})
 
 
 SCRIPT = """

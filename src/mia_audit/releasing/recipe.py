@@ -105,6 +105,11 @@ class Recipe:
                 " records in a file of their own, public: {path: FILE}, or leave them out and state constants, or, if everybody"
                 " may know them, add privacy: {acknowledge: [public-records-are-public]}"
             )
+        if self.spec.mechanism.by_person and not section.by_person:
+            raise UserError(
+                f"{where}.unit: record, but mechanisms.{self.setting.mechanism}.unit is person: which records were dropped as duplicates, or"
+                " drawn, may depend on other persons' records. Set it to person and run the audit again"
+            )
         if section.label_noise:
             raise UserError(
                 f"{where}.label_noise: {section.label_noise:g}, but which labels are wrong depends on the number of records: leave it out and"
