@@ -22,7 +22,7 @@ from mia_audit.report.data.results import Results, find
 from mia_audit.report.data.spec import Setting, Spec
 from mia_audit.report.page.render import render
 from mia_audit.report.tables.catalogue import tables
-from mia_audit.storage import read_frame, write_table
+from mia_audit.storage import read_frame, table_metadata, write_table
 
 from .conftest import spec_file
 
@@ -176,6 +176,15 @@ def test_an_audit_of_a_table_or_of_matrices_is_about_persons(
     assert set(read_frame(tmp_path / "records" / "metrics.parquet", "metrics")["unit"]) == {"record"}
     assert main(["audit", *named, *words[:-3], "--threads", "1", "--out", str(tmp_path / "whole")]) == 0
     assert "persons" in (tmp_path / "whole" / "report.html").read_text(encoding="utf-8")
+
+
+def test_metrics_by_the_number_of_models_are_those_of_persons(judged: Path) -> None:
+    counted = table_metadata(judged / "metrics.parquet", "metrics")["model_counts"]
+    attack, signal, likelihood = (counted[-1][name] for name in ("attack", "signal", "likelihood"))
+    summary = summarise(read_frame(judged / "metrics.parquet", "metrics"))
+    found = summary.filter(attack=attack, signal=signal, likelihood=likelihood, null_control=False, aggregate="sum")
+    assert counted[-1]["others"] == MODELS - 1
+    assert counted[-1]["auc_mean"] == pytest.approx(found["auc_mean"][0], abs=1e-6)
 
 
 def test_bounds_go_by_persons(judged: Path, tmp_path: Path) -> None:

@@ -168,7 +168,9 @@ def examined(metrics: pl.DataFrame) -> list[tuple[str, str, str]]:
     """
     import polars as pl
 
-    real = metrics.filter(~pl.col("null_control"), pl.col("likelihood") != "none", pl.col("auc").is_not_null())
+    real = headline_unit(metrics)[1].filter(
+        ~pl.col("null_control"), pl.col("likelihood") != "none", pl.col("auc").is_not_null()
+    )
     means = real.group_by("attack", "signal", "likelihood", maintain_order=True).agg(pl.col("auc").mean())
     if not len(means):
         return []
@@ -187,9 +189,11 @@ def by_count(
     fprs: Sequence[float],
     options: Mapping[str, Any] | None = None,
     place: int | None = None,
+    persons: Persons | None = None,
 ) -> list[dict[str, Any]]:
     """Return the mean metrics over all targets, or those of the target at a `place`, for each number of other models: 4, 8, 16 … and all.
 
+    With `persons`, the metrics are those of persons, by the headline's aggregate.
     A row has `attack`, `signal`, `likelihood` and `others`. For every metric m that all targets have, it also has
     `m_mean`, and the gain from using all models, as mean and standard error over targets: `m_more` and `m_more_error`.
     `roc` has the mean TPR over targets at `ROC_POINTS` FPRs from 1/`non_members` to 1 (`roc.log_grid`), if every target
@@ -200,11 +204,11 @@ def by_count(
     by_number: dict[int, dict[str, np.ndarray]] = {}
     curves: dict[int, dict[str, Any]] = {}
     whole, only = member, slice(None) if place is None else slice(place, place + 1)
-    member = member[:, only]
+    member = (member if persons is None else persons.gathered(member, "membership"))[:, only]
     outside = (~member).sum(axis=0)
     grid = log_grid(max(int(outside.max()), 1), ROC_POINTS)
     for others, scores in scores_by_count(run, readings, whole, numbers, options):
-        scores = scores[:, only]
+        scores = in_unit(scores[:, only], persons, HEADLINE).astype(np.float32, copy=False)
         metrics = metrics_of_columns(scores, member, fprs)
         by_number[others] = {name: values for name, values in metrics.items() if not np.isnan(values).any()}
         curves[others] = {}
@@ -252,7 +256,9 @@ def model_counts(
         if set(names.split("+")) <= set(known):
             signals = tuple(known[name] for name in names.split("+"))
             readings = [Reading(signal, source.read(signal)) for signal in signals]
-            rows += by_count(Run(attack, signals, likelihood, False), readings, source.member, fprs, options, place)
+            rows += by_count(
+                Run(attack, signals, likelihood, False), readings, source.member, fprs, options, place, source.persons
+            )
     return rows
 
 

@@ -222,8 +222,9 @@ class Case:
         return self.results.root / self.setting / "scores.parquet"
 
     def judged(self, criterion: str, verdict: Verdict, value: str, limit: str, note: str = "") -> Judged:
-        """Return a criterion's verdict on this setting."""
-        return Judged(criterion, self.setting, verdict, value, limit, note)
+        """Return a criterion's verdict on this setting; the only one of an audit of matrices has the audit's name."""
+        name = self.finding.setting.dataset if self.setting == "." else self.setting
+        return Judged(criterion, name, verdict, value, limit, note)
 
     def undecided(self, criterion: str, limit: str, note: str = "") -> Judged:
         """Return that a criterion cannot be judged, and why."""

@@ -191,7 +191,8 @@ LITTLE = 0.005
 """AUC and TPR are taken to have levelled off if using all other models changes each by less than this."""
 
 MODELS_CAPTION = (
-    "The strongest attack on every setting with fewer other models per target, in random groups: means over the same targets. "
+    "The strongest attack on every setting, on persons where membership was drawn by person, with fewer other models per target, in random"
+    " groups: means over the same targets. "
     f"*: with this many or more, using all other models changes AUC and TPR by less than {LITTLE:g}."
 )
 
