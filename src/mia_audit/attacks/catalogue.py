@@ -126,7 +126,7 @@ class Attacks(OpenSection):
     reads ROC curves both as the authors' code does and exactly.
     """
 
-    methods: tuple[str, ...] = ("threshold", "loss-lira", "var-lrt", "l1-lrt", "l2-lrt", "linf-lrt")
+    methods: tuple[str, ...] = ("threshold", "loss-lira", "l1-lrt", "vector-lrt")
     """Attacks by name, or `file.py:function`; `attack:signal` or `attack:signal+signal` names the signals to read."""
     likelihoods: tuple[Literal["blend", "hierarchical", "types", "pooled", "per-record", "shrunk"], ...] = (
         "blend",

@@ -99,7 +99,8 @@ def attack_memory_of(section: Attacks, records: int, models: int, vector: int) -
 
 def _bytes_per_record(attack: str, models: int, learns: bool, vector: int) -> int:
     if attacks[attack].vectors:
-        return models * (BYTES_PER_CELL + 2 * vector) + learns * BYTES_PER_RECORD
+        copies = 2 if learns else 1  # weights are learned from the vectors of some of the models
+        return models * (BYTES_PER_CELL + copies * 2 * vector) + learns * BYTES_PER_RECORD
     if not attacks[attack].several:
         return models * BYTES_PER_CELL + learns * BYTES_PER_RECORD
     return models * SEVERAL_BYTES_PER_CELL.get(attack, MOST_BYTES_PER_CELL) + learns * JOINT_BYTES_PER_RECORD
