@@ -233,7 +233,7 @@ def check_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--with-code",
         action="store_true",
-        help="also load the config's Python files, and check what they define",
+        help="also load the config's Python files, and try the models that they define on a few records",
     )
 
 
@@ -245,7 +245,7 @@ def run_check(options: argparse.Namespace) -> None:
 
 def _check_config(config: Path, with_code: bool) -> None:
     from mia_audit.config.load import check_audit, code_named, read_plain
-    from mia_audit.planning.check import check, missing
+    from mia_audit.planning.check import check, missing, try_code
     from mia_audit.registry import file_digest
 
     values = read_plain(config)
@@ -263,10 +263,13 @@ def _check_config(config: Path, with_code: bool) -> None:
         return
     audit = check_audit(values, str(config))
     checked = check(audit)
+    notes = try_code(checked, audit) if with_code and not checked.mistakes else []
     findings = list(_findings(audit, checked))
     failed = [f"{one.what}: {one.says}" for one in findings if one.verdict == "fail"]
     if checked.mistakes or failed:
         raise Mistakes(f"{config}: {one}" for one in [*checked.mistakes, *failed])
+    for note in notes:
+        print(f"{config}: warning: {note}")
     for one in findings:
         if one.verdict == "warn":
             print(f"{config}: warning: {one.what}: {one.says}")

@@ -90,10 +90,25 @@ def check_script(path: Path, function: str, outputs: str) -> None:
         raise UserError(
             f"{path} has no function '{function}(task)': {suggest(function, functions) if functions else 'it has none'}"
         )
+    if not _takes_task(path, function):
+        raise UserError(
+            f"{path}: '{function}' takes no task: expected {function}(task), which returns a trained model; a function that returns"
+            " an unfitted estimator is declared by @estimator() from mia_audit.learners"
+        )
     if "predict" in functions and not outputs:
         raise UserError(f"outputs: missing; state what predict of {path} returns: logits, probabilities or labels")
     if "explain" in functions and "predict" not in functions:
         raise UserError(f"{path} defines explain, but no predict(model, records): define both")
+
+
+def _takes_task(path: Path, function: str) -> bool:
+    """Return whether a function of a Python file can be called with one argument."""
+    for node in _parsed(path).body:
+        if isinstance(node, ast.FunctionDef) and node.name == function:
+            given = node.args
+            count = len(given.posonlyargs) + len(given.args)
+            return bool(count or given.vararg) and count - len(given.defaults) <= 1
+    return True
 
 
 def packages_of(path: Path) -> set[str]:

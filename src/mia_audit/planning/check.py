@@ -19,6 +19,7 @@ from mia_audit.errors import UserError
 from mia_audit.learners import Compute, ModelSection, learner_named
 from mia_audit.learners.naming import BUILT_IN, functions_of, script_and_function
 from mia_audit.planning.sizes import SOURCES, Size, selected
+from mia_audit.planning.trial import REPORTED, Unfinished, tried
 from mia_audit.pools import pools
 from mia_audit.pools.build import check_source
 from mia_audit.pools.groups import CLASS, RECORDS, grouped_column, grouping
@@ -37,9 +38,6 @@ Metadata = Mapping[str, Any]
 
 PICKLES = (".pkl", ".pickle", ".joblib")
 """Endings of pickles, which are never opened."""
-
-REPORTED = " (the traceback is above)"
-"""The end of an error of the user's code whose traceback was printed; here it is not."""
 
 
 @dataclass
@@ -100,6 +98,20 @@ def _check_models(checked: Checked, audit: Audit, dataset: str, size: Size) -> N
             metadata = checked.attempt(describe_model, name, section, pool, private)
             if metadata is not None:
                 checked.models[dataset, name] = metadata
+
+
+def try_code(checked: Checked, audit: Audit) -> list[str]:
+    """Try every model of the user's own code on a few records, and return a line for each one that was not tried to its end."""
+    notes = []
+    for dataset in audit.datasets:
+        for name in audit.architectures_of(dataset):
+            if not code_of(resolved_architecture(audit, name).model):
+                continue
+            try:
+                checked.attempt(tried, audit, dataset, name, checked.sizes.get(dataset))
+            except Unfinished as error:
+                notes.append(str(error))
+    return notes
 
 
 def describe_model(name: str, section: Architecture, pool: Metadata, private: bool) -> dict[str, Any]:
