@@ -67,6 +67,8 @@ def test_the_answer_has_the_numbers_of_the_findings(small, findings) -> None:  #
     (group,) = content["groups"]
     for row, finding in zip(group["rows"], findings.settings, strict=True):
         assert row["test_accuracy"]["mean"] == finding.test_accuracy.mean
+        assert row["train_accuracy"]["mean"] == finding.train_accuracy.mean
         for channel, leak in finding.strongest.items():
             assert row["attacks"][channel]["auc"]["low"] == leak.auc_estimate.low
+    assert "training records: No protection" in group["accuracy"] and "most frequent class" in group["accuracy"]
     json.dumps(content, allow_nan=False)

@@ -36,12 +36,12 @@ def answer_content(results: Results, findings: Findings) -> dict[str, Any]:
         "confidence": findings.confidence,
         "fpr": findings.fpr,
         "cautions": list(cautions(results, findings)),
-        "groups": [_group(group, findings) for group in findings.groups().values()] or studies,
+        "groups": [_group(results, group, findings) for group in findings.groups().values()] or studies,
     }
 
 
-def _group(group: list[Finding], findings: Findings) -> dict[str, Any]:
-    from mia_audit.report.text.answer import WHOSE, answer
+def _group(results: Results, group: list[Finding], findings: Findings) -> dict[str, Any]:
+    from mia_audit.report.text.answer import WHOSE, accuracy_sentence, answer
     from mia_audit.report.text.formatting import titled
 
     said, first = answer(group, findings), group[0]
@@ -50,6 +50,7 @@ def _group(group: list[Finding], findings: Findings) -> dict[str, Any]:
         "conclusion": said.conclusion,
         "sentences": [{"term": item.term, "text": item.text} for item in said.items],
         "members": WHOSE[first.setting.explained is not None, first.by_person],
+        "accuracy": accuracy_sentence(group, results.guessing(first.setting)),
         "rows": [
             {
                 "setting": titled(finding.setting),
@@ -60,6 +61,7 @@ def _group(group: list[Finding], findings: Findings) -> dict[str, Any]:
                     for channel, leak in finding.strongest.items()
                 },
                 "test_accuracy": _numbers(finding.test_accuracy) if finding.test_accuracy else None,
+                "train_accuracy": _numbers(finding.train_accuracy) if finding.train_accuracy else None,
             }
             for finding in group
         ],
@@ -113,7 +115,7 @@ def _lines(group: Mapping[str, Any], confidence: float, width: int, named: bool)
     accuracy = ", and the model's test accuracy" if rows[0][-1] == ACCURACY else ""
     yield textwrap.fill(
         f"How well the strongest attack distinguishes {group['members']} from others (AUC, {confidence * 100:g}\u00a0% interval)"
-        f"{accuracy}. Guessing has an AUC of 0.5.",
+        f"{accuracy}. Guessing has an AUC of 0.5. {group.get('accuracy', '') if accuracy else ''}".rstrip(),
         width,
     )
     yield ""

@@ -32,7 +32,7 @@ from mia_audit.report.tables.settings import (
     setting_name,
     settings_layout,
 )
-from mia_audit.report.text.answer import TITLES, WHOSE, answer
+from mia_audit.report.text.answer import TITLES, WHOSE, accuracy_sentence, answer
 from mia_audit.report.text.cautions import cautions, floors, readings
 from mia_audit.report.text.formatting import (
     capital,
@@ -314,6 +314,7 @@ def _group(
         "trained": any(finding.test_accuracy for finding in group),
         "rows": answer_table(group),
         "null_sentence": null_sentence(group),
+        "accuracy": accuracy_sentence(group, results.guessing(group[0].setting)),
         "figures": list(group_figures(results, findings, group, interpretation, sheet)),
         "attacks": attacks_layout(group),
     }

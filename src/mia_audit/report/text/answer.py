@@ -36,7 +36,7 @@ from mia_audit.report.text.statements import no_guarantee_sentence
 from mia_audit.signals.name import read_signal
 
 if TYPE_CHECKING:
-    pass
+    from mia_audit.report.data.results import Guessing
 
 NAMES = {
     "outputs": "the model's outputs",
@@ -287,3 +287,13 @@ def _change(channel: str, leak: Leak, before: Leak) -> str:
 def _points_with_interval(gap: Estimate) -> str:
     low, high = sorted((abs(gap.low), abs(gap.high)))
     return f"{points(gap.mean)} points ({points(low)} to {points(high)})"
+
+
+def accuracy_sentence(group: list[Finding], guessing: Guessing | None) -> str:
+    """State the accuracy on training records beside which test accuracies are read, and that of guessing; empty if neither is known."""
+    known = [(titled(finding.setting), finding.train_accuracy) for finding in group]
+    trained = joined([f"{name} {percent(value.mean)}" for name, value in known if value])
+    parts = [f"On the models' own training records: {trained}"] if trained else []
+    if guessing:
+        parts.append(f"Always predicting the most frequent class: {percent(guessing.accuracy)}")
+    return "".join(f"{part}. " for part in parts).strip()
