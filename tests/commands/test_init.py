@@ -50,6 +50,12 @@ def test_a_table_alone_gets_a_small_network_and_an_estimate() -> None:
     assert "minutes of one process on this machine" in Path("second.yaml").read_text()
 
 
+def test_public_records_of_a_file_scale_the_columns() -> None:
+    assert init("people.csv", "--drop", "patient_id", "--public", "known.csv", "--no-estimate") == 0
+    section = load_audit(Path("people.yaml")).datasets["people"]
+    assert (section.standardise, section.public_path, section.drawn) == ("public", "known.csv", 0)
+
+
 def test_images_and_arrays() -> None:
     for name, shade in (("cats", 0), ("dogs", 200)):
         (Path("pets") / name).mkdir(parents=True)

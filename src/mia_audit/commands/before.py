@@ -64,6 +64,12 @@ def init_arguments(parser: argparse.ArgumentParser) -> None:
         help="the constant that replaces missing values of a column",
     )
     parser.add_argument(
+        "--public",
+        default="",
+        metavar="FILE",
+        help="a table of public records, which scale the columns of built-in models",
+    )
+    parser.add_argument(
         "--model", default="", help="train.py, package.module:Class, or any built-in model (a small one)"
     )
     parser.add_argument(
@@ -86,10 +92,10 @@ def run_init(options: argparse.Namespace) -> None:
     try:
         looked = _look(options)
         architecture = architecture_of(looked, options.model, options.outputs)
-        write_text(path, first_config(name, looked, architecture))
+        write_text(path, first_config(name, looked, architecture, public=options.public))
         audit = load_audit(path)
         if not options.no_estimate:
-            write_text(path, first_config(name, looked, architecture, _estimate(audit, looked)))
+            write_text(path, first_config(name, looked, architecture, _estimate(audit, looked), options.public))
     except UserError as error:
         path.unlink(missing_ok=True)
         if vars(options) == given:
@@ -101,7 +107,7 @@ def run_init(options: argparse.Namespace) -> None:
 def _again(options: argparse.Namespace) -> str:
     """Return the command with the answers that were given at the terminal."""
     words = ["mia-audit", "init", str(options.data)]
-    for key in ("name", "label", "person", "drop", "keep", "impute", "model", "outputs"):
+    for key in ("name", "label", "person", "drop", "keep", "impute", "public", "model", "outputs"):
         values = getattr(options, key)
         if values:
             words += [f"--{key}", *([values] if isinstance(values, str) else values)]

@@ -151,14 +151,20 @@ def architecture_of(looked: Looked, model: str, outputs: str) -> dict[str, Any]:
     return {"model": "vision_transformer", "parameters": small}
 
 
-def first_config(name: str, looked: Looked, architecture: Mapping[str, Any], estimate: str = "") -> str:
-    """Return the text of a config, with comments on the keys that should be changed first."""
+def first_config(
+    name: str, looked: Looked, architecture: Mapping[str, Any], estimate: str = "", public: str = ""
+) -> str:
+    """Return the text of a config, with comments on the keys that should be changed first.
+
+    Columns of a table are scaled for built-in models by the records of the file `public`, or by records drawn from the table.
+    """
     built_in = architecture["model"] in ("mlp", "vision_transformer")
     dataset = dict(looked.section)
-    public = max(10, round(PUBLIC * (looked.units or looked.records))) if built_in and len(looked.shape) == 1 else 0
-    if public:
-        dataset |= {"public": public, "standardise": "public"}
-    batch = max(1, min(BATCH, (looked.records - public) // 4))  # a batch has at most half of a training set
+    scaled = built_in and len(looked.shape) == 1
+    drawn = max(10, round(PUBLIC * (looked.units or looked.records))) if scaled and not public else 0
+    if scaled or public:
+        dataset |= {"public": drawn or {"path": public}, "standardise": "public"}
+    batch = max(1, min(BATCH, (looked.records - drawn) // 4))  # a batch has at most half of a training set
     lines = [
         f"# An audit of {architecture['model']} on {looked.section['path']}: {looked.records} records of {_shape(looked)},"
         f" {looked.classes} classes.",
@@ -172,7 +178,7 @@ def first_config(name: str, looked: Looked, architecture: Mapping[str, Any], est
         "",
         "datasets:",
         f"  {folder_name(name)}:",
-        *(f"    {key}: {_yaml(value)}{_remark(key)}" for key, value in dataset.items()),
+        *(f"    {key}: {_yaml(value)}{_remark(key, value)}" for key, value in dataset.items()),
         "",
         "membership:",
         f"  models: {MODELS}   # each on a random half of the records; more make intervals narrower",
@@ -217,10 +223,12 @@ def _yaml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _remark(key: str) -> str:
+def _remark(key: str, value: Any) -> str:
+    if isinstance(value, Mapping) and key == "public":
+        return ""
     remarks = {
         "columns": "   # drop: no model gets the column; docs/how-to/pools.md",
-        "public": "   # drawn from the file to scale columns, for audits only; a release needs {path: FILE}",
+        "public": "   # drawn from the file to scale columns, for audits only; a release needs a file (init --public)",
         "size": "   # side in pixels to which all images are resized",
     }
     return remarks.get(key, "")
