@@ -6,6 +6,7 @@ import pytest
 
 from mia_audit.attacks.io.parquet import DERIVED, UNREAD
 from mia_audit.report.data.results import find
+from mia_audit.report.text.answer import answer
 from mia_audit.report.text.cautions import cautions, floors, readings
 from mia_audit.storage import write_table
 
@@ -45,6 +46,27 @@ def test_models_worse_than_guessing_are_named_with_what_helps_under_noise(small)
     assert "the test loss is 1.930 where answering the classes' shares has 1.099" in line
     assert "20 steps of about 15.0 of 150 records (2.00 epochs) at a noise multiplier of 1.50" in line
     assert "take the largest batch that time permits" in line and "Ponomareva" in line
+
+
+def test_models_that_learned_nothing_come_first_and_no_sentence_is_built_on_their_silence(written):
+    small = written({("none", "inf"): 0.0}, pool=True)
+    change(small, "none", "training", train_accuracy=0.34, train_loss=1.10)
+    first, *_ = said(small)
+    assert first.startswith(
+        "The models without protection (toy, net) have learned nothing: their accuracy on their own"
+    )
+    assert "training records is 34.0" in first and "the most frequent class has 33.3" in first
+    findings = find(small.results())
+    assert answer(findings.settings, findings).conclusion.endswith("says nothing about models that learn.")
+    change(small, "none", "training", train_accuracy=0.34, train_loss=0.9)  # not more often right, but more certain
+    findings = find(small.results())
+    assert "no leak could be measured" in answer(findings.settings, findings).conclusion
+
+
+def test_membership_the_wrong_way_round_is_asked(written):
+    assert [
+        line for line in said(written({("none", "inf"): -2.0}, pool=True)) if line.startswith("Is membership the wrong")
+    ]
 
 
 def test_without_noise_no_rule_of_thumb_is_offered(small):

@@ -229,6 +229,9 @@ class Finding:
     others: dict[str, dict[str, list[Leak]]] = field(default_factory=dict)
     """The attacks by aggregate other than `aggregate` (`none` for records), then by channel; empty if the unit is the record."""
 
+    learned: bool = True
+    """Whether the models are better than guessing on their own training records, as far as that is known."""
+
     @property
     def by_person(self) -> bool:
         """Whether membership was drawn by person."""

@@ -463,9 +463,23 @@ def find(results: Results) -> Findings:
                     one: by_channel(rows, fpr, spec.likelihood, spec.confidence)
                     for one, rows in _others(every, aggregate)
                 },
+                _learned(shadows, results.guessing(setting), spec.confidence),
             )
         )
     return Findings(fpr, findings, spec.confidence)
+
+
+def _learned(shadows: pl.DataFrame | None, chance: Guessing | None, confidence: float) -> bool:
+    """Return whether models are better than guessing on their own training records; true where that is not known."""
+    accuracy, loss = (shadow_estimate(shadows, f"train_{what}", confidence) for what in ("accuracy", "loss"))
+    if chance is None or accuracy is None or math.isnan(accuracy.mean):
+        return True
+    better = loss is not None and loss.mean < LEARNED * chance.loss
+    return better or accuracy.mean >= chance.accuracy + ABOVE
+
+
+LEARNED, ABOVE = 0.98, 0.02
+"""Models have learned if their loss on training records is below this share of that of guessing, or their accuracy above it by so much."""
 
 
 def _worth(setting: Setting, shadows: pl.DataFrame | None, counts: np.ndarray | None) -> Iterator[Worth]:

@@ -112,6 +112,12 @@ def _conclusion(group: list[Finding], base: Finding, confidence: float) -> Itera
     silent = [_tried(base, channel) for channel in base.strongest if channel not in leaking]
     start = upper_first(protected(base.setting))
     where = "the explanation set" if base.setting.explained else "the training set"
+    if not leaking and not base.learned:
+        yield (
+            f"{start}, the models have learned nothing about their training records, so that no leak was measured says"
+            " nothing about models that learn."
+        )
+        return
     if not leaking:
         yield f"{start}, no leak could be measured: no attack that was tried does better than guessing who was in {where}."
         return
@@ -152,6 +158,8 @@ def _tried(finding: Finding, channel: str) -> str:
 def _remaining(finding: Finding) -> str:
     """State the remaining leaks, in points of AUC above guessing."""
     if not any(leak.beats_guessing for leak in finding.strongest.values()):
+        if not finding.learned:
+            return "the models have learned nothing, so that no leak was measured says little"
         return "no attack that was tried does better than guessing"
     amounts = [
         (

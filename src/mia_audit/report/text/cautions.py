@@ -41,7 +41,15 @@ RULE = (
 
 def cautions(results: Results, findings: Findings) -> list[str]:
     """Return the warnings; those about signals come first."""
-    return [*_unlike(results), *_unread(results), *_guessed(results, findings), *_mixed(results), *_deltas(findings)]
+    return [
+        *_unlearned(results, findings),
+        *_inverted(findings),
+        *_unlike(results),
+        *_unread(results),
+        *_guessed(results, findings),
+        *_mixed(results),
+        *_deltas(findings),
+    ]
 
 
 def readings(results: Results) -> list[str]:
@@ -83,6 +91,31 @@ def _mixed(results: Results) -> Iterator[str]:
             f" {fixed(row['top_share'])}; in an even mixture of {row['maps']} maps it is {fixed(row['even_share'])}. The model is"
             " therefore one linear map per class, and its maps explain no more than that."
         )
+
+
+def _unlearned(results: Results, findings: Findings) -> Iterator[str]:
+    """Name the settings whose models have not learned their own training records."""
+    for finding in findings.settings:
+        chance = results.guessing(finding.setting)
+        if not finding.learned and chance is not None and finding.train_accuracy is not None:
+            yield (
+                f"The models {protected(finding.setting)} ({finding.setting.place}) have learned nothing: their accuracy on their own training"
+                f" records is {percent(finding.train_accuracy.mean)}, where the most frequent class has {percent(chance.accuracy)}. That no"
+                " leak is found in them says nothing about models that learn: look for constant outputs, the learning rate, and layers"
+                " that erase the input."
+            )
+
+
+def _inverted(findings: Findings) -> Iterator[str]:
+    """Ask whether membership is the wrong way round where members have the larger losses in every model."""
+    for finding in findings.settings:
+        for leak in finding.leaks.get("outputs", []):
+            if leak.attack == "threshold" and leak.auc_estimate.high < 0.5 and (leak.auc < 0.5).all():
+                yield (
+                    f"Is membership the wrong way round? In every model of {finding.setting.path}, the records that count as members have the"
+                    f" worse {leak.signal} (AUC {fixed(leak.auc_estimate.mean)}), and models are seldom worse on what they were trained on."
+                )
+                break
 
 
 def _unlike(results: Results) -> Iterator[str]:
