@@ -141,7 +141,7 @@ def curves_figure(lines: Sequence[Row], member: Bool[np.ndarray, "N K"]) -> Figu
             if line is None or line.scores is None:
                 continue
             mean, sd = mean_log_roc(zip(line.scores.T, member.T, strict=True), grid)
-            draw_roc(axes, grid, mean, color=colour, label=way)
+            draw_roc(axes, grid, mean, way, color=colour)
             low = np.maximum(mean - sd, grid[0] / 2)
             axes.fill_between(grid, low, mean + sd, step="post", color=colour, alpha=0.15, linewidth=0)
         for line in lines:

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from mia_audit.report.data.series import strongest
 from mia_audit.report.figures.roc import attack_by_epsilon
-from mia_audit.report.figures.style import COLUMNS, paper_style, table_of
+from mia_audit.report.figures.style import COLUMNS, draw_roc, paper_style, table_of
 
 
 @pytest.fixture
@@ -39,6 +39,15 @@ def test_points_intervals_bands_and_bars_are_rows(figure):
     assert second.filter(kind="band").select("x", "y_low", "y_high").rows() == [(1, 1, 3), (10, 2, 4)]
     assert second.filter(kind="bar").select("series", "x", "y").rows() == [("bar", 0.25, 0)]
     assert len(second) == 5, "a picture has no rows"
+
+
+def test_the_name_of_a_curve_has_no_number_glued_to_it():
+    from matplotlib.figure import Figure
+
+    axes = Figure().add_subplot()
+    draw_roc(axes, np.array([0.1, 1]), np.array([0.2, 1]), "outputs", 0.678)
+    assert axes.get_legend_handles_labels()[1] == ["outputs, 0.678"]
+    assert table_of(axes.figure)["series"].to_list() == ["outputs"] * 2
 
 
 def test_a_figure_and_its_data_agree(findings):

@@ -32,7 +32,7 @@ from mia_audit.report.figures.style import (
     tick,
 )
 from mia_audit.report.tables.attacks import models as table_of_models
-from mia_audit.report.text.formatting import fixed, protection
+from mia_audit.report.text.formatting import protection
 from mia_audit.report.text.statements import missing_models
 
 if TYPE_CHECKING:
@@ -81,9 +81,9 @@ def roc_figure(finding: Finding, lines: Sequence[Curve]) -> Figure:
     axes = figure.add_subplot()
     lowest = min((line.fpr[0] for line in lines), default=1e-3)
     for order, line in enumerate(lines):
-        label = f"{line.series.name}, {fixed(line.leak.auc_estimate.mean)}"
         style: dict[str, Any] = {"color": line.series.colour, "dashes": line.series.dash or (None, None)}
-        draw_roc(axes, line.fpr, line.mean, label=label, zorder=9 - order, **style)
+        name, auc = line.series.name, line.leak.auc_estimate.mean
+        draw_roc(axes, line.fpr, line.mean, name, auc, zorder=9 - order, **style)
         if order < BANDS:
             low, high = (np.maximum(line.mean + sign * line.sd, lowest / 2) for sign in (-1, 1))
             axes.fill_between(line.fpr, low, high, step="post", color=line.series.colour, alpha=0.15, linewidth=0)
@@ -180,8 +180,7 @@ def _draw(axes: Axes, results: Results, one: Series, known: Curves) -> None:
         }
         for curve in roc_curves(results, finding, [one]):
             lowest = min(lowest, curve.fpr[0])
-            auc = fixed(curve.leak.auc_estimate.mean)
-            draw_roc(axes, curve.fpr, curve.mean, label=f"{label}, {auc}", **style)
+            draw_roc(axes, curve.fpr, curve.mean, label, curve.leak.auc_estimate.mean, **style)
     log_log(axes, lowest)
     axes.legend(loc="lower right", fontsize=5, title="AUC", title_fontsize=5)
 
@@ -324,8 +323,8 @@ def roc_by_models(results: Results, findings: Findings, subject: None = None) ->
     for axes, (setting, rows) in zip(panels[0], drawn, strict=True):
         for order, row in enumerate(rows):
             grid = log_grid(row["non_members"], len(row["roc"]))
-            label = f"{row['others']} others, {fixed(row['auc_mean'])}"
-            draw_roc(axes, grid, np.array(row["roc"]), color=PALETTE[order % len(PALETTE)], label=label)
+            colour = PALETTE[order % len(PALETTE)]
+            draw_roc(axes, grid, np.array(row["roc"]), f"{row['others']} others", row["auc_mean"], color=colour)
         log_log(axes, grid[0])
         axes.set_title(f"{setting.place}\n{protection(setting)}", fontsize=7)
         axes.legend(

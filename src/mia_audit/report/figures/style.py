@@ -22,7 +22,7 @@ import numpy as np
 
 from mia_audit.errors import UserError, suggest
 from mia_audit.report.data.spec import Figures
-from mia_audit.report.text.formatting import broken, protection, rate
+from mia_audit.report.text.formatting import broken, fixed, protection, rate
 from mia_audit.sanitise import visible_lines
 
 if TYPE_CHECKING:
@@ -108,9 +108,11 @@ def literal_text(texts: Iterable[Text]) -> None:
         text.set_text(visible_lines(text.get_text()))
 
 
-def draw_roc(axes: Axes, fpr: np.ndarray, tpr: np.ndarray, **style: Any) -> None:
-    """Draw a ROC curve as steps; rates of 0, which a logarithmic axis cannot show, are left out."""
-    axes.plot(fpr, np.where(tpr > 0, tpr, np.nan), drawstyle="steps-post", **style)
+def draw_roc(axes: Axes, fpr: np.ndarray, tpr: np.ndarray, name: str, auc: float | None = None, **style: Any) -> None:
+    """Draw a ROC curve as steps, without rates of 0, which a logarithmic axis cannot show; the legend has its name, and its AUC if given."""
+    label = name if auc is None else f"{name}, {fixed(auc)}"
+    (line,) = axes.plot(fpr, np.where(tpr > 0, tpr, np.nan), drawstyle="steps-post", label=label, **style)
+    setattr(line, SERIES, name)
 
 
 def log_log(axes: Axes, lowest: float, **style: Any) -> None:
@@ -370,6 +372,8 @@ def draw_cell(axes: Axes, values: np.ndarray, shape: tuple[int, ...], scale: flo
 
 
 COLUMNS = ("panel", "series", "kind", "x", "y", "x_low", "x_high", "y_low", "y_high", "label")
+SERIES = "series"
+"""Attribute of a line whose legend says more than its name."""
 Row = dict[str, Any]
 
 
@@ -444,7 +448,7 @@ def _band(collection: Any) -> Iterator[Row]:
 
 
 def _legend(artist: Any) -> str | None:
-    name = str(artist.get_label())
+    name = str(getattr(artist, SERIES, artist.get_label()))
     return None if name.startswith("_") else name
 
 
