@@ -2,7 +2,7 @@ OVER_SEEDS = [
     str(ROOT / name)
     for name in (
         *("report.html", "answer.json", "provenance.json", "SHA256SUMS"),
-        *over_seeds_files(REPORT.figures),
+        *over_seeds_files(REPORT),
     )
 ]
 

@@ -242,7 +242,10 @@ def run_over_seeds(options: argparse.Namespace) -> None:
 
     spec = SeedsSpec.read(options.spec)
     over = OverSeeds(
-        **{name: getattr(spec, name) for name in ("audit", "title", "seeds", "confidence", "config", "config_hash")},
+        **{
+            name: getattr(spec, name)
+            for name in ("audit", "title", "seeds", "confidence", "compare", "config", "config_hash")
+        },
         root=options.results,
         figures=spec.figures,
     )

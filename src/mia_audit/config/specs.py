@@ -683,6 +683,8 @@ class ReportSpec(Spec):
     evaluation: Evaluation = Evaluation()
     explainers: Explainers = Explainers()
     figures: Figures = Figures()
+    compare: tuple[str, ...] = ()
+    """Architectures, mechanisms or explainers that are compared pairwise."""
     margins: dict[str, float] = Field(default_factory=dict)
     """Largest differences between two mechanisms that are irrelevant, by metric."""
     studies: dict[str, Study] = Field(default_factory=dict)
@@ -702,6 +704,7 @@ class ReportSpec(Spec):
             exposed=audit.report.exposed if audit.report.show_records else 0,
             figures=audit.report.figures,
             **({"margins": audit.report.margins} if audit.report.margins else {}),
+            **({"compare": audit.report.compare} if audit.report.compare else {}),
             settings=tuple(reported_settings(audit)),
             likelihood=audit.attacks.likelihoods[0],
             as_published=asked(audit.attacks.methods, AUTHORS),
@@ -731,6 +734,7 @@ class SeedsSpec(Spec):
     title: str
     seeds: tuple[int, ...]
     confidence: float
+    compare: tuple[str, ...] = ()
     figures: Figures = Figures()
     config: dict[str, Any] = Field(default_factory=dict)
     config_hash: str | None = None
@@ -742,6 +746,7 @@ class SeedsSpec(Spec):
             audit=audit.audit,
             title=audit.report.title or audit.audit,
             seeds=audit.seeds,
+            compare=audit.report.compare,
             confidence=audit.evaluation.confidence,
             figures=audit.report.figures,
             config=resolved(audit),

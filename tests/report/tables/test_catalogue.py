@@ -84,6 +84,29 @@ def test_differences_are_over_the_same_targets(tables, small):
     assert accuracy["epsilon"].to_list() == ["8", "1"] and (accuracy["high"] < 0).all()
 
 
+def compared(small, findings, *names):
+    results = small.results()
+    results = replace(results, spec=replace(results.spec, compare=names))
+    return tables_of(results.spec)["comparisons"](results, findings)
+
+
+def test_comparisons_are_the_differences_with_intervals_that_hold_together(tables, small, findings):
+    keys = ["epsilon", "metric", "minuend", "subtrahend"]
+    differences = tables["differences"].filter(pl.col("subtrahend").str.ends_with(" of none-epsinf"))
+    frame = compared(small, findings, "none", "dp-sgd").with_columns(pl.col("minuend").str.replace(" of .*", ""))
+    both = frame.join(differences, on=keys, suffix="_alone")
+    assert len(both) == len(frame) == len(differences) == 2 * 5
+    assert both["mean"].equals(both["mean_alone"])
+    assert (both["low"] < both["low_alone"]).all() and (both["high"] > both["high_alone"]).all()
+
+
+def test_explainers_are_compared_by_the_strongest_attacks_on_them(small, findings):
+    frame = compared(small, findings, "ixg", "ig").filter(epsilon="inf", metric="auc")
+    metrics = small.results().metrics[0].filter(~pl.col("null_control"))
+    first, second = (metrics.filter(signal=name)["auc"].to_numpy() for name in ("ig_probability_l1", "ixg_variance"))
+    assert frame["minuend"].item() == "ig" and frame["mean"].item() == pytest.approx(np.mean(first - second))
+
+
 def test_the_null_control_says_whether_its_interval_holds_half(tables):
     null = tables["null_control"]
     assert len(null) == 15

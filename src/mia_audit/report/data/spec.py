@@ -67,6 +67,8 @@ class Report(Section):
     difference between two mechanisms at the same ε: two one-sided tests, at level 1 − evaluation.confidence each,
     decide whether the mechanisms are equivalent.
     """
+    compare: tuple[str, ...] = ()
+    """Architectures, mechanisms or explainers whose settings are compared pairwise, with intervals that hold together (`tables/comparisons`)."""
     show_records: bool = True
     """With `false` the page contains no record, neither the most exposed ones nor maps of explanations, and can be passed on."""
     policy: FilePath = ""
@@ -231,6 +233,8 @@ class Spec:
     """Style and file formats of figures."""
     margins: Mapping[str, float] = field(default_factory=dict)
     """By metric, the largest difference at which two mechanisms count as equivalent."""
+    compare: tuple[str, ...] = ()
+    """The architectures, mechanisms or explainers that are compared pairwise."""
     policy: Mapping[str, Any] | None = None
     """The policy that the report evaluates."""
 

@@ -223,6 +223,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
     shown: dict[str, Any] = {
         "groups": groups,
         "settings": settings_layout(results, findings, page=True) if groups else None,
+        "comparisons": tables["comparisons"].printed(results, findings) if spec.compare else None,
         "by_person": [
             {"name": group[0].setting.place, "table": persons_layout(group, findings.fpr)}
             for group in findings.groups().values()

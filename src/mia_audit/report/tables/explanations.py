@@ -1,17 +1,29 @@
 """Measures of explanations, and deletion and insertion curves, over shadow models.
 
-Paired differences over the same targets: between channels, between settings and their reference, and between mechanisms.
+Paired differences over the same targets: between channels, between settings and their reference, between mechanisms, and
+between the architectures, mechanisms or explainers that the config compares.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.explanation_metrics import OTHER, REFERENCE
-from mia_audit.report.data.findings import Estimate, Finding, Findings, accuracy_difference, difference, reference
+from mia_audit.report.data.findings import (
+    Estimate,
+    Finding,
+    Findings,
+    Leak,
+    accuracy_difference,
+    chosen,
+    difference,
+    reference,
+)
 from mia_audit.report.data.series import Peer, curves_of, interpretations, margin_of, peers
 from mia_audit.report.tables.attacks import level
 from mia_audit.report.tables.catalogue import (
@@ -31,6 +43,7 @@ from mia_audit.report.tables.catalogue import (
     table,
 )
 from mia_audit.report.text.formatting import fixed
+from mia_audit.signals.name import read_signal
 
 if TYPE_CHECKING:
     import polars as pl
@@ -148,6 +161,78 @@ def differences(results: Results, findings: Findings) -> pl.DataFrame:
     schema = SETTING | dict.fromkeys(("metric", "minuend", "subtrahend"), str) | {"targets": int}
     tested = ("margin", "p_equivalence") if results.spec.margins else ()
     return frame_of(schema | dict.fromkeys((*PARTS, *tested), float), rows)
+
+
+def _comparisons_layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout:
+    layout = _differences_layout(results, findings, frame)
+    caption = f"Paired over the same targets, {level(results)} that hold together for all {len(frame)} differences."
+    return replace(layout, caption=caption)
+
+
+@table("comparisons", _comparisons_layout, condition=lambda spec: spec.compare)
+def comparisons(results: Results, findings: Findings) -> pl.DataFrame:
+    """Return the differences between the settings of every pair that is compared, corrected for their number (Bonferroni)."""
+    count = len(list(_pairwise(results, findings, results.spec.confidence)))
+    corrected = 1 - (1 - results.spec.confidence) / max(count, 1)
+    schema = SETTING | dict.fromkeys(("metric", "minuend", "subtrahend"), str) | {"targets": int}
+    return frame_of(schema | dict.fromkeys(PARTS, float), _pairwise(results, findings, corrected))
+
+
+def _pairwise(results: Results, findings: Findings, confidence: float) -> Iterator[dict[str, Any]]:
+    for earlier, later in combinations(results.spec.compare, 2):
+        for finding in findings.settings:
+            where = identity(finding.setting)
+            for row in _between_explainers(finding, later, earlier, findings.fpr, confidence):
+                yield where | row
+            for dimension in ("architecture", "mechanism"):
+                for other in _partners(finding, findings.settings, dimension, later, earlier):
+                    names = _named(finding, dimension), _named(other, dimension)
+                    for channel in (name for name in finding.strongest if name in other.strongest):
+                        leaks = finding.strongest[channel], other.strongest[channel]
+                        labels = [f"{channel} of {name}" for name in names]
+                        yield from (where | row for row in _gaps(*leaks, *labels, findings.fpr, confidence))
+                    if gap := accuracy_difference(finding, other, confidence):
+                        labels = [f"test_accuracy of {name}" for name in names]
+                        yield where | _row("test_accuracy", *labels, gap)
+
+
+def _partners(
+    finding: Finding, every: Sequence[Finding], dimension: str, later: str, earlier: str
+) -> Iterator[Finding]:
+    """Yield the settings that differ from a setting only in the architecture, or only in mechanism and, if one has none, ε."""
+    setting, (kept,) = finding.setting, {"architecture", "mechanism"} - {dimension}
+    if getattr(setting, dimension) != later:
+        return
+    for other in every:
+        alike = (other.setting.dataset, getattr(other.setting, kept)) == (setting.dataset, getattr(setting, kept))
+        none = dimension == "mechanism" and "inf" in (setting.epsilon, other.setting.epsilon)
+        same_epsilon = none or setting.epsilon == other.setting.epsilon
+        if getattr(other.setting, dimension) == earlier and alike and same_epsilon:
+            yield other
+
+
+def _between_explainers(
+    finding: Finding, later: str, earlier: str, fpr: float | None, confidence: float
+) -> Iterator[dict[str, Any]]:
+    """Yield the differences between the strongest attacks on two explainers' attributions."""
+    by_name = [
+        [leak for leak in finding.leaks.get("explanations", ()) if read_signal(leak.signal).explainer == name]
+        for name in (later, earlier)
+    ]
+    if all(by_name):
+        yield from _gaps(*map(chosen, by_name), later, earlier, fpr, confidence)
+
+
+def _gaps(
+    first: Leak, second: Leak, minuend: str, subtrahend: str, fpr: float | None, confidence: float
+) -> Iterator[dict[str, Any]]:
+    first = replace(first, confidence=confidence)
+    for metric, column in {"auc": "auc", **({"tpr": f"tpr_at_fpr_{fpr:g}"} if fpr is not None else {})}.items():
+        yield _row(column, minuend, subtrahend, difference(first, second, metric))
+
+
+def _named(finding: Finding, dimension: str) -> str:
+    return finding.setting.architecture if dimension == "architecture" else _name(finding)
 
 
 def _equivalence(peer: Peer, margins: Mapping[str, float], confidence: float) -> dict[str, float]:
