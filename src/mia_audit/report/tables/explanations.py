@@ -189,10 +189,10 @@ def _pairwise(results: Results, findings: Findings, confidence: float) -> Iterat
                     names = _named(finding, dimension), _named(other, dimension)
                     for channel in (name for name in finding.strongest if name in other.strongest):
                         leaks = finding.strongest[channel], other.strongest[channel]
-                        labels = [f"{channel} of {name}" for name in names]
+                        labels = f"{channel} of {names[0]}", f"{channel} of {names[1]}"
                         yield from (where | row for row in _gaps(*leaks, *labels, findings.fpr, confidence))
                     if gap := accuracy_difference(finding, other, confidence):
-                        labels = [f"test_accuracy of {name}" for name in names]
+                        labels = f"test_accuracy of {names[0]}", f"test_accuracy of {names[1]}"
                         yield where | _row("test_accuracy", *labels, gap)
 
 
@@ -215,12 +215,12 @@ def _between_explainers(
     finding: Finding, later: str, earlier: str, fpr: float | None, confidence: float
 ) -> Iterator[dict[str, Any]]:
     """Yield the differences between the strongest attacks on two explainers' attributions."""
-    by_name = [
-        [leak for leak in finding.leaks.get("explanations", ()) if read_signal(leak.signal).explainer == name]
-        for name in (later, earlier)
-    ]
-    if all(by_name):
-        yield from _gaps(*map(chosen, by_name), later, earlier, fpr, confidence)
+    leaks = finding.leaks.get("explanations", ())
+    first, second = (
+        [leak for leak in leaks if read_signal(leak.signal).explainer == name] for name in (later, earlier)
+    )
+    if first and second:
+        yield from _gaps(chosen(first), chosen(second), later, earlier, fpr, confidence)
 
 
 def _gaps(
