@@ -78,15 +78,15 @@ STEPS = range(1, EPOCHS * 60 // BATCH + 1)
 def test_a_kill_loses_the_epoch_that_it_cut_short(tmp_path, kill_at, noise, step):
     taken = kill_at(step)
     with pytest.raises(Killed):
-        train(KeptEpochs(tmp_path, "key"))
-    epochs = KeptEpochs(tmp_path, "key").epochs
+        train(KeptEpochs(tmp_path, "key", tmp_path / "begun"))
+    epochs = KeptEpochs(tmp_path, "key", tmp_path / "begun").epochs
     per_epoch = 60 // BATCH
     assert epochs == (step - 1) // per_epoch
-    train(KeptEpochs(tmp_path, "key"))
+    train(KeptEpochs(tmp_path, "key", tmp_path / "begun"))
     again = step - epochs * per_epoch  # steps of the epoch that was cut short, the last without its noise
     assert taken() == EPOCHS * per_epoch + again
     assert taken() <= (EPOCHS + 1) * per_epoch  # what is charged: one epoch more
-    assert KeptEpochs(tmp_path, "key").epochs == EPOCHS
+    assert KeptEpochs(tmp_path, "key", tmp_path / "begun").epochs == EPOCHS
     steps = np.stack(noise)
     assert np.abs(np.corrcoef(steps) - np.eye(len(steps))).max() < 4 / np.sqrt(steps.shape[1])
 
@@ -95,8 +95,12 @@ def test_a_kill_loses_the_epoch_that_it_cut_short(tmp_path, kill_at, noise, step
 def test_what_is_kept_has_no_losses_and_no_state_of_a_generator(tmp_path, monkeypatch, mechanism):
     keys = []
     monkeypatch.setattr(shadow, "fresh_key", lambda: keys.append(fresh_key()) or keys[-1])
-    train(KeptEpochs(tmp_path, "key"), mechanism=mechanism, epsilon=8.0 if mechanism == "dp-sgd" else float("inf"))
-    state = KeptEpochs(tmp_path, "key").resume()
+    train(
+        KeptEpochs(tmp_path, "key", tmp_path / "begun"),
+        mechanism=mechanism,
+        epsilon=8.0 if mechanism == "dp-sgd" else float("inf"),
+    )
+    state = KeptEpochs(tmp_path, "key", tmp_path / "begun").resume()
     kinds = {name.partition(".")[0] for name in state}
     assert kinds == {"model", "optimizer", "rest"}
     assert {name for name in state if name.startswith("rest.")} == {"rest.epochs"}
@@ -106,11 +110,11 @@ def test_what_is_kept_has_no_losses_and_no_state_of_a_generator(tmp_path, monkey
 
 
 def test_a_damaged_state_is_not_gone_on_from(tmp_path):
-    train(KeptEpochs(tmp_path, "key"))
+    train(KeptEpochs(tmp_path, "key", tmp_path / "begun"))
     path = tmp_path / "epoch.safetensors"
     path.write_bytes(path.read_bytes()[:-3] + b"\0\1\2")
-    assert KeptEpochs(tmp_path, "key").epochs is None
-    assert KeptEpochs(tmp_path, "other key").epochs is None
+    assert KeptEpochs(tmp_path, "key", tmp_path / "begun").epochs is None
+    assert KeptEpochs(tmp_path, "other key", tmp_path / "begun").epochs is None
 
 
 def test_nothing_ends_a_release_by_a_value(monkeypatch):
@@ -125,8 +129,8 @@ def test_epochs_follow_the_schedule_after_a_kill(tmp_path, monkeypatch, kill_at)
     monkeypatch.setattr(torch.optim.AdamW, "step", lambda self: rates.append(self.param_groups[0]["lr"]))
     kill_at(5)
     with pytest.raises(Killed):
-        train(KeptEpochs(tmp_path, "key"))
-    train(KeptEpochs(tmp_path, "key"))
+        train(KeptEpochs(tmp_path, "key", tmp_path / "begun"))
+    train(KeptEpochs(tmp_path, "key", tmp_path / "begun"))
     assert all(later < earlier for earlier, later in pairwise(rates[:4]))
     assert rates[4] == rates[3]
     assert len(rates) == 4 + 6
@@ -163,11 +167,11 @@ def test_every_mechanism_goes_on_after_a_kill(tmp_path, monkeypatch, mechanism, 
 
     monkeypatch.setattr(KeptEpochs, "offer", offered)
     with pytest.raises(Killed):
-        train_released(made, inputs, LABELS, EVERYBODY, KeptEpochs(tmp_path, "key"))
-    trained = train_released(made, inputs, LABELS, EVERYBODY, KeptEpochs(tmp_path, "key"))
+        train_released(made, inputs, LABELS, EVERYBODY, KeptEpochs(tmp_path, "key", tmp_path / "begun"))
+    trained = train_released(made, inputs, LABELS, EVERYBODY, KeptEpochs(tmp_path, "key", tmp_path / "begun"))
     assert kept == [0, 1, 2, 3]
     if mechanism == "fadp" and options["importance"] == "public":
-        masks = KeptEpochs(tmp_path, "key").resume()["rest.protection.mask_channels"]
+        masks = KeptEpochs(tmp_path, "key", tmp_path / "begun").resume()["rest.protection.mask_channels"]
         assert len(masks) == 3 and (masks == masks[0]).all(), "the mask is computed once, before the kill"
     assert trained.steps == EPOCHS * 60 // BATCH
     assert trained.terms.noise_mask != "none" if mechanism == "fadp" else trained.terms.noise_mask == "none"

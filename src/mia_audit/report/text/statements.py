@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.attacks.design import SENTENCES
-from mia_audit.attacks.io.parquet import UNLIKE
 from mia_audit.report.data.findings import Finding, Findings, Leak, LowerBound
 from mia_audit.report.data.provenance import guarantee, noise_mask
 from mia_audit.report.text.formatting import (
@@ -69,6 +68,8 @@ def scope(results: Results, findings: Findings) -> str:
 
 def _likeness(results: Results) -> str:
     """Say whether finished models were found to have the accuracy and loss of their shadow models."""
+    from mia_audit.attacks.io.parquet import UNLIKE
+
     known = [results.facts(setting).get(UNLIKE) for setting in results.spec.settings if setting.finished]
     if any(known):
         return ", from which they differ (see the warnings)"
