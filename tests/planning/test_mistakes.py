@@ -598,8 +598,8 @@ ANY: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
     ),
     "groups by a column that is none": (
         beside(),
-        {"datasets": {"groups": ["twon"]}},
-        "datasets.mine.groups: t.csv has no column 'twon': did you mean 'town'?",
+        {"datasets": {"groups": ["towm"]}},
+        "datasets.mine.groups: t.csv has no column 'towm': did you mean 'town'?",
     ),
     "edges among words": (
         beside(),
