@@ -86,3 +86,12 @@ def resident(path: Path) -> int:
     lines = Path("/proc/self/smaps").read_text().splitlines()
     start = next(index for index, line in enumerate(lines) if line.endswith(str(path)))
     return 1024 * next(int(line.split()[1]) for line in lines[start:] if line.startswith("Rss:"))
+
+
+def test_facts_that_change_no_input_change_no_key_of_a_training() -> None:
+    stored = np.zeros((2, 3), dtype=np.float32)
+    described = [
+        Inputs(stored, {"kind": "table", "shape": [3], **more}, (3,)).preprocessing
+        for more in ({}, {"collected": {"classes": ["a", "b"]}}, {"standardise": "public"})
+    ]
+    assert described[0] == described[1] != described[2]

@@ -116,8 +116,12 @@ class Inputs:
 
     @property
     def preprocessing(self) -> str:
-        """The conversion of stored records, as a text that differs whenever the inputs would differ."""
-        return repr((sorted((key, repr(value)) for key, value in self._metadata.items()), self._shape))
+        """The conversion of stored records, as a text that differs whenever the inputs would differ.
+
+        It enters the key of every training, so where the vocabulary came from, which changes no input, is left out.
+        """
+        facts = sorted((key, repr(value)) for key, value in self._metadata.items() if key != "collected")
+        return repr((facts, self._shape))
 
     def stored(self, rows: Int[Tensor, " B"]) -> Num[np.ndarray, "B ..."]:
         """Return records in their stored type."""
