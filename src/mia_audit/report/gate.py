@@ -377,7 +377,7 @@ def _bound(case: Case) -> str:
 def measured(case: Case) -> Iterator[Judged]:
     """Judge whether the audit measured what the policy requires: attacks, signals, intervals, the unit, and canaries.
 
-    Nothing can be told from an audit that lacks one of them.
+    An audit that lacks one of them gets the verdict "cannot tell".
     """
     policy, rows = case.policy, case.drawn.filter(~pl.col("null_control") & pl.col("auc").is_not_null())
     read = {part for signal in rows["signal"].unique() for part in str(signal).split("+")}
