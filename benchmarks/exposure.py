@@ -56,7 +56,9 @@ def stated(signal: np.ndarray, member: np.ndarray) -> Estimated:
     """Return what an audit estimates."""
     middle = member.shape[1] // 2
     parts = [(signal[:, half], member[:, half]) for half in (slice(middle), slice(middle, None))]
-    found = estimated(Halves.of(("", "", ""), "none", [(scores(*part), part[1]) for part in parts], (FPR,)), FPR)
+    found = estimated(
+        Halves.from_scores(("", "", ""), "none", [(scores(*part), part[1]) for part in parts], (FPR,)), FPR
+    )
     assert found is not None
     return found
 

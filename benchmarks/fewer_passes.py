@@ -98,7 +98,7 @@ def main() -> None:
         """Return every signal as [N, K], and the processor seconds per model."""
         task = Task(family, {"explain": list(QUANTITIES), "explained_class": "predicted"} | choices, 0)
         start = time.process_time()
-        found = [model_signals(model, Records.of(records), task) for model in models]
+        found = [model_signals(model, Records.from_stored(records), task) for model in models]
         spent = (time.process_time() - start) / len(models)
         return {name: np.stack([one[name] for one in found], axis=1).astype(np.float64) for name in found[0]}, spent
 

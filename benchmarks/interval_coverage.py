@@ -58,7 +58,7 @@ def audited(
         key = (run.attack, run.signal, run.likelihood, False)
         scored = Scored(key, np.arange(models), np.arange(RECORDS), member, scores)
         table = metrics_table(metric_rows(scored, (FPR,), 0.95, without_each(run, read, member, scores, (FPR,))))
-        judged.append((OverTargets.of(table, "auc"), OverTargets.of(table, f"tpr_at_fpr_{FPR:g}")))
+        judged.append((OverTargets.from_metrics(table, "auc"), OverTargets.from_metrics(table, f"tpr_at_fpr_{FPR:g}")))
     return judged
 
 

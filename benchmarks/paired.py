@@ -11,4 +11,6 @@ def paired(first: pl.DataFrame, second: pl.DataFrame, name: str) -> OverTargets:
     known = [rows.filter(rows[name].is_not_null()).sort("target") for rows in (first, second)]
     targets = [rows["target"].to_numpy() for rows in known]
     _, left, right = np.intersect1d(targets[0], targets[1], return_indices=True)
-    return OverTargets.of(known[0], name).only(left).minus(OverTargets.of(known[1], name).only(right))
+    return (
+        OverTargets.from_metrics(known[0], name).only(left).minus(OverTargets.from_metrics(known[1], name).only(right))
+    )

@@ -58,7 +58,7 @@ def measured(results: Path) -> pl.DataFrame:
                 "protection": protection,
                 "test_accuracy": training["test_accuracy"].mean(),
                 "epsilon_lower_bound": next(iter(bounds.values())),
-                **_estimates({name: OverTargets.of(rows, name) for name in METRICS}),
+                **_estimates({name: OverTargets.from_metrics(rows, name) for name in METRICS}),
             }
         )
     pair = [attacks[f"ε = 8 for a {unit}", "sum"] for unit in ("row", "person")]

@@ -84,7 +84,7 @@ def side(records: int, size: int, batch: int) -> None:
         write_pool(build_pool(source, Dataset(source="images"), "made-up", 0, folder), folder)
         built = time.perf_counter() - start
         pool = read_records(folder)
-        model_signals(asked, Records.of(pool), task)
+        model_signals(asked, Records.from_stored(pool), task)
     watch.stop()
     stored = records * 3 * size * size / 2**20
     print(

@@ -95,7 +95,7 @@ def measure(options: argparse.Namespace, records: np.ndarray) -> None:
     values = np.tanh(records[:, 0] + records[:, 1] * records[:, 2])
     memory = Memory()
     memory.start()
-    explained = ExplanationSet.of(records, values)
+    explained = ExplanationSet.from_arrays(records, values)
     terms = Terms(epsilon=0.1, delta=1e-7, budget=1e6, steps=options.steps)
     wall, cpu = time.perf_counter(), time.process_time()
     service = PrivateExplainer(explained, terms, "non-adaptive", seed=0)

@@ -43,7 +43,7 @@ def measured(setting: Path) -> pl.DataFrame:
             options = {"explain": ["logit"], "explained_class": "predicted", "explainers": [explainer]}
             options |= {"randomness": randomness} | chosen
             found = [
-                model_signals(model, Records.of(records), Task(explainer, options, 0, model=number))
+                model_signals(model, Records.from_stored(records), Task(explainer, options, 0, model=number))
                 for number, model in enumerate(models)
             ]
             name = f"{explainer}_l1"
@@ -54,8 +54,8 @@ def measured(setting: Path) -> pl.DataFrame:
             row = {"explainer": explainer, **chosen, "randomness": randomness, "targets": len(metrics)}
             own = metrics if own is None else own
             shown = {
-                "auc": OverTargets.of(metrics, "auc"),
-                "tpr_at_fpr_0.01": OverTargets.of(metrics, "tpr_at_fpr_0.01"),
+                "auc": OverTargets.from_metrics(metrics, "auc"),
+                "tpr_at_fpr_0.01": OverTargets.from_metrics(metrics, "tpr_at_fpr_0.01"),
             }
             for column, over in {**shown, "auc_less_own": paired(metrics, own, "auc")}.items():
                 low, high = over.interval(0.95)

@@ -37,7 +37,7 @@ def signals_of(models: list[TorchModel], records: StoredRecords) -> dict[str, np
         {
             name: values
             for task in (gradient, ig)
-            for name, values in model_signals(one, Records.of(records), task).items()
+            for name, values in model_signals(one, Records.from_stored(records), task).items()
         }
         for one in models
     ]

@@ -62,7 +62,7 @@ def attacked(setting: Path) -> dict[tuple[str, str], OverTargets]:
     found = {}
     for attack, signal in ATTACKS:
         rows = metrics.filter(pl.col("attack") == attack, pl.col("signal") == signal)
-        found |= {(signal, metric): OverTargets.of(rows, metric) for metric in METRICS}
+        found |= {(signal, metric): OverTargets.from_metrics(rows, metric) for metric in METRICS}
     return found
 
 

@@ -285,7 +285,7 @@ class Table:
     def explained(self) -> Any:
         from mia_audit.explain.private_local.records import ExplanationSet
 
-        return ExplanationSet.of(self.records, self.black_box(self.records))
+        return ExplanationSet.from_arrays(self.records, self.black_box(self.records))
 
 
 def _clustered(records: int, features: int, seed: int = 0, clusters: int = 4, spread: float = 0.3) -> Table:

@@ -151,10 +151,16 @@ def test_an_audit_runs_with_members_from_files(workflow: Any) -> None:
 
 def test_another_text_of_a_file_is_another_specification(folder: Path, tmp_path: Path) -> None:
     audit = parse(Audit, CONFIG, "tiny.yaml")
-    before = specs.AttackSpec.of(audit, "spiral").write(tmp_path), specs.PoolSpec.of(audit, "spiral").path(tmp_path)
+    before = (
+        specs.AttackSpec.from_audit(audit, "spiral").write(tmp_path),
+        specs.PoolSpec.from_audit(audit, "spiral").path(tmp_path),
+    )
     assert list(json.loads(before[0].read_text())["code"]) == ["attack.py"]
     (folder / "attack.py").write_text(FILES["attack.py"] + "\n# changed\n")
-    after = specs.AttackSpec.of(audit, "spiral").path(tmp_path), specs.PoolSpec.of(audit, "spiral").path(tmp_path)
+    after = (
+        specs.AttackSpec.from_audit(audit, "spiral").path(tmp_path),
+        specs.PoolSpec.from_audit(audit, "spiral").path(tmp_path),
+    )
     assert before[0] != after[0] and before[1] == after[1]
     with pytest.raises(UserError, match=r"attack\.py: changed since .*; start the workflow again"):
         specs.AttackSpec.read(before[0])

@@ -38,13 +38,13 @@ def test_from_a_pool_to_bounds(tmp_path: Path) -> None:
     write_json(tmp_path / "architecture.json", learner_named("estimator").describe(section, metadata))
     audit = check_audit(config(settings=["spots/tree/none-epsinf"], count=200), "spots.yaml")
 
-    drawn = CanariesSpec.of(audit).write(tmp_path)
+    drawn = CanariesSpec.from_audit(audit).write(tmp_path)
     words = ["--pool", str(tmp_path / "pool"), "--spec", str(drawn), "--out", str(tmp_path / "canaries")]
     assert main(["canary-draw", *words]) == 0
     assert set(read_coins(tmp_path / "canaries").kind) == {"mislabelled"}
     assert len(read_asked(tmp_path / "canaries").labels) == 200
 
-    spec = TrainingSpec.of(audit, "spots", "tree", "none", "inf").write(tmp_path)
+    spec = TrainingSpec.from_audit(audit, "spots", "tree", "none", "inf").write(tmp_path)
     words = ["--pool", str(tmp_path / "pool"), "--canaries", str(tmp_path / "canaries"), "--spec", str(spec)]
     words += [
         "--architecture",

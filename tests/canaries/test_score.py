@@ -130,6 +130,6 @@ def _task(trained: object) -> object:
     from mia_audit.training.section import Training
     from mia_audit.training.task import Records, TrainingTask
 
-    records = Records.of(trained)  # type: ignore[arg-type]
+    records = Records.from_stored(trained)  # type: ignore[arg-type]
     members = np.ones(len(records), dtype=bool)
     return TrainingTask(records, members, Training(), Mechanism(mechanism="none"), float("inf"), ("canaries",))

@@ -50,7 +50,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     membership = np.stack([random.permutation(RECORDS) < RECORDS // 2 for _ in range(MODELS)], axis=1)
     membership[0] = np.arange(MODELS) == LOST
     write_membership(pool / "membership.parquet", membership, {"design": "half", "seed": 0})
-    spec = specs.ArchitectureSpec.of(AUDIT, "net").write(root)
+    spec = specs.ArchitectureSpec.from_audit(AUDIT, "net").write(root)
     assert run("architecture", "--pool", pool, "--spec", spec, "--out", root / "toy" / "net" / "architecture.json") == 0
     return root
 
@@ -69,7 +69,7 @@ def set_first_record(root: Path, value: float) -> None:
 
 def training_spec(setting: expand.Setting) -> specs.TrainingSpec:
     """Return a setting's specification, with the membership of the pool's table."""
-    spec = specs.TrainingSpec.of(AUDIT, "toy", "net", setting.mechanism, setting.epsilon)
+    spec = specs.TrainingSpec.from_audit(AUDIT, "toy", "net", setting.mechanism, setting.epsilon)
     return spec.model_copy(update={"draw": None})
 
 
@@ -94,16 +94,16 @@ def audited(root: Path) -> Path:
         folder = root / setting.path
         places = ("--pool", pool, "--architecture", root / "toy" / "net" / "architecture.json")
         for block in blocks:
-            spec = ("--spec", specs.SignalsSpec.of(AUDIT, "toy", "net").write(root))
+            spec = ("--spec", specs.SignalsSpec.from_audit(AUDIT, "toy", "net").write(root))
             models = ("--models", folder / "models", "--shadows", block)
             assert run("signals", *places, *spec, *models, "--out", folder / "signals") == 0
         joined = ("--membership", pool / "membership.parquet", "--out", folder / "signals.parquet")
-        spec = ("--spec", specs.MergeSpec.of(AUDIT, "net", setting.mechanism).write(root))
+        spec = ("--spec", specs.MergeSpec.from_audit(AUDIT, "net", setting.mechanism).write(root))
         trained = ("--models", folder / "models", "--training", folder / "training.parquet")
         assert run("merge", *spec, "--signals", folder / "signals", *trained, *joined) == 0
-        spec = ("--spec", specs.AttackSpec.of(AUDIT, "toy").write(root))
+        spec = ("--spec", specs.AttackSpec.from_audit(AUDIT, "toy").write(root))
         assert run("attack", "--signals", folder / "signals.parquet", *spec, "--out", folder / "scores.parquet") == 0
-        spec = ("--spec", specs.EvaluationSpec.of(AUDIT).write(root))
+        spec = ("--spec", specs.EvaluationSpec.from_audit(AUDIT).write(root))
         assert run("evaluate", "--scores", folder / "scores.parquet", *spec, "--out", folder / "metrics.parquet") == 0
     found = (
         "--maps",
@@ -113,10 +113,10 @@ def audited(root: Path) -> Path:
         "--out",
         root / "toy" / "net" / "explanation_metrics.parquet",
     )
-    spec = ("--spec", specs.ExplanationMetricsSpec.of(AUDIT, "toy", "net").write(root))
+    spec = ("--spec", specs.ExplanationMetricsSpec.from_audit(AUDIT, "toy", "net").write(root))
     architecture = root / "toy" / "net" / "architecture.json"
     assert run("explanation-metrics", "--pool", pool, "--architecture", architecture, *spec, *found) == 0
-    spec = ("--results", root, "--spec", ReportSpec.of(AUDIT).write(root))
+    spec = ("--results", root, "--spec", ReportSpec.from_audit(AUDIT).write(root))
     for command, out in (("tables", "tables"), ("figures", "figures"), ("report", "report.html")):
         assert run(command, *spec, "--out", root / out) == 0
     return root
@@ -154,7 +154,7 @@ def test_scores_are_those_of_an_audit_that_never_had_the_model(audited: Path, tm
     signals = pl.read_parquet(folder / "signals.parquet")
     fewer = signals.with_columns(shadow=(pl.col("shadow").rank("dense") - 1).cast(pl.Int32))
     write_table(tmp_path / "signals.parquet", fewer.to_arrow(), "signals", len(fewer))
-    spec = ("--spec", specs.AttackSpec.of(AUDIT, "toy").write(tmp_path))
+    spec = ("--spec", specs.AttackSpec.from_audit(AUDIT, "toy").write(tmp_path))
     assert run("attack", "--signals", tmp_path / "signals.parquet", *spec, "--out", tmp_path / "scores.parquet") == 0
     for mine, theirs in zip(
         read_scores(folder / "scores.parquet"), read_scores(tmp_path / "scores.parquet"), strict=True
@@ -182,7 +182,7 @@ def test_tables_and_report_say_what_is_missing(audited: Path) -> None:
 def test_an_audit_without_any_setting_left_is_an_error(
     audited: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spec = ReportSpec.of(AUDIT)
+    spec = ReportSpec.from_audit(AUDIT)
     hot = tuple(setting for setting in spec.settings if setting.mechanism == "hot")
     path = spec.model_copy(update={"settings": hot}).write(tmp_path)
     assert run("tables", "--results", audited, "--spec", path, "--out", tmp_path / "tables") == 2

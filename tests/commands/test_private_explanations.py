@@ -63,21 +63,26 @@ def finished(audit, tmp_path_factory) -> Path:
         return ["--spec", str(stage.write(results / "specs"))]
 
     steps = [
-        ["pool", *spec(specs.PoolSpec.of(audit, "digits")), "--out", str(pool)],
-        ["membership", "--records", str(pool / "records.parquet"), *spec(specs.MembershipSpec.of(audit, "digits"))],
+        ["pool", *spec(specs.PoolSpec.from_audit(audit, "digits")), "--out", str(pool)],
+        [
+            "membership",
+            "--records",
+            str(pool / "records.parquet"),
+            *spec(specs.MembershipSpec.from_audit(audit, "digits")),
+        ],
     ]
     steps[-1] += ["--out", str(pool / "membership.parquet")]
     for name in expand.black_boxes_of(audit, "digits"):
         folder = results / "digits" / "private" / name
         values = str(folder / "values.parquet")
         given = ["--pool", str(pool), "--values", values]
-        box = spec(specs.BlackBoxSpec.of(audit, "digits", name))
-        study = spec(specs.PrivateExplanationsSpec.of(audit, "digits"))
+        box = spec(specs.BlackBoxSpec.from_audit(audit, "digits", name))
+        study = spec(specs.PrivateExplanationsSpec.from_audit(audit, "digits"))
         steps.append(["black-box", "--pool", str(pool), *box, "--out", values])
         steps.append(["explain-privately", *given, *study, "--out", str(folder / "answers.parquet")])
     for setting in expand.settings(audit):
         values = results / "digits" / "private" / setting.architecture / "values.parquet"
-        signals = specs.ExplanationSignalsSpec.of(audit, "digits", setting.architecture, setting.epsilon)
+        signals = specs.ExplanationSignalsSpec.from_audit(audit, "digits", setting.architecture, setting.epsilon)
         out = results / setting.path
         steps.append(["explanation-signals", "--pool", str(pool), "--values", str(values), *spec(signals)])
         steps[-1] += ["--out", str(out / "signals.parquet")]
@@ -85,7 +90,9 @@ def finished(audit, tmp_path_factory) -> Path:
         attacks = specs.AttackSpec(seed=audit.seed, dataset=setting.dataset, attacks=section)
         steps.append(["attack", "--signals", str(out / "signals.parquet"), *spec(attacks)])
         steps[-1] += ["--out", str(out / "scores.parquet")]
-        steps.append(["evaluate", "--scores", str(out / "scores.parquet"), *spec(specs.EvaluationSpec.of(audit))])
+        steps.append(
+            ["evaluate", "--scores", str(out / "scores.parquet"), *spec(specs.EvaluationSpec.from_audit(audit))]
+        )
         steps[-1] += ["--out", str(out / "metrics.parquet")]
     steps.append(["private-report", "--results", str(results), *spec(ReportSpec.with_studies(audit))])
     attacked = ReportSpec.with_studies(audit)
@@ -177,7 +184,7 @@ def test_a_study_without_attacks_has_a_page_of_its_own(finished):
 
 
 def test_a_page_about_nothing_is_refused(audit):
-    spec = ReportSpec.of(audit).model_copy(update={"settings": ()})
+    spec = ReportSpec.from_audit(audit).model_copy(update={"settings": ()})
     with pytest.raises(UserError, match="'settings' is empty"):
         parse_spec(spec.model_dump(mode="json"))
 
@@ -188,7 +195,9 @@ def test_explanation_sets_take_the_place_of_models(audit, finished):
         assert file.models == 5
         assert {signal.name for signal in file.signals} > {"fit_error", "local_linear_l1"}
     private = [
-        setting for setting in parse_spec(ReportSpec.of(audit).model_dump(mode="json")).settings if setting.private
+        setting
+        for setting in parse_spec(ReportSpec.from_audit(audit).model_dump(mode="json")).settings
+        if setting.private
     ]
     assert {(setting.dataset, setting.epsilon, setting.delta) for setting in private} == {
         ("digits-explained", "1", 1e-6)
@@ -202,7 +211,7 @@ def test_values_of_another_pool_are_refused(audit, finished, tmp_path, capsys):
     assert main(["pool", "--spec", str(spec.write(tmp_path)), "--out", str(tmp_path / "pool")]) == 0
     study = [
         "--spec",
-        str(specs.PrivateExplanationsSpec.of(audit, "digits").write(tmp_path)),
+        str(specs.PrivateExplanationsSpec.from_audit(audit, "digits").write(tmp_path)),
         "--out",
         str(tmp_path / "answers.parquet"),
     ]
@@ -217,7 +226,7 @@ def test_a_value_outside_the_range_is_named(audit, finished, tmp_path, capsys):
     write_table(tmp_path / "values.parquet", worse, "values", len(worse))
     study = [
         "--spec",
-        str(specs.PrivateExplanationsSpec.of(audit, "digits").write(tmp_path)),
+        str(specs.PrivateExplanationsSpec.from_audit(audit, "digits").write(tmp_path)),
         "--out",
         str(tmp_path / "answers.parquet"),
     ]
@@ -255,7 +264,7 @@ def test_pictures_and_attacks_recompute_nothing(audit):
         AUDIT | {"private_explanations": {"digits": AUDIT["private_explanations"]["digits"] | {"pictures": 5}}}, "study"
     )
     for stage, names in ((specs.PrivateExplanationsSpec, ("digits",)), (specs.BlackBoxSpec, ("digits", "forest"))):
-        assert stage.of(changed, *names) == stage.of(audit, *names)
+        assert stage.from_audit(changed, *names) == stage.from_audit(audit, *names)
 
 
 def test_a_study_without_repetitions_keeps_its_digest(audit):
@@ -263,8 +272,8 @@ def test_a_study_without_repetitions_keeps_its_digest(audit):
     new = ("repetitions", "parts", "traced", "nearest")
     section = {key: value for key, value in AUDIT["private_explanations"]["digits"].items() if key not in new}
     plain = check_audit(AUDIT | {"private_explanations": {"digits": section}}, "study")
-    assert specs.PrivateExplanationsSpec.of(plain, "digits").path(Path()).name == DIGEST
-    assert specs.PrivateExplanationsSpec.of(audit, "digits").study.repetitions == 2
+    assert specs.PrivateExplanationsSpec.from_audit(plain, "digits").path(Path()).name == DIGEST
+    assert specs.PrivateExplanationsSpec.from_audit(audit, "digits").study.repetitions == 2
 
 
 def test_explanation_sets_of_persons_keep_persons_private(tmp_path):
@@ -284,12 +293,12 @@ def test_explanation_sets_of_persons_keep_persons_private(tmp_path):
 
     records, answers, signals = pool / "records.parquet", tmp_path / "answers.parquet", tmp_path / "signals.parquet"
     for step in (
-        ["pool", *spec(specs.PoolSpec.of(audit, "visits")), "--out", str(pool)],
-        ["membership", "--records", str(records), *spec(specs.MembershipSpec.of(audit, "visits")), "--out",
+        ["pool", *spec(specs.PoolSpec.from_audit(audit, "visits")), "--out", str(pool)],
+        ["membership", "--records", str(records), *spec(specs.MembershipSpec.from_audit(audit, "visits")), "--out",
          str(pool / "membership.parquet")],
-        ["black-box", "--pool", str(pool), *spec(specs.BlackBoxSpec.of(audit, "visits", "forest")), "--out", values],
-        ["explain-privately", *given, *spec(specs.PrivateExplanationsSpec.of(audit, "visits")), "--out", str(answers)],
-        ["explanation-signals", *given, *spec(specs.ExplanationSignalsSpec.of(audit, "visits", "forest", "1")),
+        ["black-box", "--pool", str(pool), *spec(specs.BlackBoxSpec.from_audit(audit, "visits", "forest")), "--out", values],
+        ["explain-privately", *given, *spec(specs.PrivateExplanationsSpec.from_audit(audit, "visits")), "--out", str(answers)],
+        ["explanation-signals", *given, *spec(specs.ExplanationSignalsSpec.from_audit(audit, "visits", "forest", "1")),
          "--out", str(signals)],
     ):  # fmt: skip
         assert main(step) == 0, step

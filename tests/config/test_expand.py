@@ -66,7 +66,7 @@ def test_a_mechanism_may_have_fewer_models() -> None:
     assert expand.compared_blocks(fewer, "none") == ["000-008", "009-016"]
     plain = audit(mechanisms={"none": {}, "dp-sgd": {"epsilon": [8]}})
     names = ("digits", "mlp", "dp-sgd", "8")
-    assert TrainingSpec.of(fewer, *names) == TrainingSpec.of(plain, *names)
+    assert TrainingSpec.from_audit(fewer, *names) == TrainingSpec.from_audit(plain, *names)
 
 
 def test_a_mechanism_overrides_training() -> None:
@@ -123,9 +123,9 @@ def test_a_sweep_takes_keys_of_training_too() -> None:
     training = expanded.training_of("net-epochs4-width8", "none")
     assert (training.epochs, training.batch) == (4, 16)
     assert one.swept is not None and one.swept.values == {"epochs": 4, "width": 8}
-    plain = ReportSpec.of(audit(architectures={"net": {"model": "mlp"}}))
+    plain = ReportSpec.from_audit(audit(architectures={"net": {"model": "mlp"}}))
     assert plain.settings[0].parameters == {}
-    swept = ReportSpec.of(expanded).settings
+    swept = ReportSpec.from_audit(expanded).settings
     assert [one.parameters for one in swept if one.epsilon == "inf"] == [
         {"width": 8, "epochs": 2},
         {"width": 8, "epochs": 4},

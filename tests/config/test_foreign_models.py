@@ -67,7 +67,7 @@ def test_a_script_is_explained_by_what_the_config_names() -> None:
 @pytest.mark.parametrize("one", [FOREST, SCRIPT])
 def test_files_of_code_are_part_of_the_specification(one: dict[str, Any], folder: Path) -> None:
     known = audit({"mine": one})
-    spec = specs.ArchitectureSpec.of(known, "mine")
+    spec = specs.ArchitectureSpec.from_audit(known, "mine")
     files = ["train.py"] if one is SCRIPT else []
     assert list(spec.contents().get("code", {})) == files == code_files(known)
     before = spec.path(folder)
@@ -81,12 +81,12 @@ def test_estimators_do_not_depend_on_the_training_section() -> None:
     architectures = {"forest": FOREST, "mine": SCRIPT}
     first, second = audit(architectures), audit(architectures, training={"epochs": 7})
     changed = [
-        specs.TrainingSpec.of(first, "digits", name, "none", "inf")
-        != specs.TrainingSpec.of(second, "digits", name, "none", "inf")
+        specs.TrainingSpec.from_audit(first, "digits", name, "none", "inf")
+        != specs.TrainingSpec.from_audit(second, "digits", name, "none", "inf")
         for name in architectures
     ]
     assert changed == [False, True]
-    assert specs.TrainingSpec.of(first, "digits", "forest", "none", "inf").training.epochs == 1
+    assert specs.TrainingSpec.from_audit(first, "digits", "forest", "none", "inf").training.epochs == 1
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_a_finished_model_is_a_setting_whose_references_are_trained() -> None:
     ]
     assert expand.references(known, "release").path == "digits/forest/none-epsinf"
     assert expand.target_files(known, "release") == ["release.skops", "members.txt"]
-    assert specs.TargetSpec.of(known, "release").number == known.membership.models
+    assert specs.TargetSpec.from_audit(known, "release").number == known.membership.models
     assert list(specs.MergeSpec.of_target(known, "release").shadows) == [known.membership.models]
     assert [one.finished for one in report_specs.reported_settings(known)] == ["", "", "release.skops"]
 

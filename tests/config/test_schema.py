@@ -69,9 +69,11 @@ def test_epsilon_is_carried_as_the_user_wrote_it(written: object, carried: str) 
 def test_a_stated_noise_multiplier_names_a_setting_instead_of_epsilon() -> None:
     audit = parse(Audit, changed("mechanisms/coarse", {"mechanism": "dp-sgd", "noise_multiplier": 1.30}), "tiny.yaml")
     assert audit.budgets("mlp") == {"none": ("inf",), "dp-sgd": ("8", "0.5"), "coarse": ("z1.3",)}
-    spec = TrainingSpec.of(audit, "digits", "mlp", "coarse", "z1.3")
+    spec = TrainingSpec.from_audit(audit, "digits", "mlp", "coarse", "z1.3")
     assert spec.mechanism.read(Noise).noise_multiplier == 1.3 and spec.epsilon == "z1.3"
-    assert "noise_multiplier" not in TrainingSpec.of(audit, "digits", "mlp", "dp-sgd", "8").contents()["mechanism"]
+    assert (
+        "noise_multiplier" not in TrainingSpec.from_audit(audit, "digits", "mlp", "dp-sgd", "8").contents()["mechanism"]
+    )
     assert settings(audit)[-1].label == "coarse, noise multiplier 1.3"
 
 

@@ -27,11 +27,11 @@ def audit(**changes: Any) -> Audit:
 
 
 def training(of: Audit, setting: expand.Setting) -> specs.TrainingSpec:
-    return specs.TrainingSpec.of(of, setting.dataset, setting.architecture, setting.mechanism, setting.epsilon)
+    return specs.TrainingSpec.from_audit(of, setting.dataset, setting.architecture, setting.mechanism, setting.epsilon)
 
 
 def test_a_file_is_named_by_its_content_and_written_once(tmp_path: Path) -> None:
-    spec = specs.PoolSpec.of(audit(), "digits")
+    spec = specs.PoolSpec.from_audit(audit(), "digits")
     path = spec.write(tmp_path / "specs")
     assert path == spec.path(tmp_path / "specs") and path.name.startswith("pool-") and path.suffix == ".json"
     assert specs.PoolSpec.read(path) == spec
@@ -40,7 +40,7 @@ def test_a_file_is_named_by_its_content_and_written_once(tmp_path: Path) -> None
     path.write_text("{}")
     spec.write(tmp_path / "specs")
     assert specs.PoolSpec.read(path) == spec, "a file with other content is written again"
-    assert specs.PoolSpec.of(audit(seed=1), "digits").path(tmp_path) != spec.path(tmp_path)
+    assert specs.PoolSpec.from_audit(audit(seed=1), "digits").path(tmp_path) != spec.path(tmp_path)
 
 
 def every_spec(of: Audit) -> list[specs.Spec]:
@@ -48,26 +48,26 @@ def every_spec(of: Audit) -> list[specs.Spec]:
     setting = expand.settings(of)[1]
     names = (setting.dataset, setting.architecture)
     return [
-        specs.PoolSpec.of(of, names[0]),
-        specs.GroupsSpec.of(of, names[0]),
-        specs.MembershipSpec.of(of, names[0]),
-        specs.ArchitectureSpec.of(of, names[1]),
-        specs.WeightsSpec.of(of, names[1]),
-        specs.PretrainingSpec.of(of, *names),
+        specs.PoolSpec.from_audit(of, names[0]),
+        specs.GroupsSpec.from_audit(of, names[0]),
+        specs.MembershipSpec.from_audit(of, names[0]),
+        specs.ArchitectureSpec.from_audit(of, names[1]),
+        specs.WeightsSpec.from_audit(of, names[1]),
+        specs.PretrainingSpec.from_audit(of, *names),
         training(of, setting),
-        specs.SignalsSpec.of(of, *names),
-        specs.MergeSpec.of(of, names[1], setting.mechanism),
-        specs.ExplanationMetricsSpec.of(of, *names),
-        specs.SideBySideSpec.of(of, names[0]),
-        specs.FiltersSpec.of(of, names[0]),
-        specs.AttackSpec.of(of, names[0]),
-        specs.EvaluationSpec.of(of),
-        specs.BlackBoxSpec.of(of, names[0], "forest"),
-        specs.PrivateExplanationsSpec.of(of, names[0]),
-        specs.ExplanationSignalsSpec.of(of, names[0], "forest", "1"),
-        report_specs.ReportSpec.of(of),
+        specs.SignalsSpec.from_audit(of, *names),
+        specs.MergeSpec.from_audit(of, names[1], setting.mechanism),
+        specs.ExplanationMetricsSpec.from_audit(of, *names),
+        specs.SideBySideSpec.from_audit(of, names[0]),
+        specs.FiltersSpec.from_audit(of, names[0]),
+        specs.AttackSpec.from_audit(of, names[0]),
+        specs.EvaluationSpec.from_audit(of),
+        specs.BlackBoxSpec.from_audit(of, names[0], "forest"),
+        specs.PrivateExplanationsSpec.from_audit(of, names[0]),
+        specs.ExplanationSignalsSpec.from_audit(of, names[0], "forest", "1"),
+        report_specs.ReportSpec.from_audit(of),
         report_specs.ReportSpec.with_studies(of),
-        report_specs.PaperSpec.of(of),
+        report_specs.PaperSpec.from_audit(of),
     ]
 
 
@@ -145,7 +145,9 @@ def test_a_missing_key_is_named(spec: specs.Spec, tmp_path: Path) -> None:
 def test_a_swept_architecture_depends_on_what_it_is_made_of_alone() -> None:
     swept = audit(architectures={"mlp": {"sweep": {"depth": [1, 2]}}})
     written = audit(architectures={"mlp-depth1": {"model": "mlp", "parameters": {"depth": 1}}})
-    assert specs.ArchitectureSpec.of(swept, "mlp-depth1") == specs.ArchitectureSpec.of(written, "mlp-depth1")
+    assert specs.ArchitectureSpec.from_audit(swept, "mlp-depth1") == specs.ArchitectureSpec.from_audit(
+        written, "mlp-depth1"
+    )
     again = parse(Audit, swept.model_dump(mode="json"), "dumped")
     assert list(again.architectures) == list(swept.architectures)
 
@@ -165,23 +167,23 @@ def test_a_swept_architecture_depends_on_what_it_is_made_of_alone() -> None:
 def test_training_does_not_depend_on_what_comes_after_it(changes: dict[str, Any]) -> None:
     for setting in expand.settings(audit()):
         assert training(audit(**changes), setting) == training(audit(), setting)
-    assert specs.PoolSpec.of(audit(**changes), "digits") == specs.PoolSpec.of(audit(), "digits")
+    assert specs.PoolSpec.from_audit(audit(**changes), "digits") == specs.PoolSpec.from_audit(audit(), "digits")
 
 
 def test_specifications_hold_no_key_that_does_not_apply() -> None:
     first = expand.settings(audit())[0]
     assert "decay_epochs" not in training(audit(), first).contents()["training"]
-    assert "share" not in specs.MembershipSpec.of(audit(), "digits").contents()["membership"]
-    split = specs.MembershipSpec.of(audit(membership={"design": "split"}), "digits")
+    assert "share" not in specs.MembershipSpec.from_audit(audit(), "digits").contents()["membership"]
+    split = specs.MembershipSpec.from_audit(audit(membership={"design": "split"}), "digits")
     assert split.contents()["membership"]["share"] == 0.8
 
 
 def test_a_pool_depends_on_the_keys_that_its_section_has() -> None:
-    values = specs.PoolSpec.of(audit(), "digits").contents()
+    values = specs.PoolSpec.from_audit(audit(), "digits").contents()
     assert values == {"dataset": {"public": 100, "source": "digits"}, "name": "digits", "seed": 0}
     scaled = {"standardise": "public", "public": 100}
     one, other = (
-        specs.PoolSpec.of(audit(datasets={"breast_cancer": scaled | changed}), "breast_cancer").contents()
+        specs.PoolSpec.from_audit(audit(datasets={"breast_cancer": scaled | changed}), "breast_cancer").contents()
         for changed in ({}, {"public": 99})
     )
     assert one["dataset"] == {"source": "breast_cancer", **scaled} and one != other
@@ -190,9 +192,9 @@ def test_a_pool_depends_on_the_keys_that_its_section_has() -> None:
 def test_groups_and_chosen_architectures_build_and_train_nothing_again() -> None:
     chosen = {"public": 100, "groups": ["class"], "architectures": ["mlp"]}
     plain, grouped = audit(), audit(datasets={"digits": chosen})
-    assert specs.PoolSpec.of(grouped, "digits") == specs.PoolSpec.of(plain, "digits")
-    assert specs.GroupsSpec.of(grouped, "digits").contents()["dataset"]["groups"] == ["class"]
-    assert "architectures" not in specs.GroupsSpec.of(grouped, "digits").contents()["dataset"]
+    assert specs.PoolSpec.from_audit(grouped, "digits") == specs.PoolSpec.from_audit(plain, "digits")
+    assert specs.GroupsSpec.from_audit(grouped, "digits").contents()["dataset"]["groups"] == ["class"]
+    assert "architectures" not in specs.GroupsSpec.from_audit(grouped, "digits").contents()["dataset"]
     (setting, *_) = expand.settings(grouped)
     assert training(grouped, setting) == training(plain, setting)
     assert {one.architecture for one in expand.settings(grouped)} == {"mlp"}
@@ -224,12 +226,12 @@ def test_the_config_hash_ignores_how_work_is_divided() -> None:
 
 def test_explanations_are_compared_with_the_setting_without_privacy() -> None:
     whole = audit(architectures={"mlp": {}, "vit": {"model": "vision_transformer"}})
-    spec = specs.ExplanationMetricsSpec.of(whole, "digits", "vit")
+    spec = specs.ExplanationMetricsSpec.from_audit(whole, "digits", "vit")
     assert spec.settings == (("none", "inf"), ("dp-sgd", "8"), ("dp-sgd", "2"))
     assert spec.reference == ("none", "inf") and spec.models == 17
     assert "ig_nodes" in spec.explaining and spec.measuring == {"top_share": 0.1}
     bare = audit(mechanisms={"dp-sgd": {"epsilon": [8]}}, explanation_metrics={"models": 3, "explainers": ["ixg"]})
-    spec = specs.ExplanationMetricsSpec.of(bare, "digits", "mlp")
+    spec = specs.ExplanationMetricsSpec.from_audit(bare, "digits", "mlp")
     assert spec.reference is None and spec.models == 3 and "ig_nodes" not in spec.explaining
 
 
@@ -239,8 +241,8 @@ def test_nothing_before_it_depends_on_how_explanations_are_measured(changes: dic
     for setting in expand.settings(audit()):
         assert training(changed, setting) == training(audit(), setting)
     for stage in (specs.AttackSpec, specs.PoolSpec, specs.MembershipSpec):
-        assert stage.of(changed, "digits") == stage.of(audit(), "digits")  # type: ignore[attr-defined]
-    one, other = (specs.ExplanationMetricsSpec.of(one, "digits", "mlp") for one in (changed, audit()))
+        assert stage.from_audit(changed, "digits") == stage.from_audit(audit(), "digits")  # type: ignore[attr-defined]
+    one, other = (specs.ExplanationMetricsSpec.from_audit(one, "digits", "mlp") for one in (changed, audit()))
     assert (one == other) == ("radius" in changes), "only options that the chosen measures read count"
 
 
@@ -278,8 +280,8 @@ def test_a_change_retrains_exactly_the_models_that_it_is_about(
         setting.path
         for setting in expand.settings(before)
         if training(before, setting) != training(after, setting)
-        or specs.ArchitectureSpec.of(before, setting.architecture)
-        != specs.ArchitectureSpec.of(after, setting.architecture)
+        or specs.ArchitectureSpec.from_audit(before, setting.architecture)
+        != specs.ArchitectureSpec.from_audit(after, setting.architecture)
     }
     every = {setting.path for setting in expand.settings(before)}
     assert every <= {setting.path for setting in expand.settings(after)} and len(every) == 3 * 4
@@ -316,11 +318,11 @@ def test_a_pool_depends_on_what_its_files_hold_and_not_on_their_dates(
     path.write_text("age,label\n1.5,a\n2.5,b\n")
     values = {"datasets": {"people": {"source": "table", "path": "people.csv"}}, "architectures": {"mlp": {}}}
     audit = parse(Audit, {"audit": "a", "mechanisms": {"none": {}}, **values}, "a.yaml")
-    before = specs.PoolSpec.of(audit, "people").path(tmp_path)
+    before = specs.PoolSpec.from_audit(audit, "people").path(tmp_path)
     os.utime(path, (1, 1))
-    assert specs.PoolSpec.of(audit, "people").path(tmp_path) == before
+    assert specs.PoolSpec.from_audit(audit, "people").path(tmp_path) == before
     path.write_text("age,label\n1.5,a\n9.5,b\n")
-    assert specs.PoolSpec.of(audit, "people").path(tmp_path) != before
+    assert specs.PoolSpec.from_audit(audit, "people").path(tmp_path) != before
 
 
 def test_labels_are_by_mechanism_or_by_mechanism_and_epsilon() -> None:

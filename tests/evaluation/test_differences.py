@@ -16,7 +16,9 @@ WIDENING = np.sqrt(2 * 3 / 2)
 
 def aucs(values, without=None):
     columns = {"target": range(len(values)), "members": 5, "non_members": 5, "auc": values}
-    return OverTargets.of(pl.DataFrame(columns | ({} if without is None else {"auc_without": without})), "auc")
+    return OverTargets.from_metrics(
+        pl.DataFrame(columns | ({} if without is None else {"auc_without": without})), "auc"
+    )
 
 
 def test_agrees_with_scipy_on_targets_that_share_all_their_noise():

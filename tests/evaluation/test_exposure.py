@@ -41,7 +41,7 @@ def counted(models, strong, seed, shift=8.0, records=400):
     member = random.random((records, models)) < 0.5
     scores = random.normal(size=member.shape) + shift * (member & (np.arange(records) < strong)[:, None])
     halves = [(scores[:, half], member[:, half]) for half in (slice(models // 2), slice(models // 2, None))]
-    return Halves.of(("a", "s", "none"), "none", halves, (0.0001, 0.05)), scores, member
+    return Halves.from_scores(("a", "s", "none"), "none", halves, (0.0001, 0.05)), scores, member
 
 
 def test_counts_are_those_of_each_half_and_survive_packing():

@@ -48,7 +48,7 @@ def scored(method, likelihood, signal, member, fprs=(0.1,), further=True):
 
 
 def over(method, likelihood, signal, member, name="auc", further=True):
-    return OverTargets.of(scored(method, likelihood, signal, member, further=further), name)
+    return OverTargets.from_metrics(scored(method, likelihood, signal, member, further=further), name)
 
 
 def test_the_covariance_is_its_formula():
@@ -205,7 +205,7 @@ def test_likelihoods_that_cannot_score_fewer_models_fall_back():
     signal, member = draw(0, 6, 0.5, records=40)
     member[:, :2] = member[:, :1] ^ [[False, True]]
     table = scored("loss-lira", "per-record", signal, member)
-    assert OverTargets.of(table, "auc").error > 0
+    assert OverTargets.from_metrics(table, "auc").error > 0
 
 
 CASES = [
@@ -263,7 +263,7 @@ def test_differences_of_settings_are_paired():
 
 def test_a_table_without_further_scorings_is_read_all_the_same():
     table = pl.DataFrame({"target": [1, 0], "auc": [0.6, 0.5]})
-    one = OverTargets.of(table, "auc")
+    one = OverTargets.from_metrics(table, "auc")
     assert one.values.tolist() == [0.5, 0.6] and one.without is None and np.isnan(one.members)
 
 
@@ -271,7 +271,7 @@ def test_a_single_target_has_the_interval_over_its_records():
     rng = np.random.default_rng(0)
     member = rng.random(400) < 0.5
     row = target_metrics(rng.normal(size=400) + 0.5 * member, member, [0.1])
-    one = OverTargets.of(pl.DataFrame([row | {"target": 9}]), "auc")
+    one = OverTargets.from_metrics(pl.DataFrame([row | {"target": 9}]), "auc")
     assert one.interval(0.95) == (row["auc_low"], row["auc_high"]) and np.isnan(one.future(0.95)).all()
     wider = one.interval(0.999, comparisons=2)
     assert wider[0] < row["auc_low"] < row["auc"] < row["auc_high"] < wider[1]

@@ -114,7 +114,7 @@ def _spec(folder: Path) -> None:
     from mia_audit.config.specs import ReportSpec
 
     (folder / "audit.yaml").write_text(CONFIG)
-    ReportSpec.of(load_audit(folder / "audit.yaml")).write(folder).rename(folder / "spec.json")
+    ReportSpec.from_audit(load_audit(folder / "audit.yaml")).write(folder).rename(folder / "spec.json")
 
 
 def _spec_read(path: Path) -> object:

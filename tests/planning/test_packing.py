@@ -94,4 +94,4 @@ def test_what_cannot_be_timed_is_one_line(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_no_training_depends_on_it() -> None:
     names = ("digits", "mlp", "dp-sgd", "8")
-    assert TrainingSpec.of(audit(), *names) == TrainingSpec.of(packing.with_number(audit(), 12), *names)
+    assert TrainingSpec.from_audit(audit(), *names) == TrainingSpec.from_audit(packing.with_number(audit(), 12), *names)

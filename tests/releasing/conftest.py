@@ -70,12 +70,12 @@ def audited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tu
         audit = check_audit(config(**changes), "config")
         results = Path("results", "tiny")
         for dataset in audit.datasets:
-            spec = PoolSpec.of(audit, dataset)
+            spec = PoolSpec.from_audit(audit, dataset)
             source = load_source(spec.dataset, "datasets.rows")
             pool = results / "pools" / dataset
             write_pool(build_pool(source, spec.dataset, dataset, audit.seed), pool)
             for name in audit.architectures:
-                section = ArchitectureSpec.of(audit, name).architecture
+                section = ArchitectureSpec.from_audit(audit, name).architecture
                 values = section.model_dump(include={"parameters", "pretrained", "train", "predict", "votes"})
                 code = {file: file_digest(file) for file in code_files(section)}
                 asked = ModelSection(
@@ -98,6 +98,6 @@ def recipe(audited: Callable[..., tuple[Audit, Path]]) -> Callable[..., Recipe]:
         setting: str = "rows/mlp/dp-sgd-eps4", where: str = "here", swapped: bool = False, **changes: Any
     ) -> Recipe:
         audit, results = audited(where, swapped, **changes)
-        return Recipe.of(audit, setting, results)
+        return Recipe.from_audit(audit, setting, results)
 
     return make

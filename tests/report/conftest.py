@@ -65,7 +65,7 @@ def _halves(scores: pa.Table) -> Halves:
     part = scores.slice(2 * RECORDS * MODELS, RECORDS * MODELS)  # the second attack, on the true membership
     score, member = (part[name].to_numpy().reshape(MODELS, RECORDS).T for name in ("score", "member"))
     halves = [(score[:, half], member[:, half]) for half in (slice(MODELS // 2), slice(MODELS // 2, None))]
-    return Halves.of(("loss-lira", "confidence", "pooled"), "none", halves, FPRS)
+    return Halves.from_scores(("loss-lira", "confidence", "pooled"), "none", halves, FPRS)
 
 
 def _metrics(scores: pa.Table) -> pa.Table:

@@ -19,16 +19,16 @@ def run_stages(audit: Audit, results: Path) -> None:
     (dataset,) = audit.datasets
     written = results / "specs"
     pool, design = results / "pools" / dataset, results / "pools" / dataset / "membership.parquet"
-    stage("pool", specs.PoolSpec.of(audit, dataset).write(written), out=pool)
+    stage("pool", specs.PoolSpec.from_audit(audit, dataset).write(written), out=pool)
     records = pool / "records.parquet"
-    stage("membership", specs.MembershipSpec.of(audit, dataset).write(written), records=records, out=design)
+    stage("membership", specs.MembershipSpec.from_audit(audit, dataset).write(written), records=records, out=design)
     for name in audit.architectures:
-        spec = specs.ArchitectureSpec.of(audit, name).write(written)
+        spec = specs.ArchitectureSpec.from_audit(audit, name).write(written)
         stage("architecture", spec, pool=pool, out=results / dataset / name / "architecture.json")
     for setting in expand.settings(audit):
         known = {"pool": pool, "architecture": results / dataset / setting.architecture / "architecture.json"}
         folder = results / setting.path
-        spec = specs.TrainingSpec.of(audit, dataset, setting.architecture, setting.mechanism, setting.epsilon)
+        spec = specs.TrainingSpec.from_audit(audit, dataset, setting.architecture, setting.mechanism, setting.epsilon)
         shadows = f"0-{audit.membership.models - 1}"
         stage(
             "train",
@@ -38,15 +38,15 @@ def run_stages(audit: Audit, results: Path) -> None:
             out=folder / "models",
         )
         explained = {"models": folder / "models", "shadows": shadows}
-        spec = specs.SignalsSpec.of(audit, dataset, setting.architecture)
+        spec = specs.SignalsSpec.from_audit(audit, dataset, setting.architecture)
         stage("signals", spec.write(written), **known, **explained, out=folder / "signals")
-        spec = specs.MergeSpec.of(audit, setting.architecture, setting.mechanism)
+        spec = specs.MergeSpec.from_audit(audit, setting.architecture, setting.mechanism)
         trained = {"models": folder / "models", "training": folder / "training.parquet"}
         merged = {"signals": folder / "signals", "membership": design, **trained}
         stage("merge", spec.write(written), **merged, out=folder / "signals.parquet")
         found = {"signals": folder / "signals.parquet", "out": folder / "scores.parquet"}
-        stage("attack", specs.AttackSpec.of(audit, dataset).write(written), **found)
+        stage("attack", specs.AttackSpec.from_audit(audit, dataset).write(written), **found)
         found = {"scores": folder / "scores.parquet", "out": folder / "metrics.parquet"}
-        stage("evaluate", specs.EvaluationSpec.of(audit).write(written), **found)
+        stage("evaluate", specs.EvaluationSpec.from_audit(audit).write(written), **found)
     for command, name in (("tables", "tables"), ("report", "report.html")):
-        stage(command, ReportSpec.of(audit).write(written), results=results, out=results / name)
+        stage(command, ReportSpec.from_audit(audit).write(written), results=results, out=results / name)

@@ -42,8 +42,8 @@ def check_requests(audit: Audit, results: Path) -> None:
         "signals": requests.explaining_memory(audit, str(described), attempt=1),
     }
     known = {
-        "train": specs.TrainingSpec.of(audit, *where, setting.mechanism, setting.epsilon),
-        "signals": specs.SignalsSpec.of(audit, *where),
+        "train": specs.TrainingSpec.from_audit(audit, *where, setting.mechanism, setting.epsilon),
+        "signals": specs.SignalsSpec.from_audit(audit, *where),
     }
     more: dict[str, dict[str, Path]] = {"train": {}, "signals": {"models": trained}}
     for command, spec in known.items():

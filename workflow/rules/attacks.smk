@@ -11,7 +11,7 @@ rule attack:
     resources:
         mem_mb=REQUESTS.attack,
     params:
-        spec=lambda w: spec(w, specs.AttackSpec.of, w.dataset),
+        spec=lambda w: spec(w, specs.AttackSpec.from_audit, w.dataset),
     shell:
         "mia-audit attack --signals {input} --spec {params.spec} --out {output} --usage {log.usage} >{log.out} 2>&1"
 
@@ -29,7 +29,7 @@ rule evaluate:
     resources:
         mem_mb=REQUESTS.attack,
     params:
-        spec=lambda w: spec(w, specs.EvaluationSpec.of),
+        spec=lambda w: spec(w, specs.EvaluationSpec.from_audit),
     shell:
         "mia-audit evaluate --scores {input.scores} --signals {input.signals} --spec {params.spec} --out {output} --usage {log.usage} >{log.out} 2>&1"
 
@@ -48,6 +48,6 @@ rule evaluate_groups:
     resources:
         mem_mb=REQUESTS.attack,
     params:
-        spec=lambda w: spec(w, specs.EvaluationSpec.of),
+        spec=lambda w: spec(w, specs.EvaluationSpec.from_audit),
     shell:
         "mia-audit evaluate-groups --scores {input.scores} --signals {input.signals} --groups {input.groups} --spec {params.spec} --out {output} --usage {log.usage} >{log.out} 2>&1"

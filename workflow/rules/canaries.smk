@@ -12,7 +12,7 @@ rule canary_draw:
     resources:
         mem_mb=REQUESTS.grown(requests.MODEL_MEGABYTES),
     params:
-        spec=lambda w: spec(w, specs.CanariesSpec.of),
+        spec=lambda w: spec(w, specs.CanariesSpec.from_audit),
         pool=folder(POOL),
     shell:
         "mia-audit canary-draw --pool {params.pool} --spec {params.spec} --out {output} --usage {log.usage} >{log.out} 2>&1"
@@ -35,7 +35,7 @@ rule canary_bounds:
         **REQUESTS.models("canary_bounds"),
     params:
         spec=lambda w: spec(
-            w, specs.TrainingSpec.of, w.dataset, w.architecture, w.mechanism, w.eps
+            w, specs.TrainingSpec.from_audit, w.dataset, w.architecture, w.mechanism, w.eps
         ),
         pool=folder(POOL),
         run=RUN,

@@ -20,7 +20,7 @@ rule explanation_metrics:
         **REQUESTS.explaining("explanation_metrics"),
     params:
         spec=lambda w: spec(
-            w, specs.ExplanationMetricsSpec.of, w.dataset, w.architecture
+            w, specs.ExplanationMetricsSpec.from_audit, w.dataset, w.architecture
         ),
         pool=folder(POOL),
         run=RUN,

@@ -16,7 +16,7 @@ rule pool:
     resources:
         mem_mb=REQUESTS.grown(requests.POOL_MEGABYTES),
     params:
-        spec=lambda w: spec(w, specs.PoolSpec.of, w.dataset),
+        spec=lambda w: spec(w, specs.PoolSpec.from_audit, w.dataset),
         folder=folder(POOL),
     shell:
         "mia-audit pool --spec {params.spec} --threads {threads} --out {params.folder} --usage {log.usage} >{log.out} 2>&1"
@@ -35,7 +35,7 @@ rule groups:
     resources:
         mem_mb=REQUESTS.grown(requests.POOL_MEGABYTES),
     params:
-        spec=lambda w: spec(w, specs.GroupsSpec.of, w.dataset),
+        spec=lambda w: spec(w, specs.GroupsSpec.from_audit, w.dataset),
         folder=folder(POOL),
     shell:
         "mia-audit groups --pool {params.folder} --spec {params.spec} --out {output} --usage {log.usage} >{log.out} 2>&1"
@@ -52,6 +52,6 @@ rule membership:
     conda:
         "../envs/environment.yaml"
     params:
-        spec=lambda w: spec(w, specs.MembershipSpec.of, w.dataset),
+        spec=lambda w: spec(w, specs.MembershipSpec.from_audit, w.dataset),
     shell:
         "mia-audit membership --records {input} --spec {params.spec} --out {output} --usage {log.usage} >{log.out} 2>&1"

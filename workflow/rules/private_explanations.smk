@@ -29,7 +29,7 @@ rule black_box:
     resources:
         mem_mb=REQUESTS.grown(requests.MODEL_MEGABYTES),
     params:
-        spec=lambda w: spec(w, specs.BlackBoxSpec.of, w.dataset, w.black_box),
+        spec=lambda w: spec(w, specs.BlackBoxSpec.from_audit, w.dataset, w.black_box),
         models=lambda w, input: (
             str(Path(input.models).parents[1]) if input.models else ""
         ),
@@ -57,7 +57,7 @@ rule explain_privately:
     resources:
         mem_mb=REQUESTS.grown(requests.MODEL_MEGABYTES),
     params:
-        spec=lambda w: spec(w, specs.PrivateExplanationsSpec.of, w.dataset),
+        spec=lambda w: spec(w, specs.PrivateExplanationsSpec.from_audit, w.dataset),
         pool=folder(POOL),
     shell:
         "mia-audit explain-privately --pool {params.pool} --values {input.values} --reference {input.reference} --spec {params.spec}"
@@ -84,7 +84,7 @@ rule explanation_signals:
         mem_mb=REQUESTS.grown(requests.MODEL_MEGABYTES),
     params:
         spec=lambda w: spec(
-            w, specs.ExplanationSignalsSpec.of, w.dataset, w.architecture, w.eps
+            w, specs.ExplanationSignalsSpec.from_audit, w.dataset, w.architecture, w.eps
         ),
         pool=folder(POOL),
     shell:

@@ -42,7 +42,7 @@ rule tables:
     resources:
         mem_mb=REQUESTS.grown(requests.report_memory(AUDIT)),
     params:
-        spec=lambda w: spec(w, specs.ReportSpec.of),
+        spec=lambda w: spec(w, specs.ReportSpec.from_audit),
         results=folder(results),
         stage="tables",
     shell:
@@ -63,7 +63,7 @@ use rule tables as figures with:
     log:
         **logs("figures"),
     params:
-        spec=lambda w: spec(w, specs.ReportSpec.of),
+        spec=lambda w: spec(w, specs.ReportSpec.from_audit),
         results=folder(results),
         stage="figures",
 
@@ -82,7 +82,7 @@ rule filters:
     resources:
         mem_mb=REQUESTS.grown(requests.MODEL_MEGABYTES),
     params:
-        spec=lambda w: spec(w, specs.FiltersSpec.of, w.dataset),
+        spec=lambda w: spec(w, specs.FiltersSpec.from_audit, w.dataset),
         results=folder(results),
     shell:
         "mia-audit filters --results {params.results} --spec {params.spec} --out {output} --usage {log.usage} >{log.out} 2>&1"
@@ -105,7 +105,7 @@ rule side_by_side:
     resources:
         mem_mb=REQUESTS.grown(requests.MODEL_MEGABYTES),
     params:
-        spec=lambda w: spec(w, specs.SideBySideSpec.of, w.dataset),
+        spec=lambda w: spec(w, specs.SideBySideSpec.from_audit, w.dataset),
         results=folder(results),
     shell:
         "mia-audit side-by-side --results {params.results} --spec {params.spec} --out {output} --usage {log.usage} >{log.out} 2>&1"
@@ -167,7 +167,7 @@ rule paper:
     resources:
         mem_mb=REQUESTS.grown(requests.report_memory(AUDIT)),
     params:
-        spec=lambda w: spec(w, specs.PaperSpec.of),
+        spec=lambda w: spec(w, specs.PaperSpec.from_audit),
         results=folder(results),
     shell:
         "mia-audit paper {params.results} --spec {params.spec} --out {output} >{log} 2>&1"

@@ -21,7 +21,7 @@ rule over_seeds:
     resources:
         mem_mb=REQUESTS.grown(requests.DRAWING_MEGABYTES),
     params:
-        spec=lambda w: written(None, specs.SeedsSpec.of),
+        spec=lambda w: written(None, specs.SeedsSpec.from_audit),
         results=folder(str(ROOT)),
     shell:
         "mia-audit over-seeds --results {params.results} --spec {params.spec} --usage {log.usage} >{log.out} 2>&1"

@@ -16,7 +16,7 @@ rule architecture:
     resources:
         mem_mb=REQUESTS.grown(requests.MODEL_MEGABYTES),
     params:
-        spec=lambda w: spec(w, specs.ArchitectureSpec.of, w.architecture),
+        spec=lambda w: spec(w, specs.ArchitectureSpec.from_audit, w.architecture),
         pool=folder(POOL),
         run=RUN,
     shell:
@@ -38,7 +38,7 @@ rule weights:
     resources:
         mem_mb=REQUESTS.grown(requests.WEIGHTS_MEGABYTES),
     params:
-        spec=lambda w: spec(w, specs.WeightsSpec.of, w.architecture),
+        spec=lambda w: spec(w, specs.WeightsSpec.from_audit, w.architecture),
     shell:
         "mia-audit weights --architecture {input.architecture} --spec {params.spec} --out {output.weights} --usage {log.usage} >{log.out} 2>&1"
 
@@ -60,7 +60,7 @@ rule pretrain:
     resources:
         **REQUESTS.pretraining("pretrain"),
     params:
-        spec=lambda w: spec(w, specs.PretrainingSpec.of, w.dataset, w.architecture),
+        spec=lambda w: spec(w, specs.PretrainingSpec.from_audit, w.dataset, w.architecture),
         pool=folder(POOL),
         run=RUN,
     shell:
@@ -90,7 +90,7 @@ rule preflight:
         **REQUESTS.training("preflight"),
     params:
         spec=lambda w: spec(
-            w, specs.TrainingSpec.of, w.dataset, w.architecture, w.mechanism, w.eps
+            w, specs.TrainingSpec.from_audit, w.dataset, w.architecture, w.mechanism, w.eps
         ),
         pool=folder(POOL),
         setting=folder(SETTING),
@@ -122,7 +122,7 @@ rule train:
         **REQUESTS.training("train"),
     params:
         spec=lambda w: spec(
-            w, specs.TrainingSpec.of, w.dataset, w.architecture, w.mechanism, w.eps
+            w, specs.TrainingSpec.from_audit, w.dataset, w.architecture, w.mechanism, w.eps
         ),
         pool=folder(POOL),
         setting=folder(SETTING),

@@ -19,7 +19,7 @@ rule signals:
     resources:
         **REQUESTS.explaining("signals"),
     params:
-        spec=lambda w: spec(w, specs.SignalsSpec.of, w.dataset, w.architecture),
+        spec=lambda w: spec(w, specs.SignalsSpec.from_audit, w.dataset, w.architecture),
         pool=folder(POOL),
         models=folder(f"{SETTING}/models"),
         membership="",
@@ -54,7 +54,7 @@ rule merge:
     conda:
         "../envs/environment.yaml"
     params:
-        spec=lambda w: spec(w, specs.MergeSpec.of, w.architecture, w.mechanism),
+        spec=lambda w: spec(w, specs.MergeSpec.from_audit, w.architecture, w.mechanism),
         setting=folder(SETTING),
     shell:
         "mia-audit merge --signals {params.setting}/signals --membership {input.membership} --records {input.persons} --models {params.setting}/models --spec {params.spec}"

@@ -20,7 +20,7 @@ rule target:
     resources:
         **REQUESTS.explaining("target"),
     params:
-        spec=lambda w: spec(w, specs.TargetSpec.of, w.target),
+        spec=lambda w: spec(w, specs.TargetSpec.from_audit, w.target),
         pool=folder(POOL),
         run=RUN,
     shell:

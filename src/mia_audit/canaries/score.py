@@ -21,7 +21,7 @@ from mia_audit.training.task import Records
 def ask(architecture: Path, model: Path, asked: StoredRecords, compute: Compute) -> np.ndarray:
     """Return the confidence of a stored model (built-in, estimator or script) in the label of every canary, [m]."""
     _, learner = open_learner(architecture, compute)
-    logits = learner.load(model).logits(Records.of(asked))
+    logits = learner.load(model).logits(Records.from_stored(asked))
     return confidence(np.asarray(logits), asked.labels, str(model))
 
 

@@ -178,7 +178,7 @@ def run_canary_bounds(options: argparse.Namespace) -> None:
 
     spec = TrainingSpec.read(options.spec)
     architecture, learner = open_learner(options.architecture, computing(planned, options.threads))
-    records = Records.of(read_records(options.canaries / TRAIN))
+    records = Records.from_stored(read_records(options.canaries / TRAIN))
     reads_public = architecture.get("reads_public", False) or spec.mechanism.kind.reads_public_records(spec.mechanism)
     task = TrainingTask(
         records,
@@ -187,12 +187,12 @@ def run_canary_bounds(options: argparse.Namespace) -> None:
         spec.mechanism,
         budget(spec.epsilon),
         None,
-        public=Records.of(read_records(options.pool, "public")) if reads_public else None,
+        public=Records.from_stored(read_records(options.pool, "public")) if reads_public else None,
         start=options.public,
     )
     model, coins = learner.train(task), read_coins(options.canaries)
     asked = read_asked(options.canaries, coins)
-    scores = confidence(np.asarray(model.logits(Records.of(asked))), asked.labels, str(options.architecture))
+    scores = confidence(np.asarray(model.logits(Records.from_stored(asked))), asked.labels, str(options.architecture))
     kind = spec.mechanism.kind
     delta = spec.mechanism.delta if kind.private else DELTA
     table = bounds(scored(scores, coins), delta, CONFIDENCE, gaussian=kind.private and not kind.claimed)

@@ -62,7 +62,7 @@ def run_explanation_metrics(options: argparse.Namespace) -> None:
 
     spec = ExplanationMetricsSpec.read(options.spec)
     compute = computing(planned, options.threads)
-    records = Records.of(read_records(options.pool))
+    records = Records.from_stored(read_records(options.pool))
     architecture, learner = open_learner(options.architecture, compute)
     in_settings = {
         (mechanism, epsilon): shadow_folders(
@@ -152,7 +152,7 @@ def _model_values(options: argparse.Namespace, pool: "StoredRecords", quantity: 
 
     _, learner = open_learner(options.architecture, Compute("cpu", options.threads))
     model = learner.load(first_folder(options.models))
-    return of_logits(model.logits(Records.of(pool)), quantity)
+    return of_logits(model.logits(Records.from_stored(pool)), quantity)
 
 
 def explain_privately_arguments(parser: argparse.ArgumentParser) -> None:
@@ -186,7 +186,7 @@ def run_explain_privately(options: argparse.Namespace) -> None:
     records = stored.data
     values = read_values(options.values, len(records))
     reference = read_values(options.reference, len(records)) if options.reference else None
-    explained = ExplanationSet.of(records, values, section.scale, stored.units)
+    explained = ExplanationSet.from_arrays(records, values, section.scale, stored.units)
     key = (spec.seed, "private explanations", spec.dataset)
     rows = Study(explained, section, key, reference, stored.labels).rows()
     table = pa.Table.from_pylist([row | {"explanation": row["explanation"].astype("float32").tolist()} for row in rows])
@@ -226,7 +226,9 @@ def run_explanation_signals(options: argparse.Namespace) -> None:
     terms = Terms(epsilon, study.delta, epsilon, study.steps, study.c, study.kernel, study.adjacency)
     stored = read_records(options.pool)
     records = np.asarray(stored.data)
-    explained = ExplanationSet.of(records, read_values(options.values, len(records)), study.scale, stored.units)
+    explained = ExplanationSet.from_arrays(
+        records, read_values(options.values, len(records)), study.scale, stored.units
+    )
     membership = read_membership(options.pool / "membership.parquet", records=len(records))
     asked = neighbours(explained.points(records))
 

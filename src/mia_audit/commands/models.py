@@ -71,7 +71,7 @@ def _check_untrained(
 
     model = learner.untrained() if isinstance(learner, BuildingLearner) else None
     if model is not None:
-        few = Records.of(read_records(pool))[:8]
+        few = Records.from_stored(read_records(pool))[:8]
         where = f"architectures.{architecture['name']}: {architecture['model']}"
         inputs = model.inputs(few)[0 : len(few)]
         check_untrained(model.module, inputs, few.classes, where)
@@ -162,7 +162,7 @@ def run_pretrain(options: argparse.Namespace) -> None:
     training = spec.pretraining
     compute = Compute(stated.device, options.threads, training.batch)
     _, learner = open_learner(options.architecture, compute)
-    public = Records.of(read_records(options.pool, "public"))
+    public = Records.from_stored(read_records(options.pool, "public"))
     if len(public) == 0:
         raise UserError(
             f"architectures.{spec.architecture}.pretrained: no public records to train on:"
@@ -185,7 +185,7 @@ def run_pretrain(options: argparse.Namespace) -> None:
         )
         model = learner.train(task)
         report = report_of(model, task)
-        audited = Records.of(read_records(options.pool))
+        audited = Records.from_stored(read_records(options.pool))
         logits = model.logits(audited)
         progress.end(f"accuracy {report.train_accuracy:.3f} on {len(public)} public records")
     if not isinstance(model, TorchBackedModel):

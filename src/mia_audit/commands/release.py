@@ -49,7 +49,7 @@ def run_release(options: argparse.Namespace) -> None:
         from mia_audit.releasing.recipe import Recipe
         from mia_audit.releasing.release import release, summary
 
-        recipe = Recipe.of(audit, options.setting, results or Path("results", audit.audit))
+        recipe = Recipe.from_audit(audit, options.setting, results or Path("results", audit.audit))
         print(summary(release(recipe, sha256(config), out, compute_of(options), options.to, verdicts)))
 
 

@@ -73,7 +73,7 @@ def run_signals(options: argparse.Namespace) -> None:
 
     compute = computing(planned, options.threads)
     stored = read_records(options.pool)
-    records = Records.of(stored)
+    records = Records.from_stored(stored)
     _, learner = open_learner(options.architecture, compute)
     count = len(records)
     reading = {family for family, known in spec.families.items() if needs_training_records(known["explainers"])}

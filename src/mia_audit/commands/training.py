@@ -89,7 +89,7 @@ def run_train(options: argparse.Namespace) -> None:
     spec = TrainingSpec.read(options.spec)
     shadows = parse_range(options.shadows, "--shadows")
     architecture, learner = open_learner(options.architecture, computing(planned, options.threads))
-    records = Records.of(read_records(options.pool))
+    records = Records.from_stored(read_records(options.pool))
     # public records are read only if the mechanism or the learner needs them; otherwise they are not inputs of the rule
     reads_public = architecture.get("reads_public", False) or spec.mechanism.kind.reads_public_records(spec.mechanism)
     block = Block(
@@ -103,7 +103,7 @@ def run_train(options: argparse.Namespace) -> None:
         records,
         spec.training,
         spec.mechanism,
-        Records.of(read_records(options.pool, "public")) if reads_public else None,
+        Records.from_stored(read_records(options.pool, "public")) if reads_public else None,
         options.public,
         spec.weights == "bf16",
     )

@@ -110,7 +110,7 @@ class PoolSpec(Spec):
     dataset: Dataset
 
     @classmethod
-    def of(cls, audit: Audit, dataset: str) -> Self:
+    def from_audit(cls, audit: Audit, dataset: str) -> Self:
         """Specify a data set's pool."""
         section = audit.datasets[dataset]
         values = section.model_dump(exclude_defaults=True, exclude={"groups", "architectures"}) | {
@@ -129,7 +129,7 @@ class GroupsSpec(PoolSpec):
     """The groups of a pool's audited records."""
 
     @classmethod
-    def of(cls, audit: Audit, dataset: str) -> Self:
+    def from_audit(cls, audit: Audit, dataset: str) -> Self:
         """Specify a data set's groups."""
         section = audit.datasets[dataset]
         values = section.model_dump(exclude_defaults=True, exclude={"architectures"}) | {
@@ -148,7 +148,7 @@ class MembershipSpec(Spec):
     """The unit of the draw: records, or persons with all of their records."""
 
     @classmethod
-    def of(cls, audit: Audit, dataset: str) -> Self:
+    def from_audit(cls, audit: Audit, dataset: str) -> Self:
         """Specify a data set's membership."""
         section = Membership(**audit.membership.model_dump(exclude_none=True))
         unit: Any = {"unit": "person"} if audit.datasets[dataset].by_person else {}
@@ -162,7 +162,7 @@ class ArchitectureSpec(Spec):
     architecture: Architecture
 
     @classmethod
-    def of(cls, audit: Audit, architecture: str) -> Self:
+    def from_audit(cls, audit: Audit, architecture: str) -> Self:
         """Specify an architecture without the keys of its training."""
         training = {"pretraining", "sweep", "training", "mechanisms"}
         section = expand.resolved_architecture(audit, architecture)
@@ -177,7 +177,7 @@ class WeightsSpec(Spec):
     pretrained: str
 
     @classmethod
-    def of(cls, audit: Audit, architecture: str) -> Self:
+    def from_audit(cls, audit: Audit, architecture: str) -> Self:
         """Specify the origin of an architecture's weights."""
         return cls(name=architecture, pretrained=audit.architectures[architecture].pretrained)
 
@@ -191,7 +191,7 @@ class PretrainingSpec(Spec):
     pretraining: Training
 
     @classmethod
-    def of(cls, audit: Audit, dataset: str, architecture: str) -> Self:
+    def from_audit(cls, audit: Audit, dataset: str, architecture: str) -> Self:
         """Specify an architecture's training on a pool's public records."""
         section = audit.architectures[architecture].pretraining.model_dump(exclude_none=True)
         training = Training(**section)
@@ -215,7 +215,7 @@ class TrainingSpec(Spec):
     """The type to which trained weights of shadow models are rounded."""
 
     @classmethod
-    def of(cls, audit: Audit, dataset: str, architecture: str, mechanism: str, epsilon: str) -> Self:
+    def from_audit(cls, audit: Audit, dataset: str, architecture: str, mechanism: str, epsilon: str) -> Self:
         """Specify the training of a setting's shadow models; estimators do not use `training`."""
         reads = audit.architectures[architecture].learner != "estimator"
         section = audit.training_of(architecture, mechanism) if reads else Training(epochs=1)
@@ -240,7 +240,7 @@ class CanariesSpec(Spec):
     kinds: tuple[str, ...]
 
     @classmethod
-    def of(cls, audit: Audit) -> Self:
+    def from_audit(cls, audit: Audit) -> Self:
         """Specify the number and the kinds of canaries."""
         return cls(count=audit.canaries.count, kinds=audit.canaries.kinds)
 
@@ -256,7 +256,7 @@ class SignalsSpec(Spec):
     """How training sets are drawn, if an explainer reads them."""
 
     @classmethod
-    def of(cls, audit: Audit, dataset: str, architecture: str) -> Self:
+    def from_audit(cls, audit: Audit, dataset: str, architecture: str) -> Self:
         """Specify an architecture's signals."""
         families = expand.families_of(audit)[architecture]
         reads = any(expand.needs_training_records(known["explainers"]) for known in families.values())
@@ -290,7 +290,7 @@ class TargetSpec(Spec):
     """The data set, whose table may name the members."""
 
     @classmethod
-    def of(cls, audit: Audit, target: str) -> Self:
+    def from_audit(cls, audit: Audit, target: str) -> Self:
         """Specify a finished model of an audit."""
         dataset = expand.references(audit, target).dataset
         section = audit.datasets[dataset]
@@ -318,7 +318,7 @@ class MergeSpec(Spec):
         return range(self.first, self.first + self.models)
 
     @classmethod
-    def of(cls, audit: Audit, architecture: str, mechanism: str) -> Self:
+    def from_audit(cls, audit: Audit, architecture: str, mechanism: str) -> Self:
         """Specify the joined tables of a mechanism's models."""
         return cls(families=tuple(expand.families_of(audit)[architecture]), models=audit.number_of_models(mechanism))
 
@@ -351,7 +351,7 @@ class ExplanationMetricsSpec(Spec):
     """Options that the measures read."""
 
     @classmethod
-    def of(cls, audit: Audit, dataset: str, architecture: str) -> Self:
+    def from_audit(cls, audit: Audit, dataset: str, architecture: str) -> Self:
         """Specify the measures of an architecture on a data set."""
         section, compared = audit.explanation_metrics, expand.group_of(audit, dataset, architecture)
         names = expand.compared_explainers(audit, architecture)
@@ -381,7 +381,7 @@ class SideBySideSpec(Spec):
     figures: Figures = Figures()
 
     @classmethod
-    def of(cls, audit: Audit, dataset: str) -> Self:
+    def from_audit(cls, audit: Audit, dataset: str) -> Self:
         """Specify a data set's figure."""
         groups = expand.side_by_side_settings(audit, dataset).items()
         headings = {name: tuple((one.mechanism, one.epsilon, one.label) for one in group) for name, group in groups}
@@ -402,7 +402,7 @@ class FiltersSpec(Spec):
     figures: Figures = Figures()
 
     @classmethod
-    def of(cls, audit: Audit, dataset: str) -> Self:
+    def from_audit(cls, audit: Audit, dataset: str) -> Self:
         """Specify a data set's figures."""
         groups = expand.filter_settings(audit, dataset).items()
         return cls(
@@ -426,7 +426,7 @@ class BlackBoxSpec(Spec):
     """The quantity of a trained model that is explained."""
 
     @classmethod
-    def of(cls, audit: Audit, dataset: str, name: str) -> Self:
+    def from_audit(cls, audit: Audit, dataset: str, name: str) -> Self:
         """Specify a black box of a study."""
         return cls(seed=audit.seed, dataset=dataset, black_box=name)
 
@@ -439,7 +439,7 @@ class PrivateExplanationsSpec(Spec):
     study: PrivateExplanations
 
     @classmethod
-    def of(cls, audit: Audit, dataset: str) -> Self:
+    def from_audit(cls, audit: Audit, dataset: str) -> Self:
         """Specify a data set's study."""
         stated = audit.private_explanations[dataset]
         unread = {"black_boxes", "architectures", "pictures", "attacked"}
@@ -464,7 +464,7 @@ class ExplanationSignalsSpec(Spec):
     study: PrivateExplanations
 
     @classmethod
-    def of(cls, audit: Audit, dataset: str, black_box: str, epsilon: str) -> Self:
+    def from_audit(cls, audit: Audit, dataset: str, black_box: str, epsilon: str) -> Self:
         """Specify the signals of a black box's explanations at one ε."""
         terms = {"c", "delta", "kernel", "adjacency", "scale", "steps"}
         study = PrivateExplanations(**audit.private_explanations[dataset].model_dump(include=terms))
@@ -481,7 +481,7 @@ class AttackSpec(Spec):
     """Whether the config names attacks other than the defaults; attacks without a signal to read are then reported."""
 
     @classmethod
-    def of(cls, audit: Audit, dataset: str) -> Self:
+    def from_audit(cls, audit: Audit, dataset: str) -> Self:
         """Specify the attacks on a data set's settings."""
         named: Any = {"stated": True} if audit.attacks.methods != Attacks().methods else {}
         return cls(seed=audit.seed, dataset=dataset, attacks=Attacks(**audit.attacks.model_dump()), **named)
@@ -493,7 +493,7 @@ class EvaluationSpec(Spec):
     evaluation: Evaluation
 
     @classmethod
-    def of(cls, audit: Audit) -> Self:
+    def from_audit(cls, audit: Audit) -> Self:
         """Specify an audit's metrics."""
         return cls(evaluation=Evaluation(**audit.evaluation.model_dump()))
 
@@ -696,7 +696,7 @@ class ReportSpec(Spec):
     config_hash: str | None = None
 
     @classmethod
-    def of(cls, audit: Audit) -> Self:
+    def from_audit(cls, audit: Audit) -> Self:
         """Specify an audit's tables and figures."""
         return cls(
             audit=audit.audit,
@@ -724,7 +724,7 @@ class ReportSpec(Spec):
         update: dict[str, Any] = {"studies": studies(audit)} if audit.private_explanations else {}
         if audit.report.policy:
             update["policy"] = load_policy(Path(audit.report.policy))
-        return cls.of(audit).model_copy(update=update)
+        return cls.from_audit(audit).model_copy(update=update)
 
 
 class SeedsSpec(Spec):
@@ -740,7 +740,7 @@ class SeedsSpec(Spec):
     config_hash: str | None = None
 
     @classmethod
-    def of(cls, audit: Audit) -> Self:
+    def from_audit(cls, audit: Audit) -> Self:
         """Specify the means over an audit's seeds."""
         return cls(
             audit=audit.audit,
@@ -760,7 +760,7 @@ class PaperSpec(Spec):
     paper: str
 
     @classmethod
-    def of(cls, audit: Audit) -> Self:
+    def from_audit(cls, audit: Audit) -> Self:
         """Specify the paper that an audit names."""
         return cls(paper=audit.report.paper)
 

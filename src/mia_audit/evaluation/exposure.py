@@ -104,7 +104,7 @@ class Halves:
     alarms: Mapping[str, Int[np.ndarray, "2 N"]]
 
     @classmethod
-    def of(
+    def from_scores(
         cls,
         key: tuple[str, str, str],
         aggregate: str,

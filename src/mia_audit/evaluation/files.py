@@ -268,7 +268,7 @@ def summarise(metrics: pl.DataFrame, confidence: float = 0.95) -> pl.DataFrame:
     drawn = set(of_drawn_unit(metrics)["unit"])
     rows = []
     for key, group in metrics.group_by(*KEYS, maintain_order=True):
-        over = {name: OverTargets.of(group, name, confidence) for name in names}
+        over = {name: OverTargets.from_metrics(group, name, confidence) for name in names}
         rows.append(
             dict(zip(KEYS, key, strict=True))
             | {"targets": len(group)}

@@ -97,7 +97,7 @@ class OverTargets:
     """The interval over a single target's records, which replaces that over targets."""
 
     @classmethod
-    def of(cls, metrics: pl.DataFrame, name: str, confidence: float = 0.95) -> OverTargets:
+    def from_metrics(cls, metrics: pl.DataFrame, name: str, confidence: float = 0.95) -> OverTargets:
         """Return a metric of the rows of one attack in a metrics table; rows where it is null are left out.
 
         Rows whose column `{name}_without` is not null are the models that were left out, in the order of that column's
@@ -166,7 +166,7 @@ class OverTargets:
 
     @cached_property
     def _changes(self) -> _Changes | None:
-        return None if self.without is None else _Changes.of(self.without)
+        return None if self.without is None else _Changes.from_left_out(self.without)
 
     @property
     def _noise(self) -> float:
@@ -300,7 +300,7 @@ class _Changes:
     factor: float
 
     @classmethod
-    def of(cls, without: Without) -> _Changes | None:
+    def from_left_out(cls, without: Without) -> _Changes | None:
         """Compute the changes; None if too few models were left out, or a value is not known."""
         count = len(without)
         places = np.flatnonzero(~np.isnan(np.diagonal(without)))

@@ -302,7 +302,7 @@ def in_halves(
             scores, inside = in_unit(scores, persons, HEADLINE), persons.gathered(inside, "membership")
         parts.append((scores, inside))
     aggregate = RECORDS if persons is None else HEADLINE
-    return {HALVES: Halves.of((run.attack, run.signal, run.likelihood), aggregate, parts, fprs).packed()}
+    return {HALVES: Halves.from_scores((run.attack, run.signal, run.likelihood), aggregate, parts, fprs).packed()}
 
 
 def _strongest(metrics: pl.DataFrame, known: Mapping[str, Signal]) -> Run | None:

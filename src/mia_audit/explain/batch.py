@@ -128,7 +128,9 @@ class Members:
             rows = torch.as_tensor(np.flatnonzero(self.member), device=self.inputs.device)
             records, values = zip(*AdaptiveBatchSize(ROWS)(lambda size: list(self._labelled(rows, size))), strict=True)
             persons = None if self.persons is None else self.persons[self.member]
-            self._explained = ExplanationSet.of(np.concatenate(records), np.concatenate(values), persons=persons)
+            self._explained = ExplanationSet.from_arrays(
+                np.concatenate(records), np.concatenate(values), persons=persons
+            )
         return self._explained
 
     @torch.no_grad()

@@ -255,7 +255,7 @@ class Measured:
     def _over(self, place: Place, attack: str, signal: str, metric: str, likelihood: str) -> OverTargets | None:
         rows = self._rows(place, attack, signal, likelihood)
         known = len(rows) > 1 and metric in rows.columns and not rows[metric].null_count()
-        return OverTargets.of(rows, metric) if known else None
+        return OverTargets.from_metrics(rows, metric) if known else None
 
     def _metric(self, place: Place, attack: str, signal: str, metric: str, likelihood: str) -> Values:
         rows = self._rows(place, attack, signal, likelihood)

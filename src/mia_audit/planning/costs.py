@@ -262,4 +262,4 @@ def _explanation_set(architecture: Mapping[str, Any], count: int) -> Explanation
     """Draw random training records with random values; the model labels them once, which is not part of an explanation's cost."""
     random = np.random.default_rng(0)
     records = random.standard_normal((count, prod(architecture["input_shape"])), np.float32)
-    return ExplanationSet.of(records, random.uniform(-1, 1, (count, architecture["classes"])))
+    return ExplanationSet.from_arrays(records, random.uniform(-1, 1, (count, architecture["classes"])))

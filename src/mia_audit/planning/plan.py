@@ -217,7 +217,7 @@ def _setting(plan: Plan, audit: Audit, setting: Setting, size: Size, metadata: M
         if needs_training_records(options["explainers"]):  # the model labels its own training records
             plan.add(f"signals {family}", count * inside * costs.forward(metadata))
     if measured := min(audit.explanation_metrics.records, size.records):
-        spec = ExplanationMetricsSpec.of(audit, setting.dataset, setting.architecture).model_dump()
+        spec = ExplanationMetricsSpec.from_audit(audit, setting.dataset, setting.architecture).model_dump()
         plan.add("explanation_metrics", compared_models(audit) * costs.measures(metadata, spec, measured))
 
 

@@ -71,14 +71,14 @@ def _stages(audit: Audit, dataset: str, architecture: str, folder: Path) -> Iter
 
     pool, described = folder / "pool", folder / "architecture.json"
     mechanism, budgets = next(iter(audit.budgets(architecture).items()))
-    training = specs.TrainingSpec.of(audit, dataset, architecture, mechanism, budgets[0])
-    signals = specs.SignalsSpec.of(audit, dataset, architecture)
+    training = specs.TrainingSpec.from_audit(audit, dataset, architecture, mechanism, budgets[0])
+    signals = specs.SignalsSpec.from_audit(audit, dataset, architecture)
     read = ["--pool", str(pool), "--architecture", str(described), "--shadows", "0-0"]
     member = str(pool / "membership.parquet")
-    yield ["pool", *spec(specs.PoolSpec.of(audit, dataset)), "--out", str(pool)]
+    yield ["pool", *spec(specs.PoolSpec.from_audit(audit, dataset)), "--out", str(pool)]
     records = str(pool / "records.parquet")
-    yield ["membership", "--records", records, *spec(specs.MembershipSpec.of(audit, dataset)), "--out", member]
-    of_model = spec(specs.ArchitectureSpec.of(audit, architecture))
+    yield ["membership", "--records", records, *spec(specs.MembershipSpec.from_audit(audit, dataset)), "--out", member]
+    of_model = spec(specs.ArchitectureSpec.from_audit(audit, architecture))
     yield ["architecture", "--pool", str(pool), *of_model, "--out", str(described)]
     if audit.architectures[architecture].learner != BUILT_IN:
         models = str(folder / "models")

@@ -159,7 +159,7 @@ def ledger_terms(recipe: Recipe) -> ledger.Terms:
     planned: list[Mapping[str, Any]] = []
     for name in audit.privacy.planned:
         if name.startswith(f"{dataset}/"):
-            other = Recipe.of(audit, name, recipe.results)
+            other = Recipe.from_audit(audit, name, recipe.results)
             planned.append(ledger.entry(MODEL, other.unit, other.charge, {}, audit.privacy.part).terms)
     privacy = audit.privacy
     return ledger.Terms(

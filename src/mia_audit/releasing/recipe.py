@@ -53,7 +53,7 @@ class Recipe:
     results: Path
 
     @classmethod
-    def of(cls, audit: Audit, name: str, results: Path) -> Recipe:
+    def from_audit(cls, audit: Audit, name: str, results: Path) -> Recipe:
         """Return the recipe of a setting by its name. Raises UserError if there is no such setting, or it cannot be released."""
         known = {one.path: one for one in expand.settings(audit) if one.trained}
         if name not in known:
@@ -142,7 +142,7 @@ class Recipe:
     def spec(self) -> TrainingSpec:
         """The specification of the training of the setting's models."""
         one = self.setting
-        return TrainingSpec.of(self.audit, one.dataset, one.architecture, one.mechanism, one.epsilon)
+        return TrainingSpec.from_audit(self.audit, one.dataset, one.architecture, one.mechanism, one.epsilon)
 
     @property
     def pool(self) -> Path:
@@ -188,7 +188,7 @@ class Recipe:
         """The number of the pool's records, or of its persons if they are the unit. This number is public."""
         if self.unit == "record":
             return len(self.stored.labels)
-        persons = Records.of(self.stored).persons
+        persons = Records.from_stored(self.stored).persons
         if persons is None:
             raise UserError(
                 f"{self.pool}: the pool has no persons, but mechanisms.{self.setting.mechanism}.unit is person"
@@ -243,8 +243,8 @@ class Recipe:
         one = self.setting
         return {
             "training": self.spec.contents(),
-            "pool": PoolSpec.of(self.audit, one.dataset).contents(),
-            "architecture": ArchitectureSpec.of(self.audit, one.architecture).contents(),
+            "pool": PoolSpec.from_audit(self.audit, one.dataset).contents(),
+            "architecture": ArchitectureSpec.from_audit(self.audit, one.architecture).contents(),
             "results": str(self.results.resolve()),
         }
 

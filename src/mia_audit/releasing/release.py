@@ -47,7 +47,7 @@ def release(
     with unfinished(out, recipe.identity()) as work:
         checkpoint = _checkpoint(recipe, work)
         receipt = charge_for(recipe, work, next_charges(recipe, work, checkpoint), to)
-        records = Records.of(recipe.stored)
+        records = Records.from_stored(recipe.stored)
         _, learner = open_learner(recipe.architecture_file, compute)
         task = TrainingTask(
             records,
@@ -57,7 +57,7 @@ def release(
             float(recipe.spec.epsilon),
             None,
             0,
-            Records.of(read_records(recipe.pool, "public")) if _reads_public(recipe) else None,
+            Records.from_stored(read_records(recipe.pool, "public")) if _reads_public(recipe) else None,
             recipe.start,
             checkpoint,
         )

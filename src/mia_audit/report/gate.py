@@ -127,7 +127,7 @@ def strongest(metrics: pl.DataFrame, column: str, confidence: float) -> Interval
     for key, group in groups:
         if group[column].null_count():
             return UNKNOWN
-        over = OverTargets.of(group, column, confidence)
+        over = OverTargets.from_metrics(group, column, confidence)
         rate = column.startswith("tpr")
         candidates.append(over_targets(over, confidence, len(groups), rate, _attack(key)))
     return largest(candidates) if candidates else UNKNOWN

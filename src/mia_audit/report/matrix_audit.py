@@ -220,7 +220,7 @@ def _strongest_text(part: Part) -> str:
     metrics = read_frame(part.out / "metrics.parquet", "metrics")
     attack, signal, likelihood = strongest(metrics)
     real = headline_unit(metrics)[1].filter(~pl.col("null_control") & pl.col("auc").is_not_null())
-    overs = [OverTargets.of(rows, "auc") for _, rows in real.group_by(*FILE_KEYS[:3], maintain_order=True)]
+    overs = [OverTargets.from_metrics(rows, "auc") for _, rows in real.group_by(*FILE_KEYS[:3], maintain_order=True)]
     auc = after_selection(overs, 0.95).mean
     with_likelihood = "" if likelihood == "none" else f" ({likelihood})"
     of_setting = f" on {part.name}" if part.name else ""

@@ -87,7 +87,7 @@ class Records:
     """The number of every record's person, if the pool has persons. They are numbered in the order of their first records."""
 
     @classmethod
-    def of(cls, stored: StoredRecords) -> Self:
+    def from_stored(cls, stored: StoredRecords) -> Self:
         """Return all records of a pool."""
         persons = None if stored.persons is None else Persons.numbered(stored.persons).of
         return cls(stored.data, stored.labels, stored.metadata, np.arange(len(stored.labels)), persons)

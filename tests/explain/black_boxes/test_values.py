@@ -39,7 +39,7 @@ def test_an_estimator_is_a_black_box_that_can_be_explained(table):
     records, labels = table
     says = of_estimator(RandomForestClassifier(5, random_state=0).fit(records, labels > 0))
     service = PrivateExplainer(
-        ExplanationSet.of(records, says(records)), Terms(1.0, 1e-6, 5.0, 10), "adaptive", says, seed=0
+        ExplanationSet.from_arrays(records, says(records)), Terms(1.0, 1e-6, 5.0, 10), "adaptive", says, seed=0
     )
     assert service.answer(records[:2]).explanations.shape == (2, 3)
 

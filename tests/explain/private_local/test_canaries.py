@@ -35,7 +35,7 @@ class Game:
     def play(self, seed: int, present: bool) -> tuple[Answers, float]:
         points = np.zeros((RECORDS, 2))
         points[0] = NEAR if present else 0.0
-        explained = ExplanationSet.of(points, np.ones(RECORDS), scale=1.0)
+        explained = ExplanationSet.from_arrays(points, np.ones(RECORDS), scale=1.0)
         explainer = PrivateExplainer(explained, self.terms, self.protocol, seed=2 * seed + present)
         answers = explainer.answer(np.zeros((self.queries, 2)), -np.ones(self.queries))
         return answers, explainer.epsilon
@@ -106,7 +106,7 @@ def two_queries(present: bool, seed: int, as_published: tuple[str, ...]) -> Priv
     points, labels = np.zeros((RECORDS, 2)), -np.ones(RECORDS)
     points[0], labels[0] = SECOND + NEAR * present, 1.0 if present else -1.0
     terms = Terms(0.5, DELTA, 100.0, 40, C, adjacency="replacement", as_published=as_published)
-    return PrivateExplainer(ExplanationSet.of(points, labels, scale=1.0), terms, "enhanced", seed=seed)
+    return PrivateExplainer(ExplanationSet.from_arrays(points, labels, scale=1.0), terms, "enhanced", seed=seed)
 
 
 def steps_expected(present: bool, first: np.ndarray) -> int:

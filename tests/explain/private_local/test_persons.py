@@ -18,7 +18,7 @@ TERMS = Terms(epsilon=1.0, delta=1e-6, budget=50.0, steps=5)
 def explained(persons, records=12, features=3):
     random = np.random.default_rng(0)
     values = np.tanh(random.normal(size=(records, 1)))
-    return ExplanationSet.of(random.normal(size=(records, features)), values, 1.0, persons)
+    return ExplanationSet.from_arrays(random.normal(size=(records, features)), values, 1.0, persons)
 
 
 def answers(explanation_set, ledger=None):
@@ -74,7 +74,9 @@ def test_a_person_moves_the_gradient_by_no_more_than_one_record(counts, scale, p
     gone = np.where((persons == 0)[:, None], np.nan, records)
     query, at_query, kind = np.zeros((1, 3)), np.array([-1.0]), np.zeros(1, dtype=int)
     with_them, without = (
-        next(iter(ExplanationSet.of(rows, values, 1.0, persons).problems(query, at_query, kind, TERMS))).gradient(phi)
+        next(
+            iter(ExplanationSet.from_arrays(rows, values, 1.0, persons).problems(query, at_query, kind, TERMS))
+        ).gradient(phi)
         for rows in (records, gone)
     )
     assert np.linalg.norm(with_them - without) <= TERMS.c / (len(counts) + 1) * (1 + 1e-9)
@@ -84,7 +86,7 @@ def test_the_order_of_rows_changes_nothing():
     persons = np.array([0, 0, 0, 1, 2, 2, 3, 3, 3, 3, 4, 4])
     whole = explained(persons)
     order = np.random.default_rng(1).permutation(12)
-    turned = ExplanationSet.of(whole.records[order], whole.values[order], 1.0, persons[order])
+    turned = ExplanationSet.from_arrays(whole.records[order], whole.values[order], 1.0, persons[order])
     query = (np.zeros((1, 3)), np.zeros(1), np.zeros(1, dtype=int), TERMS)
     first, second = (next(iter(one.problems(*query))) for one in (whole, turned))
     np.testing.assert_allclose(first.gram, second.gram, rtol=1e-12)

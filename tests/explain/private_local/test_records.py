@@ -34,7 +34,7 @@ def test_the_moments_are_those_of_the_loss(clustered, monkeypatch, published, ke
     monkeypatch.setattr(records, "BLOCK", 8 * 3 * 25)  # three queries and some dozens of records at a time
     monkeypatch.setattr(records, "NUMBERS", 5 * 40)
     random = np.random.default_rng(0)
-    explained = ExplanationSet.of(clustered(150, 5).records, random.uniform(-1, 1, (150, 3)))
+    explained = ExplanationSet.from_arrays(clustered(150, 5).records, random.uniform(-1, 1, (150, 3)))
     terms = replace(TERMS, kernel=kernel, as_published=published)
     queries = explained.points(explained.records[[0, 1, 80, 3, 4]])
     values, classes = random.uniform(-1, 1, 5), np.array([0, 2, 1, 1, 0])
@@ -46,8 +46,10 @@ def test_the_moments_are_those_of_the_loss(clustered, monkeypatch, published, ke
 
 def test_far_from_the_origin_no_digits_are_lost(clustered):
     table = clustered(100, 4)
-    far = ExplanationSet.of(table.records.astype(np.float64) + 1000.0, table.black_box(table.records), scale=2.0)
-    near = ExplanationSet.of(table.records.astype(np.float64), table.black_box(table.records), scale=2.0)
+    far = ExplanationSet.from_arrays(
+        table.records.astype(np.float64) + 1000.0, table.black_box(table.records), scale=2.0
+    )
+    near = ExplanationSet.from_arrays(table.records.astype(np.float64), table.black_box(table.records), scale=2.0)
     solved = [
         minimum(next(part.problems(part.points(part.records[:1]), part.values[:1, 0], np.zeros(1, int), TERMS)))
         for part in (far, near)
@@ -60,7 +62,7 @@ def test_memory_maps_and_pixels_are_read_as_they_are(tmp_path, monkeypatch):
     pixels = np.random.default_rng(0).integers(256, size=(30, 1, 3, 3)).astype(np.uint8)
     np.save(tmp_path / "pixels.npy", pixels)
     mapped = np.load(tmp_path / "pixels.npy", mmap_mode="r")
-    explained = ExplanationSet.of(mapped, np.zeros(30))
+    explained = ExplanationSet.from_arrays(mapped, np.zeros(30))
     assert explained.scale == 255 * 3
     np.testing.assert_allclose(explained.points(pixels[:2]), pixels[:2].reshape(2, 9) / 765)
     parts = list(explained.blocks())
@@ -70,7 +72,7 @@ def test_memory_maps_and_pixels_are_read_as_they_are(tmp_path, monkeypatch):
 
 def test_values_of_a_black_box_are_one_row_a_record():
     with pytest.raises(UserError, match=r"values of shape \[2, 1\] for 3 records"):
-        ExplanationSet.of(np.zeros((3, 2)), np.zeros(2))
+        ExplanationSet.from_arrays(np.zeros((3, 2)), np.zeros(2))
 
 
 def solved(explained, queries):
@@ -85,11 +87,11 @@ def test_a_record_outside_the_domain_contributes_nothing(clustered, feature):
     points, labels = table.records.astype(np.float64), table.black_box(table.records)
     query = points[3:4].copy()
     points[7], labels[7] = query, 0.0
-    without = solved(ExplanationSet.of(points, labels), query)[0]
+    without = solved(ExplanationSet.from_arrays(points, labels), query)[0]
     points[7, 2] = feature
     for value in (0.3, np.nan, np.inf):
         labels[7] = value
-        with_it = solved(ExplanationSet.of(points, labels), query)[0]
+        with_it = solved(ExplanationSet.from_arrays(points, labels), query)[0]
         np.testing.assert_array_equal(with_it.gram, without.gram)
         np.testing.assert_array_equal(with_it.moment, without.moment)
         assert (with_it.square, with_it.records) == (without.square, 50)
@@ -100,9 +102,9 @@ def test_a_record_whose_value_is_none_contributes_nothing(clustered, value):
     table = clustered(50, 4)
     labels = table.black_box(table.records)
     labels[7] = value
-    problem = solved(ExplanationSet.of(table.records, labels), table.records[:1])[0]
+    problem = solved(ExplanationSet.from_arrays(table.records, labels), table.records[:1])[0]
     kept = np.arange(50) != 7
-    other = solved(ExplanationSet.of(table.records[kept], labels[kept]), table.records[:1])[0]
+    other = solved(ExplanationSet.from_arrays(table.records[kept], labels[kept]), table.records[:1])[0]
     np.testing.assert_allclose(problem.gram, other.gram, rtol=1e-12)
     np.testing.assert_allclose(problem.moment, other.moment, rtol=1e-12)
 
@@ -131,7 +133,7 @@ def test_a_query_outside_the_domain_is_refused(clustered, feature):
 
 
 def test_a_probabilitys_rounding_is_forgiven():
-    assert next(ExplanationSet.of(np.zeros((1, 2)), np.array([1 + 1e-7])).blocks())[1].max() == 1
+    assert next(ExplanationSet.from_arrays(np.zeros((1, 2)), np.array([1 + 1e-7])).blocks())[1].max() == 1
 
 
 @pytest.mark.parametrize(
@@ -140,4 +142,4 @@ def test_a_probabilitys_rounding_is_forgiven():
 )
 def test_an_explanation_set_that_is_none_is_named(arguments, words):
     with pytest.raises(UserError, match=words):
-        ExplanationSet.of(*arguments)
+        ExplanationSet.from_arrays(*arguments)

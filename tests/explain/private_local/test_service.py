@@ -253,7 +253,7 @@ def test_a_call_that_is_refused_half_way_charges_what_it_computed(table, terms):
     """What the first query costs is told by noisy numbers, and whether the second is refused tells that cost: retried for
     free until a call goes through, such refusals would count what a budget is to limit."""
     values = np.linspace(-1, 1, len(table.records))[:, None] * [1, -1]
-    explained = ExplanationSet.of(table.records, values, table.explained.scale)
+    explained = ExplanationSet.from_arrays(table.records, values, table.explained.scale)
     service = PrivateExplainer(explained, replace(terms, budget=0.6), "enhanced", seed=1)
     one, other = np.array([[0.5, -0.5]]), np.array([[-0.5, 0.5]])
     service.answer(table.records[:1], one)
@@ -311,7 +311,7 @@ def test_under_one_seed_other_terms_or_records_have_other_noise(clustered):
     one = Terms(epsilon=1.0, delta=1e-6, budget=1000.0, steps=1)
 
     def released(terms, records=records, protocol="non-adaptive"):
-        service = PrivateExplainer(ExplanationSet.of(records, np.zeros(4000)), terms, protocol, seed=3)
+        service = PrivateExplainer(ExplanationSet.from_arrays(records, np.zeros(4000)), terms, protocol, seed=3)
         return service.answer(records[:1], np.zeros(1)).explanations[0]
 
     others = [released(replace(one, **change)) for change in ({"epsilon": 2.0}, {"delta": 1e-7}, {"budget": 9.0})]
@@ -343,7 +343,7 @@ def test_explanations_from_the_records_of_a_released_model_are_charged_with_it(t
     pool.mkdir(parents=True)
     np.save(pool / "records.npy", table.records)
     mapped = np.load(pool / "records.npy", mmap_mode="r")
-    explained = ExplanationSet.of(mapped, table.black_box(mapped))
+    explained = ExplanationSet.from_arrays(mapped, table.black_box(mapped))
     PrivateExplainer(explained, terms, seed=None)
     charged = ledger.charge(path, ledger.Terms("people", "record", 10.0, terms.delta, filter="gdp"), [])
     kept = {"ledger": charged.ledger, "head": charged.head, "entries": 0, "part": ""}

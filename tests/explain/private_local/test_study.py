@@ -121,7 +121,7 @@ def test_disjoint_parts_answer_side_by_side_at_the_whole_budget(clustered):
 
 def test_persons_are_in_one_part_each(clustered):
     table = clustered(60, 3)
-    explained = ExplanationSet.of(table.records, table.explained.values, persons=np.repeat(np.arange(20), 3))
+    explained = ExplanationSet.from_arrays(table.records, table.explained.values, persons=np.repeat(np.arange(20), 3))
     section = PrivateExplanations(queries=6, epsilons=(1.0,), steps=3, parts=2)
     sizes = []
     with pytest.MonkeyPatch.context() as patch:

@@ -193,7 +193,7 @@ def explained(record: Any, label: float = 1.0) -> ExplanationSet:
     """All records but one equal the query and have its value, so that their terms are zero."""
     points, values = np.zeros((RECORDS, 2)), -np.ones(RECORDS)
     points[0], values[0] = record, label
-    return ExplanationSet.of(points, values, scale=1.0)
+    return ExplanationSet.from_arrays(points, values, scale=1.0)
 
 
 def explain(terms: Terms, queries: np.ndarray) -> Callable[[Any, int], Any]:

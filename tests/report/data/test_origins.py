@@ -40,7 +40,8 @@ def test_values_are_shown_in_the_units_of_the_table():
 def test_one_key_makes_a_page_without_records():
     values = {"audit": "a", "datasets": {"digits": {}}, "architectures": {"cnn": {}}, "mechanisms": {"none": {}}}
     shown, hidden = (
-        ReportSpec.of(check_audit(values | {"report": report}, "a.yaml")) for report in ({}, {"show_records": False})
+        ReportSpec.from_audit(check_audit(values | {"report": report}, "a.yaml"))
+        for report in ({}, {"show_records": False})
     )
     assert (shown.exposed, shown.explanation_maps) == (8, True)
     assert (hidden.exposed, hidden.explanation_maps) == (0, False)

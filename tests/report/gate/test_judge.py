@@ -293,4 +293,4 @@ def test_the_report_depends_on_what_its_policy_says(tmp_path: Path) -> None:
         named.append(spec.path(tmp_path))
         assert (parse_spec(spec.model_dump(mode="json")).policy or {})["auc"] == limit
     assert len(set(named)) == 2
-    assert ReportSpec.of(audit).policy is None
+    assert ReportSpec.from_audit(audit).policy is None

@@ -95,7 +95,7 @@ class Ordered:
         self._cells = _reordered(cells, self._order, in_place=True)
         self._medians = np.array([[median(column)] for column in self._cells.T])
         self.shape = signal.shape
-        spans = [Span.of(self[rows]) for rows in slices(0, *self.shape)]
+        spans = [Span.from_cells(self[rows]) for rows in slices(0, *self.shape)]
         self.span = Span(*(np.concatenate(parts) for parts in zip(*spans, strict=True)))
 
     def __len__(self) -> int:

@@ -124,7 +124,7 @@ class Span(NamedTuple):
     high: np.ndarray
 
     @classmethod
-    def of(cls, cells: Cells) -> Span:
+    def from_cells(cls, cells: Cells) -> Span:
         """Return the span of every record."""
         mean = cells.mean(axis=1, keepdims=True)
         return cls(mean, cells.min(axis=1, keepdims=True) - mean, cells.max(axis=1, keepdims=True) - mean)
@@ -170,7 +170,7 @@ class Block:
         raw = np.asarray(signal[rows], dtype=np.float64)
         here = member[rows].astype(np.float64)
         self.rows = rows
-        self.span = Span.of(raw)
+        self.span = Span.from_cells(raw)
         self.every: Cells = raw - self.span.mean
         """The values of all models, centred, [B, models]."""
         self.values = self.every

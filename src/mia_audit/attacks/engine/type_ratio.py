@@ -286,7 +286,7 @@ def blended_ratio(
     evidence = Evidence(columns, member)
     pair_types: dict[tuple[int, ...], Types] = {}
     for place, fold in enumerate(evidence.folds):
-        pseudo = PseudoScores.of(evidence, columns, member, place, pair_types, other, beside)
+        pseudo = PseudoScores.from_evidence(evidence, columns, member, place, pair_types, other, beside)
         of_types, *of_others = pseudo.weights()
         by_types = evidence.scores(fold)
         for column, one in zip(fold, by_types.T, strict=True):
@@ -306,7 +306,7 @@ class PseudoScores:
     labels: Bool[np.ndarray, " n"]
 
     @classmethod
-    def of(
+    def from_evidence(
         cls,
         evidence: Evidence,
         signals: Sequence[Columns],

@@ -56,7 +56,7 @@ class ExplanationSet:
     """The person of every record, also if every person has one; None if the unit is the record."""
 
     @classmethod
-    def of(
+    def from_arrays(
         cls,
         records: Num[np.ndarray, "m ..."],
         values: Float[np.ndarray, "m C"],
@@ -85,7 +85,7 @@ class ExplanationSet:
     def among(self, member: Bool[np.ndarray, " m"]) -> ExplanationSet:
         """Return the set of some of the records."""
         persons = None if self.persons is None else self.persons.ids[self.persons.of][member]
-        return ExplanationSet.of(self.records[member], self.values[member], self.scale, persons)
+        return ExplanationSet.from_arrays(self.records[member], self.values[member], self.scale, persons)
 
     @property
     def unit(self) -> str:

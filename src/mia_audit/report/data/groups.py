@@ -130,7 +130,7 @@ def _group(
     def over(name: str, comparisons: int = 1) -> Estimate:
         if part[name].null_count():  # not resolvable for some target: the mean of the others would be biased
             return UNKNOWN
-        return estimate_over(OverTargets.of(part, name, level), level, comparisons).as_rate()
+        return estimate_over(OverTargets.from_metrics(part, name, level), level, comparisons).as_rate()
 
     own, common, common_fpr = (
         UNKNOWN if fpr is None else over(f"{name}_at_fpr_{fpr:g}") for name in ("tpr", "common_tpr", "common_fpr")
@@ -148,7 +148,7 @@ def _difference(part: pl.DataFrame) -> tuple[OverTargets, float] | None:
     known = part.filter(part["auc"].is_not_null() & part["rest_auc"].is_not_null())
     if not len(known):
         return None
-    gap = OverTargets.of(known, "auc").minus(OverTargets.of(known, "rest_auc"))
+    gap = OverTargets.from_metrics(known, "auc").minus(OverTargets.from_metrics(known, "rest_auc"))
     if gap.count > 1:
         return gap, gap.p_value()
     from scipy.special import ndtr

@@ -374,9 +374,9 @@ def leaks(metrics: pl.DataFrame, channel: str, headline: str, fpr: float | None,
 
 def _leak(key: tuple[str, ...], group: pl.DataFrame, column: str | None, tried: int, confidence: float) -> Leak:
     attack, signal, likelihood = key
-    over = {"auc": OverTargets.of(group, "auc", confidence)}
+    over = {"auc": OverTargets.from_metrics(group, "auc", confidence)}
     if column:
-        over["tpr"] = OverTargets.of(group, column, confidence)
+        over["tpr"] = OverTargets.from_metrics(group, column, confidence)
     whole = {metric: one for metric, one in over.items() if one.count == len(group)}
     return Leak(
         attack=attack,
@@ -410,7 +410,7 @@ def null_control(
     """
     rows = metrics.filter(pl.col("null_control") & pl.col("auc").is_not_null())
     values = {
-        tuple(map(str, key)): OverTargets.of(group, "auc", confidence)
+        tuple(map(str, key)): OverTargets.from_metrics(group, "auc", confidence)
         for key, group in rows.group_by(*ATTACK, maintain_order=True)
     }
     if not values:
