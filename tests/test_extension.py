@@ -88,18 +88,12 @@ def sign(batch, options):
 
 ATTACK = """
 from mia_audit.attacks.catalogue import attack
-from mia_audit.sections import Section
 
 
-class Offset(Section):
-    offset: float = 0.0
-    \"\"\"Added to every score.\"\"\"
-
-
-@attack(learns=False, options=(Offset,))
-def negative(readings, member, likelihood, *, offset):
+@attack(learns=False)
+def negative(readings, member, likelihood):
     (reading,) = readings
-    return offset - reading.values
+    return -reading.values
 
 
 def undecorated(readings, member, likelihood):
@@ -122,7 +116,7 @@ CONFIG: dict[str, Any] = {
     "training": {"epochs": 1, "batch": 8},
     "mechanisms": {"shrunk": {"mechanism": "mechanism.py:Shrunk", "shrinkage": 0.25}},
     "explainers": {"methods": ["explainer.py:sign"], "sign_power": 2},
-    "attacks": {"methods": ["attack.py:negative", "threshold"], "offset": 3},
+    "attacks": {"methods": ["attack.py:negative", "threshold"]},
 }
 
 
@@ -169,7 +163,6 @@ def test_another_text_of_a_file_is_another_specification(folder: Path, tmp_path:
 def test_a_config_takes_the_keys_that_members_in_files_declare(folder: Path) -> None:
     audit = parse(Audit, CONFIG, "tiny.yaml")
     assert audit.mechanisms["shrunk"].model_extra == {"shrinkage": 0.25}
-    assert audit.attacks.model_extra == {"offset": 3.0}
     assert audit.explainers.options(explainers["explainer.py:sign"].options) == {"sign_power": 2}
     default = parse(Audit, CONFIG | {"mechanisms": {"shrunk": {"mechanism": "mechanism.py:Shrunk"}}}, "tiny.yaml")
     assert default.mechanisms["shrunk"].model_extra == {"shrinkage": 0.5}
@@ -190,9 +183,8 @@ def test_a_config_takes_the_keys_that_members_in_files_declare(folder: Path) -> 
             "does not read this key; it is a key of dp-sgd",
         ),
         ({"mechanisms": {"shrunk": {"mechanism": "mechanism.py:Shrunk", "shrinkage": "x"}}}, "shrunk.shrinkage: input"),
-        ({"attacks": {"methods": ["threshold"], "offset": 3}}, "attacks.offset: unknown key"),
         ({"attacks": {"methods": ["attack.py:positive"]}}, "attack.py has no 'positive': known: negative"),
-        ({"attacks": {"methods": ["attack.py:undecorated"]}}, "attack.py, line 17: 'undecorated' is not declared"),
+        ({"attacks": {"methods": ["attack.py:undecorated"]}}, "attack.py, line 11: 'undecorated' is not declared"),
         ({"attacks": {"methods": ["missing.py:f"]}}, "no such file: missing.py in"),
         (
             {"datasets": {"spiral": {"source": "missing.py:f"}}},

@@ -195,9 +195,6 @@ def test_truncated_files_are_named(folder, capsys, kind):
         (["--attacks", "joint-lrt:loss+loss"], "'loss' is given twice"),
         (["--attacks", "rmia:confidence"], "read only losses"),
         (["--table", "signals.parquet"], "--table alone, or several of --setting"),
-        (["--option", "offline_a=tuned"], "no attack in attacks.methods reads this key; it is a key of rmia-offline"),
-        (["--option", "offline_a"], "expected KEY=VALUE"),
-        (["--option", "population.loss=z.npy", "--attacks", "rmia"], "no such file"),
         (["--name", "../elsewhere"], "expected letters, digits, '.', '_' and '-'"),
         (["--exposed", "-1"], "exposed"),
     ],
@@ -251,15 +248,6 @@ def test_no_folder_is_left_of_an_audit_that_failed(folder):
         arguments = ["--membership", f"{folder}/member.npy", "--signal", "loss=none.npy", "--out", f"{folder}/{out}"]
         assert main(["audit", *arguments]) == 2
     assert not (folder / "new").exists() and list((folder / "kept").iterdir()) == []
-
-
-def test_options_of_attacks_are_told_with_the_audit(folder):
-    aucs = []
-    for number, option in enumerate(([], ["--option", "offline_a=0.9"], ["--option", "offline_a=tuned"])):
-        more = ["--attacks", "rmia-offline", *option, "--no-report", "--out", str(folder / f"out{number}")]
-        assert audit(folder, *more) == 0
-        aucs.append(pl.read_csv(folder / f"out{number}" / "metrics.csv")["auc"].to_list())
-    assert aucs[0] != aucs[1] != aucs[2]
 
 
 def test_what_is_asked_for_twice_counts_once(folder):
@@ -449,10 +437,7 @@ def test_scores_are_not_written_beside_the_report_of_another_audit(folder, capsy
     assert before == {path: path.read_bytes() for path in sorted((folder / "out").rglob("*")) if path.is_file()}
 
 
-def test_a_table_has_its_own_membership_and_a_set_of_attacks_is_run(folder, capsys):
-    assert audit(folder, "--no-report", "--option", "set=as-published", "--attacks", "threshold") == 0
-    tried = pl.read_parquet(folder / "out" / "metrics.parquet")["attack"].unique()
-    assert set(tried) >= {"threshold", "loss-lira-raw"}
+def test_a_table_has_its_own_membership(folder, capsys):
     words = ["--table", "signals.parquet", "--membership", str(folder / "member.npy"), "--out", str(folder / "new")]
     assert main(["audit", *words]) == 2
     assert "--table alone" in capsys.readouterr().err

@@ -154,18 +154,6 @@ def test_outputs_are_those_of_the_whole_pool_at_once(model: nn.Module, pool: tup
     np.testing.assert_allclose(signals["loss"], logsumexp - logits[np.arange(23), pool[1]], rtol=1e-5)
 
 
-def test_losses_at_temperatures_are_those_of_logits_divided_by_them(
-    model: nn.Module, pool: tuple[np.ndarray, np.ndarray]
-) -> None:
-    asked = task("gradient", loss_temperatures=[2.0, 0.5])
-    signals = signals_of(model, pool, asked)
-    assert list(signals) == columns("gradient", asked.options)
-    assert list(signals)[:6] == ["label", "predicted", "loss", "confidence", "loss_t2", "loss_t0.5"]
-    logits = model(to_input(pool[0], FACTS)).double().numpy() / 2
-    expected = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(23), pool[1]]
-    np.testing.assert_allclose(signals["loss_t2"], expected, rtol=1e-5)
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_columns_are_summaries_of_the_attributions_shown(
     family: str, model: nn.Module, pool: tuple[np.ndarray, np.ndarray]

@@ -8,10 +8,10 @@ The runs of attacks on signals, and their scores.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 import numpy as np
 from pydantic import field_validator, model_validator
@@ -20,7 +20,7 @@ from mia_audit.attacks.design import recognise
 from mia_audit.attacks.engine.joint import AT_MOST
 from mia_audit.errors import UserError, suggest
 from mia_audit.registry import Registry
-from mia_audit.sections import OpenSection, Options, fields_of, known
+from mia_audit.sections import Section, known
 from mia_audit.seeds import generator
 from mia_audit.signals.name import Reading, Signal
 
@@ -41,8 +41,7 @@ class Attack:
 
     `reads` selects signals from those of a setting, and returns one tuple for each run of the attack. `score(readings,
     member, likelihood)` turns the readings of one tuple, the membership [N records, K targets] and the name of a
-    likelihood into scores [N, K]. A higher score means member, NaN means no score. The keys that the models of
-    `options` declare are passed as keyword arguments. `likelihoods` lists those that the attack supports, the default
+    likelihood into scores [N, K]. A higher score means member, NaN means no score. `likelihoods` lists those that the attack supports, the default
     first. An attack without likelihoods is called with `none`. `learns` says that the scores depend on the membership
     of the other models. Such an attack has a null control. `several` says that the attack can read more than one signal
     at once; `vectors` says that it reads attributions themselves, over their L1 norms, [N records, K models, m], which no other
@@ -59,7 +58,6 @@ class Attack:
     likelihoods: tuple[str, ...]
     learns: bool
     several: bool
-    options: Options = ()
     repeatable: bool = True
     pairwise: tuple[str, ...] = ()
     vectors: bool = False
@@ -97,7 +95,6 @@ def attack(
     likelihoods: Iterable[str] = (),
     learns: bool = True,
     several: bool = False,
-    options: Options = (),
     repeatable: bool = True,
     pairwise: Iterable[str] = (),
     vectors: bool = False,
@@ -105,7 +102,7 @@ def attack(
     """Register the decorated score function as an attack; see `Attack`."""
 
     def decorate(score: Score) -> Score:
-        kinds = (tuple(likelihoods), learns, several, options, repeatable, tuple(pairwise), vectors)
+        kinds = (tuple(likelihoods), learns, several, repeatable, tuple(pairwise), vectors)
         attacks.register(name, score)(Attack(reads, score, *kinds))
         return score
 
@@ -116,8 +113,8 @@ SETS = {"as-published": ("threshold", "authors-lrt", "paper-lrt", "loss-lira-raw
 """Named sets of attacks."""
 
 
-class Attacks(OpenSection):
-    """The membership scores that are computed. The attacks declare further keys."""
+class Attacks(Section):
+    """The membership scores that are computed."""
 
     set: Literal["as-published"] | None = None
     """A further set of attacks to run: `as-published` runs those of Huang et al.
@@ -134,11 +131,6 @@ class Attacks(OpenSection):
     )
     """Likelihoods of the likelihood ratios; the first is the headline."""
 
-    @classmethod
-    def members(cls) -> dict[str, Options]:
-        """Return the options of every registered attack."""
-        return {name: attacks[name].options for name in attacks.names()}
-
     @field_validator("methods")
     @classmethod
     def _methods(cls, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -150,12 +142,6 @@ class Attacks(OpenSection):
     def _with_set(self) -> Self:
         added = SETS[self.set] if self.set else ()
         object.__setattr__(self, "methods", tuple(dict.fromkeys((*self.methods, *added))))  # the section is frozen
-        return self
-
-    @model_validator(mode="after")
-    def _options(self) -> Self:
-        chosen = tuple(model for method in self.methods for model in attacks[split(method)[0]].options)
-        self._resolve("no attack in attacks.methods reads", chosen)
         return self
 
 
@@ -230,20 +216,16 @@ def scores_of(
     read: Callable[[Signal], Sequence[Cells]],
     member: Member,
     null: Member,
-    options: Mapping[str, Any] | None = None,
 ) -> Iterator[Scores]:
     """Yield the scores of every run, with the readings and the membership from which they were computed.
 
-    `options` are the values of the keys that attacks declare, with defaults for those left out. Raises UserError for a
-    run that cannot score a single member, or a single non-member, of some target. `read` gives the values of a signal,
+    Raises UserError for a run that cannot score a single member, or a single non-member, of some target. `read` gives the values of a signal,
     [N, K] for every query; they are kept if the next run needs them too.
     """
     held = Held(read)
     for run, after in pairwise([*runs, None]):
         assert run is not None
-        yield _scored(
-            run, held.of(run.signals, after.signals if after else ()), null if run.null_control else member, options
-        )
+        yield _scored(run, held.of(run.signals, after.signals if after else ()), null if run.null_control else member)
 
 
 class Held:
@@ -262,18 +244,10 @@ class Held:
         return readings
 
 
-def _scored(run: Run, readings: list[Reading], member: Member, options: Mapping[str, Any] | None) -> Scores:
-    scores = attacks[run.attack].score(readings, member, run.likelihood, **options_of(run.attack, options))
+def _scored(run: Run, readings: list[Reading], member: Member) -> Scores:
+    scores = attacks[run.attack].score(readings, member, run.likelihood)
     _check_scored(run, scores, member)
     return Scores(run, readings, member, scores)
-
-
-def options_of(attack: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the values of the keys that an attack declares, with defaults for those that are not given."""
-    return {
-        key: (given or {}).get(key, field.get_default(call_default_factory=True))
-        for key, field in fields_of(attacks[attack].options).items()
-    }
 
 
 def _check_scored(run: Run, scores: Cells, member: Member) -> None:

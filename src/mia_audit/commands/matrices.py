@@ -58,13 +58,6 @@ def audit_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--attacks", nargs="+", metavar="ATTACK", help=f"default: {' '.join(METHODS)}")
     parser.add_argument("--likelihoods", nargs="+", default=["blend"], metavar="LIKELIHOOD", help="default: blend")
     parser.add_argument(
-        "--option",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a key that one of the attacks declares: offline_a=0.5 or offline_a=tuned, population.loss=FILE (config/README.md)",
-    )
-    parser.add_argument(
         "--fprs", nargs="+", type=float, default=[0.001, 0.01, 0.1], metavar="FPR", help="default: 0.001 0.01 0.1"
     )
     parser.add_argument("--confidence", type=float, default=0.95, help="level of the intervals (0.95)")
@@ -110,7 +103,7 @@ def run_audit(options: argparse.Namespace) -> None:
         )
     parse(Report, {"exposed": options.exposed}, "audit")
     options.stated = options.attacks is not None
-    keys = {"methods": options.attacks or METHODS, "likelihoods": options.likelihoods, **_options(options.option)}
+    keys = {"methods": options.attacks or METHODS, "likelihoods": options.likelihoods}
     attacks = parse(Attacks, keys, "audit")
     options.attacks = list(attacks.methods)
     evaluation = parse(Evaluation, {"fprs": options.fprs, "confidence": options.confidence}, "audit")
@@ -129,7 +122,6 @@ def run_audit(options: argparse.Namespace) -> None:
     }
     given = {**vars(options), "signals": options.signal, "report": not options.no_report, "config": config}
     given["settings"] = settings
-    given["options"] = attacks.model_extra or {}
     print(audit(Request(**{name: given[name] for name in Request.__dataclass_fields__})))
 
 
@@ -157,30 +149,6 @@ def _settings(options: argparse.Namespace) -> "dict[str, GivenSetting]":
     return parse(GivenAudit, {"settings": values}, "--setting").settings
 
 
-def _options(texts: list[str]) -> dict[str, Any]:
-    """Read every KEY=VALUE like a key of a config; KEY.NAME=VALUE is an item of a mapping."""
-    values: dict[str, Any] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        name, dot, item = key.partition(".")
-        if not (equals and name and value) or (dot and not item):
-            raise UserError(f"--option {text}: expected KEY=VALUE, for example offline_a=tuned")
-        read = float(value) if _is_number(value) else value
-        if dot:
-            values[name] = {**values.get(name, {}), item: read}
-        else:
-            values[name] = read
-    return values
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 READ_BY = {"where": ("per-model-csv",), "labels": ("carlini",), "membership": ()}
 """The layouts with which an option is read."""
 
@@ -201,14 +169,6 @@ def import_arguments(parser: argparse.ArgumentParser) -> None:
         "--membership", type=Path, help="membership for --logits: records × models, or models × records"
     )
     parser.add_argument(
-        "--temperatures",
-        type=float,
-        nargs="+",
-        default=[],
-        metavar="T",
-        help="for --logits: temperatures T at which the loss of the softmax of logits / T is added, for rmia (its paper uses 2)",
-    )
-    parser.add_argument(
         "--where",
         action="append",
         default=[],
@@ -219,11 +179,7 @@ def import_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_import(options: argparse.Namespace) -> None:
-    """Write signals.parquet, and next to it the losses of a population if the files have one."""
-    if min(options.temperatures, default=1) <= 0:
-        raise UserError("--temperatures: expected positive numbers")
-    if options.temperatures and not options.logits:
-        raise UserError("--temperatures: only logits have a temperature; expected --logits, --labels and --membership")
+    """Write signals.parquet."""
     if options.logits:
         if options.folder or options.layout or not (options.labels and options.membership):
             raise UserError("--logits: expected --labels and --membership with it, and neither a folder nor --layout")
@@ -232,7 +188,7 @@ def run_import(options: argparse.Namespace) -> None:
         check_out(options.out, options.logits, options.labels, options.membership)
         write_signals(
             options.out,
-            from_logits(options.logits, options.labels, options.membership, options.temperatures),
+            from_logits(options.logits, options.labels, options.membership),
             str(options.logits),
         )
         return
@@ -249,14 +205,7 @@ def run_import(options: argparse.Namespace) -> None:
     if inside and state(options.out) == "absent":  # no earlier import wrote it
         raise UserError(f"{options.out}: would overwrite a file of the folder that is read; choose another --out")
     published = LAYOUTS[options.layout](options.folder, where, options.labels)
-    file = options.out.with_name(f"{options.out.stem}_population.npy")
-    if published.population is not None:
-        check_out(file, options.labels)
     write_signals(options.out, published, str(options.folder))
-    if published.population is not None:
-        with atomic_write(file) as partial:
-            np.save(partial, published.population)
-        print(f"{file}: RMIA's population; read it with population.loss={file}")
 
 
 def draw_membership_arguments(parser: argparse.ArgumentParser) -> None:
@@ -285,14 +234,12 @@ def draw_membership_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_draw_membership(options: argparse.Namespace) -> None:
     """Write the membership, and print how to use it."""
-    import numpy as np
 
     from mia_audit.attacks.io.parquet import LEAST_MODELS
     from mia_audit.config.load import parse
     from mia_audit.pools.persons import Persons, read_ids
     from mia_audit.pools.section import Membership
     from mia_audit.pools.store import draw_membership
-    from mia_audit.storage import atomic_write
 
     if options.records < 2:
         raise UserError(f"--records {options.records}: expected two or more")

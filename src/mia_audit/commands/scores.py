@@ -16,10 +16,8 @@ from threadpoolctl import threadpool_limits
 
 from mia_audit.attacks.catalogue import Run, Scores, permuted_membership, plan, scores_of
 from mia_audit.attacks.design import HEADLINE, RECORDS, in_unit, recognise
-from mia_audit.attacks.io.layouts import population_files, with_population
 from mia_audit.attacks.io.parquet import (
     GIVEN,
-    OPTIONS,
     TARGET,
     UNLIKE,
     SignalsFile,
@@ -62,16 +60,8 @@ def run_attack(options: argparse.Namespace) -> None:
             raise
         write_scores(options.out, (), (), (), (), metadata)
         return
-    if spec.attacks.model_extra:
-        metadata[OPTIONS] = spec.attacks.model_extra
     signals_metadata = table_metadata(options.signals, "signals")
-    chosen = with_population(spec.attacks.model_extra, file.models)
-    given = (
-        signals_metadata.get(GIVEN, {})
-        | population_files(spec.attacks.model_extra)
-        | (given_digest(options.signals) or {})
-    )
-    if given:
+    if given := signals_metadata.get(GIVEN, {}) | (given_digest(options.signals) or {}):
         metadata[GIVEN] = given
     metadata |= readings_metadata(spec.attacks.methods if spec.stated else (), file.signals, file.derived)
     runs = plan(spec.attacks.methods, file.signals, spec.attacks.likelihoods)
@@ -91,7 +81,7 @@ def run_attack(options: argparse.Namespace) -> None:
 
     with threadpool_limits(1, "blas"):  # the attacks' matrix products are too small to gain from threads
         # map keeps no scores while the next ones are computed; a generator's variable would
-        scored = map(of_targets, scores_of(runs, file.read, file.member, null, chosen))
+        scored = map(of_targets, scores_of(runs, file.read, file.member, null))
         write_scores(options.out, scored, runs, file.record, file.target[targets], metadata, file.persons)
 
 
@@ -114,7 +104,6 @@ def run_evaluate(options: argparse.Namespace) -> None:
     section = EvaluationSpec.read(options.spec).evaluation
     metadata = table_metadata(options.scores, "scores") | {"confidence": section.confidence}
     metadata.pop(ROW_GROUPS, None)
-    given = metadata.pop(OPTIONS, None)
     if brought := given_digest(options.scores):
         metadata[GIVEN] = metadata.get(GIVEN, {}) | brought
     further: FurtherScorings | None = None
@@ -124,7 +113,7 @@ def run_evaluate(options: argparse.Namespace) -> None:
             if (
                 options.signals and further is None
             ):  # a setting whose models all diverged has neither scores nor signals
-                further = FurtherScorings(options.signals, given)
+                further = FurtherScorings(options.signals)
             without = _without(further, scored, section.fprs) if further and not scored.key[-1] else None
             rows += metric_rows(scored, section.fprs, section.confidence, without)
             del scored  # free the memory before the next scores are read
@@ -132,9 +121,9 @@ def run_evaluate(options: argparse.Namespace) -> None:
         if further:
             file, further = further.file, None  # free the signals that the file holds
             place = file.target.tolist().index(metadata[TARGET]) if TARGET in metadata else None
-            metadata[MODEL_COUNTS] = model_counts(metrics, file, section.fprs, given, place)
+            metadata[MODEL_COUNTS] = model_counts(metrics, file, section.fprs, place)
             if place is None:
-                metadata |= in_halves(metrics, file, section.fprs, given)
+                metadata |= in_halves(metrics, file, section.fprs)
     write_table(options.out, metrics.to_arrow(), "metrics", len(metrics), metadata)
 
 
@@ -168,7 +157,7 @@ def run_evaluate_groups(options: argparse.Namespace) -> None:
                 continue
             if setting is None:  # a setting whose models all diverged has no scores
                 setting = _Setting(
-                    FurtherScorings(options.signals, scores_metadata.get(OPTIONS)),
+                    FurtherScorings(options.signals),
                     groupings,
                     scores_metadata.get(TARGET),
                 )

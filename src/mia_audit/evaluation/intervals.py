@@ -20,14 +20,14 @@ quick likelihood (`ratios.STAND_INS`): in simulations intervals hold as often, a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mia_audit.attacks.catalogue import attacks, options_of
+from mia_audit.attacks.catalogue import attacks
 from mia_audit.attacks.design import RECORDS, Pairs, in_unit, recognise
 from mia_audit.attacks.engine.ratios import STAND_INS
 from mia_audit.errors import UserError
@@ -360,7 +360,6 @@ def without_each(
     member: Member,
     scores: Cells,
     fprs: Sequence[float],
-    options: Mapping[str, Any] | None = None,
 ) -> Columns:
     """Return the metrics of some targets (`intervals.chosen`), each without every other of these models.
 
@@ -369,16 +368,14 @@ def without_each(
     are scored at once, unless the membership's design requires a further model to be left out; all other attacks are run
     again without each model.
     """
-    rescored = scored_without(run, readings, member, options)
+    rescored = scored_without(run, readings, member)
     return {} if rescored is None else metrics_without(rescored, scores, member, fprs)
 
 
-def scored_without(
-    run: Run, readings: Sequence[Reading], member: Member, options: Mapping[str, Any] | None = None
-) -> Rescored | None:
+def scored_without(run: Run, readings: Sequence[Reading], member: Member) -> Rescored | None:
     """Return the scores for the metrics of `without_each`, or None if there are none."""
     models = member.shape[1]
-    attack, given = attacks[run.attack], options_of(run.attack, options)
+    attack = attacks[run.attack]
     likelihood = STAND_INS.get(run.likelihood, run.likelihood)
     if likelihood not in attack.likelihoods:
         likelihood = run.likelihood
@@ -387,13 +384,13 @@ def scored_without(
         return None
     pairs = Pairs.among(chosen(models))
     if at_once:
-        scores = attack.score(list(readings), member, likelihood, **given, pairs=pairs)
+        scores = attack.score(list(readings), member, likelihood, pairs=pairs)
     else:
         try:
-            scores = _scored_anew(attack, readings, member, likelihood, given, pairs)
+            scores = _scored_anew(attack, readings, member, likelihood, pairs)
         except UserError:  # too few models for this likelihood
             return None
-    whole = None if likelihood == run.likelihood else attack.score(list(readings), member, likelihood, **given)
+    whole = None if likelihood == run.likelihood else attack.score(list(readings), member, likelihood)
     return Rescored(scores, pairs, models, whole)
 
 
@@ -435,29 +432,16 @@ def metrics_without(
     return columns
 
 
-def _scored_anew(
-    attack: Attack, readings: Sequence[Reading], member: Member, likelihood: str, given: dict[str, Any], pairs: Pairs
-) -> Cells:
+def _scored_anew(attack: Attack, readings: Sequence[Reading], member: Member, likelihood: str, pairs: Pairs) -> Cells:
     """Return the scores of the pairs' targets, [N, P], by repeating the attack without each left-out model."""
     scores = np.empty((len(member), len(pairs)), order="F")
     for left in np.unique(pairs.left):
         kept = np.delete(np.arange(member.shape[1]), left)
         others = [Reading(reading.signal, reading.queries, kept) for reading in readings]
-        matrices = {key: of_models(value, kept, member.shape[1]) for key, value in given.items()}
-        without = attack.score(others, _columns(member, kept), likelihood, **matrices)
+        without = attack.score(others, _columns(member, kept), likelihood)
         places = np.flatnonzero(pairs.left == left)
         scores[:, places] = without[:, np.searchsorted(kept, pairs.target[places])]
     return scores
-
-
-def of_models(option: Any, kept: np.ndarray, models: int) -> Any:
-    """Restrict an option to some of the models: keep their columns in matrices that have a column per model."""
-    if not isinstance(option, Mapping):
-        return option
-    return {
-        name: _columns(value, kept) if isinstance(value, np.ndarray) and value.shape[1:] == (models,) else value
-        for name, value in option.items()
-    }
 
 
 def _columns(values: Cells | Member, kept: np.ndarray) -> Any:

@@ -17,15 +17,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from mia_audit.attacks.catalogue import Held, Run, attacks, options_of, scores_of
+from mia_audit.attacks.catalogue import Held, Run, attacks, scores_of
 from mia_audit.attacks.design import HEADLINE, RECORDS, aggregates_of, counts, in_unit, recognise, scored_with
 from mia_audit.attacks.engine.ratios import STAND_INS
-from mia_audit.attacks.io.layouts import with_population
 from mia_audit.attacks.io.parquet import SignalsFile
 from mia_audit.errors import UserError
 from mia_audit.evaluation.exposure import FEWEST_MODELS, HALVES, Halves
 from mia_audit.evaluation.files import Scored, headline_unit, metric_rows
-from mia_audit.evaluation.intervals import Rescored, metrics_without, of_models, scored_without
+from mia_audit.evaluation.intervals import Rescored, metrics_without, scored_without
 from mia_audit.evaluation.metrics import log_grid, mean_log_roc, metrics_of_columns
 from mia_audit.seeds import generator
 from mia_audit.signals.name import Reading, Signal
@@ -67,19 +66,15 @@ def score_and_evaluate(
     fprs: Sequence[float],
     confidence: float,
     threads: int = 1,
-    options: Mapping[str, Any] | None = None,
 ) -> Iterator[Evaluated]:
-    """Yield the scores and metrics of all runs in their order, working on as many signals at a time as there are threads.
-
-    `options` are the values of the keys that attacks declare.
-    """
+    """Yield the scores and metrics of all runs in their order, working on as many signals at a time as there are threads."""
 
     def work(group: list[Run]) -> list[Evaluated]:
         judged = []
-        for run, readings, member, scores in scores_of(group, source.read, source.member, null, options):
+        for run, readings, member, scores in scores_of(group, source.read, source.member, null):
             stored = scores.astype(np.float32, copy=False)
             key = (run.attack, run.signal, run.likelihood, run.null_control)
-            rescored = scored_without(run, readings, member, options)
+            rescored = scored_without(run, readings, member)
             rows = []
             for aggregate in aggregates_of(source.persons):
                 scored = _in_unit(key, source, member, stored, aggregate)
@@ -122,11 +117,10 @@ def _in_unit(key: tuple[str, str, str, bool], source: Source, member: Member, sc
 class FurtherScorings:
     """Repeats attacks, each time without one model. The last attack's signals and scores are kept for the scores of persons."""
 
-    def __init__(self, path: Path, given: dict[str, Any] | None) -> None:
-        """Open a signals.parquet; `given` are the attack options that the config sets."""
+    def __init__(self, path: Path) -> None:
+        """Open a signals.parquet."""
         self.file = SignalsFile(path)
         self._path = path
-        self._options = with_population(given, self.file.models)
         self._known = {signal.name: signal for signal in self.file.signals}
         self._held = Held(self.file.read)
         self._last: tuple[Run, Rescored | None] | None = None
@@ -149,7 +143,7 @@ class FurtherScorings:
         if self._last is None or self._last[0] != run:
             self._last = None
             readings = self._held.of(signals, signals)
-            self._last = run, scored_without(run, readings, self.file.member, self._options)
+            self._last = run, scored_without(run, readings, self.file.member)
         return self._last[1]
 
 
@@ -187,7 +181,6 @@ def by_count(
     readings: Sequence[Reading],
     member: Member,
     fprs: Sequence[float],
-    options: Mapping[str, Any] | None = None,
     place: int | None = None,
     persons: Persons | None = None,
 ) -> list[dict[str, Any]]:
@@ -207,7 +200,7 @@ def by_count(
     member = (member if persons is None else persons.gathered(member, "membership"))[:, only]
     outside = (~member).sum(axis=0)
     grid = log_grid(max(int(outside.max()), 1), ROC_POINTS)
-    for others, scores in scores_by_count(run, readings, whole, numbers, options):
+    for others, scores in scores_by_count(run, readings, whole, numbers):
         scores = in_unit(scores[:, only], persons, HEADLINE).astype(np.float32, copy=False)
         metrics = metrics_of_columns(scores, member, fprs)
         by_number[others] = {name: values for name, values in metrics.items() if not np.isnan(values).any()}
@@ -226,17 +219,16 @@ def scores_by_count(
     readings: Sequence[Reading],
     member: Member,
     numbers: Sequence[int],
-    options: Mapping[str, Any] | None = None,
 ) -> Iterator[tuple[int, Cells]]:
     """Yield each number of other models with the attack's scores from that many, [N records, K targets].
 
     Yield nothing under designs whose correction needs all of the models.
     """
-    attack, given = attacks[run.attack], options_of(run.attack, options)
+    attack = attacks[run.attack]
 
     def score(models: Int[np.ndarray, " n"], here: Member) -> Cells:
         some = [Reading(one.signal, one.queries, models) for one in readings]
-        return attack.score(some, here, run.likelihood, **given)
+        return attack.score(some, here, run.likelihood)
 
     for others in numbers if recognise(member).independent else ():
         yield others, scored_with(score, member, others, "how many models").astype(np.float32, copy=False)
@@ -246,7 +238,6 @@ def model_counts(
     metrics: pl.DataFrame,
     source: Source,
     fprs: Sequence[float],
-    options: Mapping[str, Any] | None = None,
     place: int | None = None,
 ) -> list[dict[str, Any]]:
     """Return the rows of `by_count` for every run that is `examined`, except those on signals that the source lacks."""
@@ -257,7 +248,7 @@ def model_counts(
             signals = tuple(known[name] for name in names.split("+"))
             readings = [Reading(signal, source.read(signal)) for signal in signals]
             rows += by_count(
-                Run(attack, signals, likelihood, False), readings, source.member, fprs, options, place, source.persons
+                Run(attack, signals, likelihood, False), readings, source.member, fprs, place, source.persons
             )
     return rows
 
@@ -274,9 +265,7 @@ def _parts(values: Mapping[str, np.ndarray], full: Mapping[str, np.ndarray]) -> 
     return parts
 
 
-def in_halves(
-    metrics: pl.DataFrame, source: Source, fprs: Sequence[float], options: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+def in_halves(metrics: pl.DataFrame, source: Source, fprs: Sequence[float]) -> dict[str, Any]:
     """Return, as metadata of metrics.parquet, the counts of `Halves` by the strongest attack that does not take long.
 
     Membership must be independent between models, and each half have enough of them; the result is empty otherwise.
@@ -285,7 +274,7 @@ def in_halves(
     run = _strongest(metrics, {signal.name: signal for signal in source.signals})
     if run is None or models < FEWEST_MODELS or not recognise(member).independent:
         return {}
-    attack, given = attacks[run.attack], options_of(run.attack, options)
+    attack = attacks[run.attack]
     quick = STAND_INS.get(run.likelihood, run.likelihood)
     likelihood = quick if quick in attack.likelihoods else run.likelihood
     readings = [Reading(signal, source.read(signal)) for signal in run.signals]
@@ -293,9 +282,8 @@ def in_halves(
     for half in (np.sort(order[: models // 2]), np.sort(order[models // 2 :])):
         some = [Reading(one.signal, one.queries, half) for one in readings]
         inside = np.asfortranarray(member[:, half])
-        matrices = {key: of_models(value, half, models) for key, value in given.items()}
         try:
-            scores = attack.score(some, inside, likelihood, **matrices)
+            scores = attack.score(some, inside, likelihood)
         except UserError:  # too few models for this likelihood
             return {}
         if persons is not None:

@@ -184,9 +184,6 @@ class Explainers(OpenSection):
     precision: Precision | None = None
     """float32 when left out; `tf32` and `bf16` are faster on GPUs; under bf16 the classifier stays in float32."""
 
-    loss_temperatures: tuple[Annotated[float, Field(gt=0, le=1000)], ...] = ()
-    """Temperatures T of the softmax, for which the signal `loss_tT` is computed from the logits in addition to `loss`; RMIA's paper uses 2."""
-
     vectors: Annotated[int, Field(ge=0, le=4096)] = 0
     """Largest number of coordinates of an attribution that is stored itself, as a vector; longer ones are pooled over
     a grid to at most so many. 0 stores none.

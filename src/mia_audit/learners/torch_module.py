@@ -40,7 +40,7 @@ from mia_audit.runtime.device import AdaptiveBatchSize, computing, device_for
 from mia_audit.training.report import TrainingReport
 from mia_audit.training.shadow import Recipe, train_released, train_shadow
 from mia_audit.training.stored import MASKS
-from mia_audit.training.task import Records, TrainingTask, losses_at
+from mia_audit.training.task import Records, TrainingTask
 
 if TYPE_CHECKING:
     from mia_audit.models import Inputs
@@ -121,7 +121,7 @@ def _part(
         raise UserError(
             f"the model's output for record {records[int(finite.long().argmin())]} is not finite: the training diverged; lower the learning rate"
         )
-    scalars = _outputs(batch, truth, request.options) if outputs else {}
+    scalars = _outputs(batch, truth) if outputs else {}
     explanations = {
         key: values if values.dtype == torch.float16 else values.float()
         for key, values in _explanations(batch, request)
@@ -137,12 +137,11 @@ def shares_pass(request: ExplanationRequest) -> bool:
     return any(explainers[name].family == GRADIENT for name in request.explainers)
 
 
-def _outputs(batch: Batch, labels: Tensor, options: Mapping[str, Any]) -> Mapping[str, Tensor]:
+def _outputs(batch: Batch, labels: Tensor) -> Mapping[str, Tensor]:
     return {
         "predicted": batch.logits.argmax(dim=1).int(),
         "loss": loss(batch.logits, labels).float(),
         "confidence": confidence(batch.logits, labels).float(),
-        **{name: loss(batch.logits / temperature, labels).float() for name, temperature in losses_at(options).items()},
     }
 
 

@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from mia_audit.attacks.catalogue import AUTHORS, Run, asked, permuted_membership, plan
 from mia_audit.attacks.design import RECORDS, recognise, unit_of
-from mia_audit.attacks.io.layouts import population_files, with_population
 from mia_audit.attacks.io.matrices import MatrixFiles, parse_signal_file, read_column
 from mia_audit.attacks.io.parquet import (
     GIVEN,
@@ -83,8 +82,6 @@ class Request:
     threads: int
     report: bool
     config: Mapping[str, Any]
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """Values of the keys that attacks declare."""
     stated: bool = False
     """Whether the attacks were asked for by name; if so, attacks without a signal to read are reported."""
     settings: Mapping[str, GivenSetting] = field(default_factory=dict)
@@ -264,11 +261,10 @@ def _score(request: Request, part: Part) -> None:
         private_folder(out)
     null = permuted_membership(source.member, request.seed, request.name, source.persons)
     rows: list[dict[str, Any]] = []
-    options = with_population(request.options, source.models)
 
     def scored() -> Iterator[Any]:
         for evaluated in score_and_evaluate(
-            part.runs, source, null, request.fprs, request.confidence, max(1, request.threads), options
+            part.runs, source, null, request.fprs, request.confidence, max(1, request.threads)
         ):
             rows.extend(evaluated.rows)
             yield evaluated.run, evaluated.member, evaluated.scores
@@ -276,13 +272,12 @@ def _score(request: Request, part: Part) -> None:
     metadata = {"seed": request.seed, "dataset": request.name, **recognise(source.member).metadata}
     metadata |= readings_metadata(request.attacks if request.stated else (), source.signals, source.derived)
     metadata[GIVEN] = by_base_name({str(file): sha256(file) for file in part.files if file.is_file()})
-    metadata[GIVEN] |= population_files(request.options)
     write_scores(
         out / "scores.parquet", scored(), part.runs, source.record, range(source.models), metadata, source.persons
     )
     metrics = metrics_table(rows)
     metadata |= {"confidence": request.confidence, MODEL_COUNTS: model_counts(metrics, source, request.fprs)}
-    metadata |= in_halves(metrics, source, request.fprs, options)
+    metadata |= in_halves(metrics, source, request.fprs)
     write_table(out / "metrics.parquet", metrics.to_arrow(), "metrics", len(metrics), metadata)
     write_text(out / "metrics.csv", csv(flat(metrics)))
     write_text(out / "summary.csv", csv(summarise(metrics, request.confidence)))

@@ -106,7 +106,7 @@ def summaries_of(
     The outputs of all records are requested at once, because every query of some models is expensive; models bound
     their own memory.
     """
-    scalars = _outputs(model, records, request.options) if with_outputs else {}
+    scalars = _outputs(model, records) if with_outputs else {}
     parts: list[dict[tuple[Attribution, str], np.ndarray]] = []
     if request.explainers:
         assert isinstance(model, ExplainedModel)
@@ -116,7 +116,7 @@ def summaries_of(
     return Summaries(scalars, {key: np.concatenate([part[key] for part in parts]) for key in keys})
 
 
-def _outputs(model: TrainedModel, records: Records, options: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def _outputs(model: TrainedModel, records: Records) -> dict[str, np.ndarray]:
     logits = model.logits(records)
     if not (finite := np.isfinite(logits).all(axis=1)).all():
         raise UserError(f"the model's output for record {records.numbers[finite.argmin()]} is not finite")
@@ -124,10 +124,6 @@ def _outputs(model: TrainedModel, records: Records, options: Mapping[str, Any]) 
         "predicted": logits.argmax(axis=1).astype(np.int32),
         "loss": task.loss(logits, records.labels).astype(np.float32),
         "confidence": task.confidence(logits, records.labels).astype(np.float32),
-        **{
-            name: task.loss(logits / temperature, records.labels).astype(np.float32)
-            for name, temperature in task.losses_at(options).items()
-        },
     }
 
 

@@ -24,7 +24,6 @@ from mia_audit.signals.name import (
     read_signal,
     stem,
 )
-from mia_audit.training.task import TEMPERATURES, losses_at
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -50,8 +49,6 @@ def families(section: Explainers, model: str, learner: str = BUILT_IN) -> dict[s
     for options in sections.values():
         if section.vectors and options["explainers"]:
             options["vectors"] = section.vectors
-    if section.loss_temperatures:
-        sections[GRADIENT][TEMPERATURES] = list(section.loss_temperatures)
     return sections
 
 
@@ -88,7 +85,7 @@ def columns(family: str, options: Mapping[str, Any]) -> list[str]:
         if quantity in (explainers[explainer].quantities or options["explain"])
         for summary in (*SUMMARIES, *([DIAGNOSTIC] if explainers[explainer].complete else []), *vector)
     ]
-    outputs = (*DECISIONS, *OUTPUTS, *losses_at(options))
+    outputs = (*DECISIONS, *OUTPUTS)
     return [*(outputs if family == GRADIENT else ()), *explained]
 
 

@@ -146,9 +146,6 @@ DIAGNOSTIC = "completeness"
 FIT_ERROR = "fit_error"
 """The signal for the error of the neighbour's explanation at a record."""
 
-TEMPERED = re.compile(r"loss_t(?P<temperature>\d+(\.\d+)?)")
-"""Pattern of losses at a temperature, that is, of the softmax of logits divided by the temperature."""
-
 NAMED = 3
 """Largest number of signals read together that a label names one by one."""
 
@@ -202,14 +199,9 @@ class Signal:
         if len(parts) > 1:
             channels = {part.channel for part in parts}
             return channels.pop() if len(channels) == 1 else "both" if "other" not in channels else "other"
-        if self.name in OUTPUTS or self.is_loss:
+        if self.name in OUTPUTS:
             return "outputs"
         return "explanations" if self.name == FIT_ERROR or self._parts is not None else "other"
-
-    @property
-    def is_loss(self) -> bool:
-        """Whether the signal is −log of a probability of the label: the loss, or the loss at a temperature."""
-        return self.name == "loss" or TEMPERED.fullmatch(self.name) is not None
 
     @property
     def label(self) -> str:
@@ -218,8 +210,6 @@ class Signal:
             return self._joined_label
         if self.name == FIT_ERROR:
             return "how well the explanation fits the record"
-        if tempered := TEMPERED.fullmatch(self.name):
-            return f"loss at temperature {tempered['temperature']}"
         if self.summary is None:
             return self.name
         quantity = ", probability" if self.quantity == "probability" else ""
@@ -335,15 +325,13 @@ def every(summary: str) -> Reads:
 
 
 def all_but(name: str) -> Reads:
-    """Read every signal except the one of that name, and the loss only at temperature 1."""
-    return lambda signals: [
-        (signal,) for signal in signals if signal.name != name and not TEMPERED.fullmatch(signal.name)
-    ]
+    """Read every signal except the one of that name."""
+    return lambda signals: [(signal,) for signal in signals if signal.name != name]
 
 
 def losses(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:
-    """Read the loss, and the loss at every available temperature."""
-    return [(signal,) for signal in signals if signal.is_loss]
+    """Read the loss."""
+    return [(signal,) for signal in signals if signal.name == "loss"]
 
 
 def others(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:

@@ -27,20 +27,6 @@ if TYPE_CHECKING:
     from mia_audit.training.checkpoints import Checkpoint
     from mia_audit.training.section import Training
 
-TEMPERATURES = "loss_temperatures"
-"""The option that lists the temperatures of additional losses, for signals of outputs."""
-
-
-def tempered(temperatures: Sequence[float]) -> list[str]:
-    """Return the names of the losses at temperatures, for which the logits are divided by the temperature."""
-    return [f"loss_t{temperature:g}" for temperature in temperatures]
-
-
-def losses_at(options: Mapping[str, Any]) -> dict[str, float]:
-    """Return the temperatures in a family's options, by the names of their losses."""
-    temperatures = options.get(TEMPERATURES, ())
-    return dict(zip(tempered(temperatures), temperatures, strict=True))
-
 
 def loss(logits: Float[np.ndarray, "n C"], labels: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     """Return the cross-entropy, logsumexp(z) − z_y, computed as log(1 + exp(−confidence)) to avoid cancellation."""

@@ -5,16 +5,12 @@ import pytest
 
 from mia_audit.attacks import attacks
 from mia_audit.attacks.design import left_out
-from mia_audit.attacks.io.layouts import with_population
 from mia_audit.attacks.methods.rmia import (
     SLOPE,
-    SLOPES,
     log_mean_of_others,
     log_reference,
     share_dominated,
-    tuned_slopes,
 )
-from mia_audit.errors import UserError
 from mia_audit.evaluation import auc
 from mia_audit.evaluation.metrics import Ranking
 from mia_audit.signals.name import Reading, read_signal
@@ -101,77 +97,6 @@ def test_two_models_are_left_out_where_the_design_asks_for_it():
                 kept = [s for s in range(6) if s not in (t, partners[i, t]) and (here is None or here[i, s])]
                 expected = np.logaddexp.reduce(likelihood[i, kept]) - np.log(len(kept))
                 assert means[i, t] == pytest.approx(expected, rel=1e-9)
-
-
-def test_a_tuned_slope_finds_the_relation_of_in_and_out():
-    """Members' probabilities are a p_out + 1 − a: tuning recovers an a near it, and does not read the target's membership."""
-    random = np.random.default_rng(0)
-    member = random.random((2000, 8)) < 0.5
-    out = random.random((2000, 1))
-    reading = {}
-    for a in (0.1, 0.9):
-        p = np.where(member, a * out + 1 - a, out)
-        log_p = np.log(p) + 0.05 * random.normal(size=member.shape)
-        reading[a] = log_p
-    low, high = (np.median(tuned_slopes(reading[a], member)) for a in (0.1, 0.9))
-    assert set(tuned_slopes(reading[0.1], member)) <= set(SLOPES) and low < high
-    flipped = member.copy()
-    flipped[:, 3] = ~member[:, 3]
-    assert tuned_slopes(reading[0.9], flipped)[3] == tuned_slopes(reading[0.9], member)[3]
-
-
-def test_the_slope_is_an_option_of_the_offline_attack():
-    likelihood, member = draw(records=300)
-    reading = [Reading(read_signal("loss"), [-likelihood])]
-    default, given, tuned = (
-        attacks["rmia-offline"].score(reading, member, "none", **options)
-        for options in ({}, {"offline_a": SLOPE}, {"offline_a": "tuned"})
-    )
-    np.testing.assert_array_equal(default, given)
-    assert (tuned != default).any()
-
-
-@pytest.mark.parametrize("method", ["rmia", "rmia-offline"])
-def test_a_population_of_its_own_takes_the_place_of_the_non_members(method):
-    likelihood, member = draw(records=40)
-    population = -draw(seed=9, records=25)[0]
-    loss = read_signal("loss_t2")
-    assert attacks[method].reads([read_signal("confidence"), loss]) == [(loss,)]
-    reading = [Reading(loss, [-likelihood])]
-    found = attacks[method].score(reading, member, "none", population={"loss_t2": population})
-    for t in range(member.shape[1]):
-        others = np.arange(member.shape[1]) != t
-
-        def log_ratio(log_p, outside, target=t, others=others):
-            mean = np.exp(log_p[others & outside]).mean()
-            return log_p[target] - np.log(mean if method == "rmia" else ((1 + SLOPE) * mean + 1 - SLOPE) / 2)
-
-        every = np.ones(member.shape[1], dtype=bool)
-        of_z = np.array([log_ratio(-z, every) for z in population])
-        for x in range(len(member)):
-            outside = every if method == "rmia" else ~member[x]
-            if not (others & outside).any():
-                continue
-            assert found[x, t] == pytest.approx((log_ratio(likelihood[x], outside) > of_z).mean())
-    other = attacks[method].score(reading, member, "none", population={"loss": population})
-    np.testing.assert_array_equal(other, attacks[method].score(reading, member, "none"))
-
-
-def test_a_population_is_read_in_either_orientation_and_checked(tmp_path):
-    values = np.random.default_rng(0).random((9, 5))
-    for name, matrix in (("z", values), ("turned", values.T), ("few", values[:, :4]), ("negative", -values)):
-        np.save(tmp_path / f"{name}.npy", matrix)
-    for name in ("z", "turned"):
-        found = with_population({"population": {"loss": str(tmp_path / f"{name}.npy")}, "offline_a": 0.5}, 5)
-        np.testing.assert_array_equal(found["population"]["loss"], values)
-        assert found["offline_a"] == 0.5
-    for loss, name, message in (
-        ("loss", "few", "9 × 4; expected"),
-        ("loss", "negative", "positive"),
-        ("l1", "z", "not a loss"),
-    ):
-        with pytest.raises(UserError, match=message):
-            with_population({"population": {loss: str(tmp_path / f"{name}.npy")}}, 5)
 
 
 def test_base_with_all_models_in_the_mean_ranks_the_same():

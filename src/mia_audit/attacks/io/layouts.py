@@ -3,8 +3,6 @@
 Loss and confidence of the label from logits or probabilities, in float64, as an import derives them.
 
 Read published score matrices, in the layouts of their authors, into one table of signals.
-
-The populations with which RMIA compares records: losses of records that no model was trained on, read from matrix files.
 """
 
 from __future__ import annotations
@@ -12,10 +10,10 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -26,9 +24,8 @@ from mia_audit.attacks.io.parquet import LEAST_MODELS, QUERY, check_finite, chec
 from mia_audit.errors import UserError, suggest
 from mia_audit.signals.families import confidence_from_loss, confidence_from_probability, loss_from_probability
 from mia_audit.signals.name import read_signal
-from mia_audit.storage import sha256, write_table
+from mia_audit.storage import write_table
 from mia_audit.storage.unpacked import NOT_NUMPY, read_foreign
-from mia_audit.training.task import tempered
 
 if TYPE_CHECKING:
     import polars as pl
@@ -102,8 +99,6 @@ class Published:
 
     member: Bool[np.ndarray, "N K"]
     signals: dict[str, Float[np.ndarray, "N K"]]
-    population: Float[np.ndarray, "Z K"] | None = None
-    """The loss of records that no model was trained on, for RMIA."""
 
 
 def read_per_model_csv(root: Path, where: dict[str, str]) -> Published:
@@ -309,8 +304,8 @@ def carlini(root: Path, where: Mapping[str, str], labels: Path | None) -> Publis
 def privacy_meter(root: Path, where: Mapping[str, str], labels: Path | None) -> Published:
     """Read Privacy Meter's layout: `models/memberships.npy` (models × records) and `signals/{algorithm}_signals.npy`.
 
-    Signals for RMIA are probabilities of the label; signals for LOSS are losses. `*_pop.npy` holds the same signals of
-    a population: records that no model was trained on.
+    Signals for RMIA are probabilities of the label; signals for LOSS are losses. `*_pop.npy`, the same signals of
+    records that no model was trained on, is not read.
     """
     places = [root / "memberships.npy", root / "models" / "memberships.npy"]
     file = next((place for place in places if place.is_file()), None)
@@ -327,23 +322,11 @@ def privacy_meter(root: Path, where: Mapping[str, str], labels: Path | None) -> 
     if values.ndim != 2:
         raise UserError(f"{root / 'signals'}: {values.ndim} axes; expected records × models")
     member = as_membership(oriented(_array(file), values.shape, str(file)), str(file))
-    published = _derived(member, kind, values.astype(np.float64), root)
-    others = sorted(path for path in (root / "signals").glob("*_pop.npy") if _kind(path) == kind)
-    return replace(published, population=_population(others[0], kind, member.shape[1])) if others else published
+    return _derived(member, kind, values.astype(np.float64), root)
 
 
 def _kind(path: Path) -> str | None:
     return next((name for word, name in METER.items() if path.stem.startswith(word)), None)
-
-
-def _population(path: Path, kind: str, models: int) -> np.ndarray:
-    """Return the losses of a population, [Z, K], from losses or probabilities."""
-    values = _array(path).astype(np.float64)
-    if values.ndim == 2 and values.shape[1] != models == values.shape[0]:
-        values = values.T
-    if values.ndim != 2 or values.shape[1] != models:
-        raise UserError(f"{path}: {values.shape}; expected the population's records × the {models} models")
-    return loss_from_probability(values) if kind == "probability" else values
 
 
 METER = {"rmia": "probability", "softmax": "probability", "loss": "loss"}
@@ -383,11 +366,8 @@ LAYOUTS: dict[str, Layout] = {
 """Readers of layouts, by the name on the command line; they take the folder, the values of --where and a file of labels."""
 
 
-def from_logits(logits: Path, labels: Path, membership: Path, temperatures: Sequence[float] = ()) -> Published:
-    """Return loss and confidence of logits, records × models (× queries) × classes or models × records × …, in float64.
-
-    Every temperature T adds a signal `loss_tT`, the loss of the softmax of logits / T.
-    """
+def from_logits(logits: Path, labels: Path, membership: Path) -> Published:
+    """Return loss and confidence of logits, records × models (× queries) × classes or models × records × …, in float64."""
     (member, ids), values = _indexed(membership), _array(logits)
     if values.ndim not in (3, 4) or member.ndim != 2:
         raise UserError(
@@ -407,14 +387,9 @@ def from_logits(logits: Path, labels: Path, membership: Path, temperatures: Sequ
     queries = values[:, :, None] if values.ndim == 3 else values
     whole = check_labels(truth, len(member), str(labels))
 
-    def confidence(temperature: float) -> np.ndarray:
-        models = (queries[:, model] / temperature for model in range(member.shape[1]))
-        return np.stack([confidence_of(values, whole, str(logits)) for values in models], axis=1)
-
-    published = _published(as_membership(member, str(membership)), confidence=confidence(1.0), where=logits)
-    for name, temperature in zip(tempered(temperatures), temperatures, strict=True):
-        published.signals.update(_by_query(name, loss_of(confidence(temperature))))
-    return published
+    models = (queries[:, model] for model in range(member.shape[1]))
+    confidence = np.stack([confidence_of(one, whole, str(logits)) for one in models], axis=1)
+    return _published(as_membership(member, str(membership)), confidence=confidence, where=logits)
 
 
 def oriented(member: np.ndarray, shape: tuple[int, ...], where: str) -> Bool[np.ndarray, "N K"]:
@@ -557,38 +532,3 @@ def _natural(name: str) -> list[str | int]:
 def _enough(models: list[object] | list[Path] | list[str] | list[int], root: Path, what: str) -> None:
     if len(models) < LEAST_MODELS:
         raise UserError(f"{root}: {len(models)} models with {what}; attacks need at least {LEAST_MODELS}")
-
-
-KEY = "population"
-"""The key of `attacks` for the files of populations, by loss."""
-
-
-def with_population(options: Mapping[str, Any] | None, models: int) -> dict[str, Any]:
-    """Return the attacks' options with each population file replaced by its matrix, float64 [Z records, K models].
-
-    Raises UserError for a matrix that does not fit.
-    """
-    given = dict(options or {})
-    if files := given.get(KEY):
-        given[KEY] = {name: _read(name, file, models) for name, file in files.items()}
-    return given
-
-
-def population_files(options: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return the SHA-256 of every file of a population, by file name."""
-    files = (Path(file) for file in ((options or {}).get(KEY) or {}).values())
-    return {file.name: sha256(file) for file in files if file.is_file()}
-
-
-def _read(name: str, file: str, models: int) -> np.ndarray:
-    signal = read_signal(name)
-    if not signal.is_loss:
-        raise UserError(f"population: '{name}' is not a loss; rmia compares losses: loss, or loss_t2 for temperature 2")
-    matrix, _ = read_matrix(file)
-    if matrix.ndim == 2 and matrix.shape[1] != models == matrix.shape[0]:
-        matrix = matrix.T
-    if matrix.ndim != 2 or matrix.shape[1] != models:
-        size = " × ".join(str(number) for number in matrix.shape)
-        raise UserError(f"{file}: {size}; expected the population's records × the {models} models that are attacked")
-    check_values(matrix, signal, file)
-    return np.asfortranarray(matrix, dtype=np.float64)

@@ -170,9 +170,6 @@ UNREAD = "unread_attacks"
 DERIVED = "derived_signals"
 """The metadata key of scores.parquet and metrics.parquet for the source of a derived loss or confidence."""
 
-OPTIONS = "attack_options"
-"""The metadata key of scores.parquet for the attack options that the config sets."""
-
 QUERY = "@"
 """Joins a signal's name and the number of a further query (augmentation) of the same records: `loss`, `loss@2`, `loss@3`."""
 
