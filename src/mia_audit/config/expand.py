@@ -155,8 +155,11 @@ def resolved_mechanism(audit: Audit, name: str, dataset: str = "") -> Mechanism:
 
 
 def trained_per_record(audit: Audit, architecture: str) -> bool:
-    """Return whether any mechanism trains the architecture on per-record gradients."""
-    return any(audit.mechanisms[name].kind.per_record for name in audit.budgets(architecture))
+    """Return whether any mechanism trains more than the architecture's classifier on per-record gradients."""
+    return any(
+        audit.mechanisms[name].kind.per_record and audit.training_of(architecture, name).trainable != "head"
+        for name in audit.budgets(architecture)
+    )
 
 
 def resolved_architecture(audit: Audit, name: str) -> Architecture:

@@ -41,6 +41,7 @@ from mia_audit.training.report import TrainingReport
 from mia_audit.training.shadow import Recipe, train_released, train_shadow
 from mia_audit.training.stored import MASKS
 from mia_audit.training.task import Records, TrainingTask
+from mia_audit.training.trainable import Features
 
 if TYPE_CHECKING:
     from mia_audit.models import Inputs
@@ -308,6 +309,7 @@ class TorchLearner:
             "batch": compute.batch,
         }
         self._prepared: list[tuple[Records, Inputs]] = []
+        self._features = Features()
         self._start: tuple[Path, dict[str, Tensor]] | None = None
 
     @classmethod
@@ -330,6 +332,7 @@ class TorchLearner:
             task.key or (),
             self._inputs_and_labels(task.public) if task.public else None,
             task.rounded,
+            self._features,
         )
         inputs, labels = self._inputs_and_labels(task.records)
         if task.key is None:

@@ -27,7 +27,7 @@ from mia_audit.runtime.device import computing
 from mia_audit.sections import Precision
 from mia_audit.training.loop import OPTIMIZERS
 from mia_audit.training.section import Training
-from mia_audit.training.trainable import PARTS
+from mia_audit.training.trainable import PARTS, Features
 
 Known = TypeVar("Known")
 Explaining = Callable[[nn.Module, Tensor, np.ndarray], object]
@@ -132,8 +132,9 @@ class Costs:
         return inputs.to(self.device), labels.to(self.device)
 
     def _step(self, architecture: Mapping[str, Any], mechanism: Mechanism, training: Training, records: int) -> float:
-        model = construct(architecture, seed=0).to(self.device).train()
-        PARTS[training.trainable](model)
+        whole = construct(architecture, seed=0).to(self.device).train()
+        PARTS[training.trainable](whole)
+        model, _ = Features()(whole, training, self._records(architecture, 1)[0], 1)
         private = mechanism.kind.per_record
         budget = 8.0 if mechanism.kind.private else float("inf")
         # a step takes the same time, and calibration for two steps is fast
@@ -147,6 +148,7 @@ class Costs:
 
         def work(count: int) -> Callable[[], object]:
             inputs, labels = self._records(architecture, count)
+            inputs = Features()(whole, training, inputs, self.batch)[1][0:count]
             owners = () if persons is None else (persons[: len(inputs)].to(inputs.device),)
 
             def run() -> None:

@@ -202,7 +202,10 @@ def training_seconds(
     once = 0.0
     if private and not setting.epsilon.startswith(STATED):
         once = costs.calibration(mechanism, training, round(units), float(setting.epsilon))
-    return training.epochs * per_epoch * step + size.records * costs.forward(metadata), once
+    forward = size.records * costs.forward(metadata)
+    if training.trainable == "head":  # models share one pass of the frozen layers, which also serves their evaluation
+        return training.epochs * per_epoch * step, once + forward
+    return training.epochs * per_epoch * step + forward, once
 
 
 def _setting(plan: Plan, audit: Audit, setting: Setting, size: Size, metadata: Mapping[str, Any], costs: Costs) -> None:

@@ -63,6 +63,10 @@ class ChannelNoise:
 
     def __init__(self, model: nn.Module, who: str) -> None:
         self.model = model
+        if sum(bool(layer._parameters) for layer in model.modules()) == 1:
+            raise UserError(
+                f"{who} scales the noise of channels, which the classifier has not: set training.trainable: all"
+            )
         self._channels: Channels = channels_of(model, who)
         masked = {
             id(value)

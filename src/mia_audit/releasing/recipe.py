@@ -129,14 +129,17 @@ class Recipe:
         training = self.spec.training
         if not self.spec.mechanism.kind.per_record or self.architecture["learner"] != BUILT_IN:
             return
+        import torch
+
         from mia_audit.models import construct
         from mia_audit.privacy.noise import automatic
         from mia_audit.privacy.per_record import ClippedSum
-        from mia_audit.training.trainable import PARTS
+        from mia_audit.training.trainable import PARTS, Features
 
         model = construct(self.architecture, seed=0)
         PARTS[training.trainable](model)
-        ClippedSum(model, automatic(1.0), 1, training.per_record or "vmap").decide(self.architecture["input_shape"])
+        trained, inputs = Features()(model, training, torch.zeros(1, *self.architecture["input_shape"]), 1)
+        ClippedSum(trained, automatic(1.0), 1, training.per_record or "vmap").decide(tuple(inputs[0:1].shape[1:]))
 
     @cached_property
     def spec(self) -> TrainingSpec:

@@ -13,7 +13,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from mia_audit.errors import Diverged
-from mia_audit.models import Inputs, Subset
 from mia_audit.privacy.catalogue import Job, Protection
 from mia_audit.privacy.noise import Stream, seed_layers
 from mia_audit.runtime.device import AdaptiveBatchSize
@@ -21,6 +20,7 @@ from mia_audit.training.checkpoints import Checkpoint
 from mia_audit.training.report import Epoch
 from mia_audit.training.section import Training
 from mia_audit.training.task import Progress
+from mia_audit.training.trainable import Batches
 
 State = dict[str, Tensor]
 """Everything that the rest of training depends on, by name."""
@@ -75,10 +75,6 @@ SCHEDULES: dict[str, Callable[[Training, float], float]] = {
     "step-reset": _stepped,
 }
 """Functions from a training section and a number of epochs, which may be fractional, to the factor of the learning rate."""
-
-
-Batches = Inputs | Subset | Tensor
-"""Inputs of the model, indexed by a slice or a tensor of rows."""
 
 
 def fit(

@@ -41,7 +41,9 @@ class Training(Section):
     decay_epochs: PositiveInt | None = None
     """Epochs between two reductions; only for the schedules of steps, 5 when left out."""
     trainable: Literal["all", "head", "bias"] = "all"
-    """Parameters that are trained: all, only the classifier, or only the bias terms (BiTFiT); the rest keep their initial values."""
+    """Parameters that are trained: all, only the classifier, or only the bias terms (BiTFiT); the rest keep their initial values. With `head`, the
+    frozen layers are in evaluation mode, and their features are computed once for all models of a job.
+    """
     precision: Precision | None = None
     """float32 when left out; `tf32` and `bf16` are faster on GPUs; under bf16 the classifier stays in float32."""
     per_record: PerRecord | None = Field(None, exclude_if=is_unset)

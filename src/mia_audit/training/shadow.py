@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +43,7 @@ from mia_audit.training.loop import (
 from mia_audit.training.report import TrainingReport, mean
 from mia_audit.training.section import Training
 from mia_audit.training.task import Progress
-from mia_audit.training.trainable import PARTS
+from mia_audit.training.trainable import PARTS, Features
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -69,6 +69,8 @@ class Recipe:
     """Inputs and labels of the pool's public records, if the mechanism reads them."""
     rounded: bool = False
     """Whether weights are rounded to bfloat16 after the last epoch, before the model is evaluated."""
+    features: Features = field(default_factory=Features)
+    """The classifier's features, which models share if only their classifiers are trained."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +105,9 @@ def train_shadow(
     check_batch(recipe.training, len(training_set) if people is None else len(people), people is not None)
     terms = _terms(recipe, model) | _terms_of_people(recipe.mechanism, people)
     noise_key = training_key(key, terms, content_digest(inputs, labels, training_set))
+    trained, batches = recipe.features(model, recipe.training, inputs, recipe.micro_batch)
     job = Job(
-        model,
+        trained,
         len(training_set),
         recipe.epsilon,
         recipe.training,
@@ -114,11 +117,12 @@ def train_shadow(
         None if people is None else torch.from_numpy(people.of),
     )
     protection = recipe.mechanism.kind(recipe.mechanism, job)
-    with computing(model, recipe.training.precision or "float32"):
-        epochs = fit(job, protection, Subset(inputs, training_set), labels[training_set], progress, checkpoint)
+    with computing(trained, recipe.training.precision or "float32"):
+        epochs = fit(job, protection, Subset(batches, training_set), labels[training_set], progress, checkpoint)
         if recipe.rounded:
             round_weights(model)
-        evaluated = hits_and_losses(model, inputs, labels, recipe.micro_batch)
+            trained, batches = recipe.features(model, recipe.training, inputs, recipe.micro_batch)
+        evaluated = hits_and_losses(trained, batches, labels, recipe.micro_batch)
         hits, losses = (values.cpu().numpy() for values in evaluated)
     epsilon, epsilon_rdp = protection.spent(epochs[-1].steps)
     return Shadow(
@@ -274,8 +278,9 @@ def train_released(
     people = people_of(recipe, members, persons)
     check_batch(recipe.training, len(training_set) if people is None else len(people), people is not None)
     key = fresh_key()
+    trained, batches = recipe.features(model, recipe.training, inputs, recipe.micro_batch)
     job = Job(
-        model,
+        trained,
         len(training_set),
         recipe.epsilon,
         recipe.training,
@@ -287,19 +292,19 @@ def train_released(
     )
     protection = recipe.mechanism.kind(recipe.mechanism, job)
     training, optimizer = training_of(job), optimizer_of(job)
-    records, truth = Subset(inputs, training_set), labels[training_set]
+    records, truth = Subset(batches, training_set), labels[training_set]
     done = 0
 
     def captured() -> State:
         kept = {name: value for name, value in protection.state().items() if name not in COUNTERS}
         rest = {f"protection.{name}": value for name, value in kept.items()}
-        return capture_state(model, optimizer, rest | {EPOCHS: torch.tensor(done)})
+        return capture_state(trained, optimizer, rest | {EPOCHS: torch.tensor(done)})
 
-    with computing(model, training.precision or "float32"), torch.random.fork_rng():
-        model.train()
+    with computing(trained, training.precision or "float32"), torch.random.fork_rng():
+        trained.train()
         layers = Stream(key, "layers")
         if state := checkpoint.resume():
-            rest = restore_state(state, model, optimizer)
+            rest = restore_state(state, trained, optimizer)
             done = int(rest.pop(EPOCHS))
             kept = {name.removeprefix("protection."): value for name, value in rest.items()}
             protection.restore(dict.fromkeys(COUNTERS, torch.tensor(0)) | kept)
@@ -312,5 +317,5 @@ def train_released(
                 pass
             done += 1
             checkpoint.offer(captured)
-        model.eval()
+        trained.eval()
     return Released(model, protection.terms, training.epochs * protection.steps_per_epoch)
