@@ -9,12 +9,12 @@ import polars as pl
 import pytest
 from pydantic import ValidationError
 
-from mia_audit.attacks.catalogue import Attacks, attacks
+from mia_audit.attacks.catalogue import attacks
 from mia_audit.config import specs
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError
-from mia_audit.explain.catalogue import explainers
+from mia_audit.explain.catalogue import Explainers, explainers
 from mia_audit.explain.private_local.terms import kernels
 from mia_audit.pools.section import pools
 from mia_audit.privacy.catalogue import Mechanism
@@ -235,5 +235,5 @@ def test_every_registry_reads_files(folder: Path, registry: Registry[Any]) -> No
 
 def test_sections_of_a_single_stage_are_checked_alike(folder: Path) -> None:
     with pytest.raises(ValidationError, match="unknown key"):
-        Attacks(methods=("threshold",), offset=1)
+        Explainers(methods=("saliency",), sign_power=1)
     assert Mechanism(mechanism="mechanism.py:Shrunk").kind.private is False
