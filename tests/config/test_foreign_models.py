@@ -185,18 +185,3 @@ def test_a_finished_model_was_not_trained_on_wrong_labels() -> None:
     release = {"architecture": "forest", "model": "release.skops", "members": "members.txt"}
     with pytest.raises(UserError, match=r"targets.release: .* datasets.digits.label_noise adds; leave label_noise out"):
         audit({"forest": FOREST}, targets={"release": release}, datasets={"digits": {"label_noise": 0.1}})
-
-
-@pytest.mark.parametrize(("one", "by"), [(FOREST, "its own fit"), (SCRIPT, "your script")])
-def test_models_that_are_stored_by_others_are_not_rounded(one: dict[str, Any], by: str) -> None:
-    with pytest.raises(UserError) as caught:
-        audit({"mlp": {}, "mine": one}, compute={"weights": "bf16"})
-    assert "compute.weights: bf16 rounds the weights of built-in models, but architectures.mine" in str(caught.value)
-    assert by in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_references_are_not_rounded_beside_a_finished_model_that_is_not(folder: Path) -> None:
-    (folder / "own.safetensors").touch()
-    target = {"model": "own.safetensors", "architecture": "mlp", "members": "members.csv"}
-    with pytest.raises(UserError, match=r"bf16 rounds the references of targets\.own, but not the finished model"):
-        audit({"mlp": {}}, targets={"own": target}, compute={"weights": "bf16"})

@@ -95,16 +95,6 @@ def test_how_a_job_runs_is_no_part_of_a_specification(spec: specs.Spec) -> None:
     assert spec in every_spec(other)
 
 
-def test_rounded_weights_are_part_of_the_specification_of_training_alone() -> None:
-    studied = STUDIED.model_dump(mode="json")
-    changed = {}
-    for weights in ("keep", "temporary", "bf16"):
-        specified = every_spec(parse(Audit, studied | {"compute": {"weights": weights}}, "other.yaml"))
-        changed[weights] = [one.contents() for one in specified if one not in every_spec(STUDIED)]
-    rounded = training(STUDIED, expand.settings(STUDIED)[1]).contents() | {"weights": "bf16"}
-    assert changed == {"keep": [], "temporary": [], "bf16": [rounded]}
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

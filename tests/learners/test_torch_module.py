@@ -1,7 +1,6 @@
 """The built-in learner: what it trains is what it saves and opens again, and its one pass gives what its parts give."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,7 @@ from mia_audit.learners.torch_module import TorchLearner
 from mia_audit.models import describe
 from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.signals.compute import summaries_of
-from mia_audit.training.checkpoints import Checkpoint
-from mia_audit.training.report import ReportsTraining, report_from_logits
+from mia_audit.training.report import ReportsTraining
 from mia_audit.training.section import Training
 
 from ..killing import Killed
@@ -66,29 +64,6 @@ def test_a_model_is_the_same_after_it_was_saved(architecture: dict[str, Any], re
     assert model.report.train_accuracy == pytest.approx(hits[task(records).members].mean())
     assert isinstance(opened, ExplainedModel | SummarisingModel | TorchBackedModel)
     assert not any(parameter.requires_grad for parameter in opened.module.parameters())
-
-
-def test_a_rounded_model_is_the_same_in_memory_on_disk_and_in_its_report(
-    architecture: dict[str, Any], records: Records, tmp_path: Path
-) -> None:
-    learner = TorchLearner(architecture, Compute(batch=5))
-    whole = learner.train(task(records)).module.state_dict()
-    rounded = replace(task(records), rounded=True)
-    with pytest.raises(Killed):
-        learner.train(replace(rounded, checkpoint=Checkpoint(tmp_path, "key"), progress=kill_in_second_epoch))
-    state = Checkpoint(tmp_path, "key").resume()
-    assert {value.dtype for name, value in state.items() if name.startswith("model.")} == {torch.float32}
-    model = learner.train(replace(rounded, checkpoint=Checkpoint(tmp_path, "key")))
-    for name, value in model.module.state_dict().items():
-        assert torch.equal(value, whole[name].bfloat16().float()), "a checkpoint loses nothing"
-    (tmp_path / "model").mkdir()
-    model.save(tmp_path / "model")
-    opened = learner.load(tmp_path / "model")
-    np.testing.assert_array_equal(opened.logits(records), model.logits(records))
-    assert isinstance(model, ReportsTraining)
-    shown = report_from_logits(opened.logits(records), rounded)
-    for name in ("train_accuracy", "test_accuracy", "train_loss", "test_loss"):
-        assert getattr(model.report, name) == pytest.approx(getattr(shown, name), rel=1e-6)
 
 
 def kill_in_second_epoch(records: int, epoch: int) -> None:

@@ -11,7 +11,7 @@ from torch import nn
 
 from mia_audit.errors import UserError
 from mia_audit.models import load_weights, save_weights
-from mia_audit.models.weights import digest_of, read_weights, round_weights
+from mia_audit.models.weights import digest_of
 
 
 def test_no_flipped_bit_of_the_numbers_goes_unnoticed(tmp_path: Path) -> None:
@@ -68,23 +68,3 @@ def test_weights_of_an_audit_say_what_they_are_for(tmp_path: Path) -> None:
     with safe_open(tmp_path / "w.safetensors", "pt") as file:
         written = json.loads(file.metadata()["mia-audit"])
     assert written["notice"].startswith("for audit only: whoever knows the seed can recompute the noise")
-
-
-def test_rounded_weights_are_stored_in_half_the_bytes_and_read_as_they_were(tmp_path: Path) -> None:
-    model = nn.Sequential(nn.Linear(200, 50), nn.BatchNorm1d(50))
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    save_weights(model, tmp_path / "whole.safetensors")
-    round_weights(model)
-    rounded = model.state_dict()
-    assert all(torch.equal(rounded[name], value.bfloat16().to(value.dtype)) for name, value in before.items())
-    assert not torch.equal(rounded["0.weight"], before["0.weight"])
-    save_weights(model, tmp_path / "half.safetensors", rounded=True)
-    stored = read_weights(tmp_path / "half.safetensors")
-    counted = "1.num_batches_tracked"
-    assert stored.pop(counted).dtype == torch.int64 and {value.dtype for value in stored.values()} == {torch.bfloat16}
-    other = nn.Sequential(nn.Linear(200, 50), nn.BatchNorm1d(50))
-    load_weights(other, tmp_path / "half.safetensors")
-    assert all(torch.equal(value, rounded[name]) for name, value in other.state_dict().items())
-    assert {value.dtype for value in other.parameters()} == {torch.float32}
-    sizes = [(tmp_path / f"{name}.safetensors").stat().st_size for name in ("half", "whole")]
-    assert sizes[0] < 0.52 * sizes[1]

@@ -213,12 +213,3 @@ def test_temporary_weights_are_those_of_a_setting_at_work_and_those_that_are_kep
     disk = estimate(audit, sizes, {("digits", "mlp"): METADATA}, FixedCosts(), {}).disk
     assert disk["weights"] == 20_000 * (1 + 3), "the public start, and a model of every setting"
     assert disk["weights of a setting until its signals are merged"] == 20_000 * 10
-
-
-def test_rounded_weights_take_half_the_disk_but_those_that_models_start_from(plan: Plan) -> None:
-    audit = parse(Audit, CONFIG | {"compute": CONFIG["compute"] | {"weights": "bf16"}}, "tiny.yaml")
-    sizes = {"digits": Size(1000, 100, (1, 8, 8), 10)}
-    planned = estimate(audit, sizes, {("digits", "mlp"): METADATA}, FixedCosts(), {"train": 9, "attack": 3})
-    assert plan.disk["weights"] == 20_000 * (1 + 30) and planned.disk["weights"] == 20_000 + 10_000 * 30
-    assert planned.disk == plan.disk | {"weights": planned.disk["weights"]}
-    assert planned.memory == plan.memory

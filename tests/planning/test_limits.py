@@ -117,16 +117,3 @@ def test_of_temporary_weights_one_setting_has_to_fit_and_what_is_kept(tmp_path: 
     check((10 + 2) * 80e6)
     with pytest.raises(UserError, match="make room"):
         check((10 + 2) * 80e6 - 1)
-
-
-def test_of_rounded_weights_half_the_bytes_have_to_fit(tmp_path: Path) -> None:
-    audit = parse(Audit, CONFIG | {"compute": {"weights": "bf16"}}, "tiny.yaml")
-    group = tmp_path / "breast_cancer" / "mlp"
-
-    def check(free: float) -> None:
-        usage = (10**12, 0, int(free))
-        limits.refuse_full_disk(audit, "breast_cancer", "mlp", METADATA, group, 0, lambda _: usage)
-
-    check(30 * 40e6)
-    with pytest.raises(UserError, match="make room"):
-        check(30 * 40e6 - 1)

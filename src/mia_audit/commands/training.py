@@ -105,7 +105,6 @@ def run_train(options: argparse.Namespace) -> None:
         spec.mechanism,
         Records.from_stored(read_records(options.pool, "public")) if reads_public else None,
         options.public,
-        spec.weights == "bf16",
     )
     if options.public and not options.public.exists():
         raise UserError(f"{options.public}: no such file; expected weights to start from, in safetensors")

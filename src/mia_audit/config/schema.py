@@ -115,11 +115,8 @@ class Compute(Section):
     """Shortest time between two checkpoints of a model's training, from which a killed job resumes."""
     minutes_per_model: float = Field(0.0, ge=0)
     """Time limit in minutes for a user's own code to train one model, or to answer one query; 0: no limit."""
-    weights: Literal["keep", "temporary", "bf16"] = "keep"
-    """`temporary`: weights are deleted once a setting's signals are merged, except those of the first model and of compared explanations.
-
-    `bf16`: trained weights are rounded to bfloat16, and stored as such. A change of this key trains models again.
-    """
+    weights: Literal["keep", "temporary"] = "keep"
+    """`temporary`: weights are deleted once a setting's signals are merged, except those of the first model and of compared explanations."""
     keep_going: bool = False
     """`true`: a model whose training diverges is left out, and listed in the report; otherwise it stops the audit."""
 
@@ -335,23 +332,6 @@ class Audit(Section):
                 raise ValueError(
                     f"{where}: the finished model was not trained on the wrong labels that datasets.{dataset}.label_noise adds; leave label_noise out"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _rounded(self) -> Self:
-        if self.compute.weights != "bf16":
-            return self
-        for name, one in self.architectures.items():
-            if one.learner != BUILT_IN:
-                raise ValueError(
-                    f"compute.weights: bf16 rounds the weights of built-in models, but architectures.{name} is trained by"
-                    f" {described_as(one.learner)}: choose keep or temporary"
-                )
-        if self.targets:
-            raise ValueError(
-                f"compute.weights: bf16 rounds the references of targets.{next(iter(self.targets))}, but not the finished model:"
-                " choose keep or temporary"
-            )
         return self
 
     def architectures_of(self, dataset: str) -> list[str]:

@@ -211,15 +211,12 @@ class TrainingSpec(Spec):
     training: Training
     draw: Draw | None = None
     """How a model's training set is drawn, independent of the number of models. If unset, it is read from the pool's membership.parquet."""
-    weights: Literal["bf16"] | None = None
-    """The type to which trained weights of shadow models are rounded."""
 
     @classmethod
     def from_audit(cls, audit: Audit, dataset: str, architecture: str, mechanism: str, epsilon: str) -> Self:
         """Specify the training of a setting's shadow models; estimators do not use `training`."""
         reads = audit.architectures[architecture].learner != "estimator"
         section = audit.training_of(architecture, mechanism) if reads else Training(epochs=1)
-        rounded: Any = {"weights": "bf16"} if audit.compute.weights == "bf16" else {}
         return cls(
             seed=audit.seed,
             dataset=dataset,
@@ -229,7 +226,6 @@ class TrainingSpec(Spec):
             epsilon=epsilon,
             training=Training(**section.model_dump(exclude_none=True, exclude_unset=not reads, exclude={"floor"})),
             draw=expand.draw_of(audit, dataset),
-            **rounded,
         )
 
 

@@ -181,7 +181,6 @@ class TorchModel:
         self._batch = batch
         self._prepare = prepare or self._as_stored
         self._masks = masks
-        self._rounded = False
         self._members: tuple[TrainedOn, Members] | None = None
 
     def inputs(self, records: Records) -> Inputs | Tensor:
@@ -251,7 +250,7 @@ class TorchModel:
 
     def save(self, folder: Path) -> None:
         """Write the weights and, if there are any, the masks of the noise."""
-        save_weights(self.module, folder / WEIGHTS, self._rounded)
+        save_weights(self.module, folder / WEIGHTS)
         if self._masks is not None:
             save_masks(self._masks, folder / MASKS)
 
@@ -276,11 +275,9 @@ class TrainedTorchModel(TorchModel):
         prepare: Prepare,
         masks: Masks | None,
         report: TrainingReport,
-        rounded: bool,
     ) -> None:
         super().__init__(module, batch, prepare, masks)
         self.report = report
-        self._rounded = rounded
 
 
 class ReleasedTorchModel(TorchModel):
@@ -331,7 +328,6 @@ class TorchLearner:
             self._batch,
             task.key or (),
             self._inputs_and_labels(task.public) if task.public else None,
-            task.rounded,
             self._features,
         )
         inputs, labels = self._inputs_and_labels(task.records)
@@ -341,7 +337,7 @@ class TorchLearner:
         trained = train_shadow(
             recipe, task.shadow, inputs, labels, task.members, task.progress, task.checkpoint, task.records.persons
         )
-        return TrainedTorchModel(trained.model, self._batch, self._inputs, trained.masks, trained, task.rounded)
+        return TrainedTorchModel(trained.model, self._batch, self._inputs, trained.masks, trained)
 
     def load(self, folder: Path) -> TorchModel:
         """Open the weights in a folder."""

@@ -28,22 +28,9 @@ There is no other key, because safetensors orders several keys at random.
 """
 
 
-def round_weights(model: nn.Module) -> None:
-    """Round a model's parameters and floating-point buffers to bfloat16 in place, keeping their types."""
-    for value in model.state_dict().values():
-        if value.is_floating_point():
-            value.copy_(value.bfloat16())
-
-
-def save_weights(model: nn.Module, path: Path, rounded: bool = False) -> None:
-    """Write the parameters and buffers of an audit's model with their digest; the same weights give the same bytes.
-
-    With `rounded`, weights are stored in bfloat16, which is exact after `round_weights`.
-    """
-    weights = model.state_dict()
-    if rounded:
-        weights = {name: value.bfloat16() if value.is_floating_point() else value for name, value in weights.items()}
-    write_weights(weights, path, AUDIT_ONLY)
+def save_weights(model: nn.Module, path: Path) -> None:
+    """Write the parameters and buffers of an audit's model with their digest; the same weights give the same bytes."""
+    write_weights(model.state_dict(), path, AUDIT_ONLY)
 
 
 def write_weights(weights: Mapping[str, Tensor], path: Path, notice: str = "") -> None:

@@ -230,7 +230,7 @@ def _space(plan: Plan, audit: Audit, setting: Setting, size: Size, metadata: Map
     private = resolved_mechanism(audit, setting.mechanism, setting.dataset).kind.per_record
     training = audit.training_of(setting.architecture, setting.mechanism)
     kept = kept_models(audit) if audit.compute.weights == "temporary" else count
-    plan.store("weights", kept * weights_bytes(audit, metadata))  # includes buffers such as random projections
+    plan.store("weights", kept * weights_bytes(metadata))  # includes buffers such as random projections
     plan.need("train", training_bytes(metadata, training, batch, private))
     plan.need("signals", explaining_bytes(metadata, batch))
 

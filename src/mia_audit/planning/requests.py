@@ -387,7 +387,7 @@ def refuse_full_disk(
     names = [name for family, options in of_model.items() for name in columns(family, options)]
     stored = sum(not read_signal(name).is_vector for name in names)
     left = max(models - there, 0)
-    weights = weights_bytes(audit, metadata) * min(left, most_weights(audit, counts))
+    weights = weights_bytes(metadata) * min(left, most_weights(audit, counts))
     vectors = vector_numbers(of_model, metadata["input_shape"])
     needed, free = weights + signals_bytes(stored, records, vectors) * left, usage(_existing(group))[2]
     if needed > free:
@@ -407,10 +407,9 @@ def most_weights(audit: Audit, counts: Sequence[int]) -> int:
     return max(counts) + kept_models(audit) * (len(counts) - 1) if temporary else sum(counts)
 
 
-def weights_bytes(audit: Audit, metadata: Mapping[str, Any]) -> int:
+def weights_bytes(metadata: Mapping[str, Any]) -> int:
     """Return the bytes that a shadow model's weights take on disk; 0 if the user's own code stores them."""
-    stored = int(metadata.get("stored_bytes", 0))
-    return stored // 2 if audit.compute.weights == "bf16" else stored
+    return int(metadata.get("stored_bytes", 0))
 
 
 def signals_bytes(signals: int, cells: int, vectors: int = 0) -> int:

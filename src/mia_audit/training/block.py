@@ -68,7 +68,6 @@ class Block:
     mechanism: Mechanism
     public: Records | None = None
     start: Path | None = None
-    rounded: bool = False
 
     @property
     def setting(self) -> str:
@@ -149,7 +148,6 @@ def train_block(
                 block.start,
                 checkpoint,
                 progress.step,
-                block.rounded,
             )
             try:
                 model = train(task)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from mia_audit.errors import UserError
 from mia_audit.models import Inputs, Subset, construct
 from mia_audit.models.architecture import MEASURED
-from mia_audit.models.weights import digest_of, round_weights
+from mia_audit.models.weights import digest_of
 from mia_audit.pools.persons import Persons
 from mia_audit.privacy.catalogue import Job, Mechanism, Terms, Unit
 from mia_audit.privacy.masks import Masks
@@ -67,8 +67,6 @@ class Recipe:
     key: tuple[int | str, ...]
     public_records: tuple[Inputs | Tensor, Tensor] | None = None
     """Inputs and labels of the pool's public records, if the mechanism reads them."""
-    rounded: bool = False
-    """Whether weights are rounded to bfloat16 after the last epoch, before the model is evaluated."""
     features: Features = field(default_factory=Features)
     """The classifier's features, which models share if only their classifiers are trained."""
 
@@ -119,9 +117,6 @@ def train_shadow(
     protection = recipe.mechanism.kind(recipe.mechanism, job)
     with computing(trained, recipe.training.precision or "float32"):
         epochs = fit(job, protection, Subset(batches, training_set), labels[training_set], progress, checkpoint)
-        if recipe.rounded:
-            round_weights(model)
-            trained, batches = recipe.features(model, recipe.training, inputs, recipe.micro_batch)
         evaluated = hits_and_losses(trained, batches, labels, recipe.micro_batch)
         hits, losses = (values.cpu().numpy() for values in evaluated)
     epsilon, epsilon_rdp = protection.spent(epochs[-1].steps)

@@ -96,7 +96,7 @@ class TrainingTask:
     """One model to train.
 
     `members` marks the training set, `public` has the pool's public records if the mechanism reads them, and `start` is
-    the file of initial weights, if any. With `rounded`, weights are rounded to bfloat16 after the last epoch. All
+    the file of initial weights, if any. All
     randomness is keyed by `key` and the number of the shadow model. A task without a key is for a model to be released,
     whose randomness comes from the operating system's entropy.
     """
@@ -112,7 +112,6 @@ class TrainingTask:
     start: Path | None = None
     checkpoint: Checkpoint = field(default_factory=_nothing_kept)
     progress: Progress = lambda *_: None
-    rounded: bool = False
 
     @property
     def seed(self) -> int | None:
