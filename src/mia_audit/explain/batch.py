@@ -25,6 +25,7 @@ from mia_audit.explain.private_local.terms import Terms
 from mia_audit.explain.vectors import pooling
 from mia_audit.models.passes import FastPass
 from mia_audit.runtime.device import AdaptiveBatchSize
+from mia_audit.seeds import seed_for
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, Shaped
@@ -181,6 +182,11 @@ class Batch:
     members: Members | None = None
     number: int | None = None
     """The model's number, which also keys the draws of stochastic explainers; None if it has none."""
+
+    @property
+    def draws(self) -> int:
+        """The seed of stochastic explainers, the model's own: an adversary does not know the random numbers of the service."""
+        return self.seed if self.number is None else seed_for(self.seed, "explainer of model", self.number, 0)
 
     def gradients_at(self, points: Float[Tensor, "B ..."]) -> dict[str, Float[Tensor, "B ..."]]:
         """Return the gradient of every quantity of the explained class at the given points."""

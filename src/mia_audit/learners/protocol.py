@@ -74,7 +74,7 @@ class ExplanationRequest:
 
     `options` is the config's `explainers` section, or a family's part of it: `explain` (quantities), `explained_class`
     (`predicted` or `true`) and the options that the explainers declare. Random draws are keyed by `seed`, the record's
-    number and, if given, the number of the `model` (`explain.randomness`). `trained_on` is required by explainers that
+    number and, if given, the number of the `model` (`explain.batch.Batch`). `trained_on` is required by explainers that
     are fitted to a model's training records.
     """
 

@@ -9,7 +9,6 @@ from mia_audit.report.text.statements import (
     design_of,
     exposed_sentences,
     guarantee_sentence,
-    randomness_sentence,
     setting_notes,
 )
 
@@ -61,13 +60,6 @@ def test_a_bound_says_what_it_rests_on_and_names_a_broken_promise(findings):
     assert "proof (one-run bound)" in told and "estimate" not in told
     assert "with dp-sgd at ε = 8" in broken and "does not hold" in broken
     assert bound_sentences(replace(findings, settings=[replace(private, bound=None)])) == []
-
-
-def test_whose_random_numbers_explainers_drew_is_said():
-    assert randomness_sentence(None) == ""
-    assert "as if the adversary knew" in randomness_sentence("shared")
-    assert randomness_sentence("own").endswith("(randomness: own).")
-    assert "averages the answers to 8 requests" in randomness_sentence("averaged:8")
 
 
 def test_a_claim_is_called_one_and_a_refuted_claim_refuted(findings):

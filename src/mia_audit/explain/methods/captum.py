@@ -13,7 +13,6 @@ from weakref import WeakKeyDictionary
 
 from mia_audit.errors import UserError, suggest
 from mia_audit.explain.catalogue import Explainer, Kind, explainers
-from mia_audit.explain.randomness import Randomness, with_draws
 from mia_audit.seeds import seed_for
 
 if TYPE_CHECKING:
@@ -91,18 +90,14 @@ def captum_explainer(names: Sequence[str]) -> Explainer:
     The layer is the model's last convolution, a required baseline is 0, and all other arguments have captum's defaults.
     The explainer raises UserError for models that the method does not support.
     """
-    random = bool(RANDOM & set(names))
 
     def attribute(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
         return {quantity: _attribute(names, batch, quantity) for quantity in batch.quantities}
 
     written = "-".join(names)
-    options = (Randomness,) if random else ()
-    drawn = with_draws(attribute) if random else attribute
     reads, what = next((READ[name] for name in names if name in READ), (None, ""))
     return Explainer(
-        drawn,
-        options,
+        attribute,
         multiplied=names[-1] not in GRADIENTS,
         label=LABELS.get(written, written),
         reads=reads,
@@ -224,7 +219,7 @@ def _attribute(names: Sequence[str], batch: Batch, quantity: str) -> Tensor:
         return _run(names, method, batch.inputs, batch.classes)
     parts = []
     for index, record in enumerate(batch.records):
-        with _seeded(seed_for(batch.seed, "captum", *names, record)):
+        with _seeded(seed_for(batch.draws, "captum", *names, record)):
             parts.append(_run(names, method, batch.inputs[index : index + 1], batch.classes[index : index + 1]))
     return torch.cat(parts)
 

@@ -22,7 +22,6 @@ from pydantic import Field, PositiveInt
 
 from mia_audit.errors import UserError
 from mia_audit.explain.catalogue import GRADIENT, OWN, Explainer, explainer, explainers
-from mia_audit.explain.randomness import Randomness, with_draws
 from mia_audit.sections import Section
 
 if TYPE_CHECKING:
@@ -55,20 +54,19 @@ class SmoothGradSamples(Section):
     """Standard deviation of the noise in these copies, as a share of the record's range (largest minus smallest number)."""
 
 
-@explainer("smoothgrad", options=(SmoothGradSamples, Randomness), label="SmoothGrad")
-@with_draws
+@explainer("smoothgrad", options=(SmoothGradSamples,), label="SmoothGrad")
 def smoothgrad(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return the mean over samples of ∇f(x + σ n), n ~ N(0, 1) per coordinate, σ a share of the record's own range.
 
-    A record's draws are keyed by the seed, the record's number and, unless `randomness` is `shared`, the model's
-    number. So they depend neither on the batch nor on the device.
+    A record's draws are keyed by the seed, the model's and the record's number, so they depend neither on the batch nor
+    on the device.
     """
     samples = options["smoothgrad_samples"]
     flat = batch.inputs.flatten(1)
     spread = options["smoothgrad_noise"] * (flat.amax(dim=1) - flat.amin(dim=1))
     means = {quantity: batch.inputs.new_zeros(batch.inputs.shape) for quantity in batch.quantities}
     for sample in range(samples):
-        noise = record_noise(batch.seed, batch.records, batch.inputs, sample)
+        noise = record_noise(batch.draws, batch.records, batch.inputs, sample)
         points = batch.inputs + spread.reshape(-1, *[1] * (noise.ndim - 1)) * noise
         for quantity, gradient in batch.gradients_at(points).items():
             means[quantity].add_(gradient, alpha=1 / samples)
@@ -95,18 +93,17 @@ class GradientShapSamples(Section):
     """Standard deviation of the normally distributed baselines."""
 
 
-@explainer("gradient_shap", options=(GradientShapSamples, Randomness), label="GradientSHAP")
-@with_draws
+@explainer("gradient_shap", options=(GradientShapSamples,), label="GradientSHAP")
 def gradient_shap(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return the mean over samples of (x − b) ⊙ ∇f(b + c (x − b)) with b ~ N(0, sd²) per coordinate and c ~ U(0, 1).
 
-    A record's draws are keyed by the seed, the record's number and, unless `randomness` is `shared`, the model's
-    number. So they depend neither on the batch nor on the device.
+    A record's draws are keyed by the seed, the model's and the record's number, so they depend neither on the batch nor
+    on the device.
     """
     samples, sd = options["gradient_shap_samples"], options["gradient_shap_sd"]
     means = {quantity: batch.inputs.new_zeros(batch.inputs.shape) for quantity in batch.quantities}
     for sample in range(samples):
-        baselines, coefficients = record_draws(batch.seed, batch.records, batch.inputs, sample, samples, sd)
+        baselines, coefficients = record_draws(batch.draws, batch.records, batch.inputs, sample, samples, sd)
         difference = batch.inputs - baselines
         points = baselines + coefficients.reshape(-1, *[1] * (difference.ndim - 1)) * difference
         for quantity, gradient in batch.gradients_at(points).items():

@@ -61,7 +61,6 @@ from mia_audit.report.text.statements import (
     no_guarantee_sentence,
     null_ceiling,
     null_sentence,
-    randomness_sentence,
     sampling_name,
     scope,
 )
@@ -380,8 +379,6 @@ def _metadata(results: Results, findings: Findings, sources: Mapping[str, Any]) 
     if design and findings.settings:
         drawn = DESIGNS.get(design, design).format(share=share)
         yield ("Membership", f"{upper_first(drawn)} (design {design}); one draw, shared by all settings of a data set")
-    if said := randomness_sentence(results.spec.explainers.get("randomness")):
-        yield "Random draws of explainers", said
     private = [finding for finding in findings.settings if finding.setting.private]
     if private:
         guarantees = "; ".join(dict.fromkeys(guarantee_sentence(finding, guarantee(finding)) for finding in private))

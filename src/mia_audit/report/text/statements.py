@@ -103,19 +103,6 @@ def corrections(results: Results) -> list[str]:
     return [SENTENCES[kind] for kind in results.design_corrections]
 
 
-def randomness_sentence(randomness: str | None) -> str:
-    """State which random numbers stochastic explainers used; empty if there is no such explainer."""
-    if randomness is None:
-        return ""
-    if randomness == "shared":
-        return "The same for every model, as if the adversary knew the service's random numbers (randomness: shared)."
-    own = "Every model's own: the adversary does not know the service's random numbers"
-    if randomness == "own":
-        return f"{own} (randomness: own)."
-    requests = randomness.partition(":")[2]
-    return f"{own}, but averages the answers to {requests} requests for each record (randomness: {randomness})."
-
-
 def _studied_scope(results: Results, findings: Findings) -> str:
     """State what was explained and attacked if no model was trained."""
     sentences = []
