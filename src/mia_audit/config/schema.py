@@ -514,4 +514,10 @@ class Audit(Section):
                 raise ValueError(
                     f"architectures.{name}.pretrained: public needs public records, but datasets.{bare[0]}.public is 0"
                 )
+            adapted = [one for one in self.budgets(name) if self.training_of(name, one).trainable == "lora"]
+            if architecture.pretrained == "none" and adapted:
+                raise ValueError(
+                    f"architectures.{name}.pretrained: none, but training.trainable of mechanism '{adapted[0]}' is lora, which"
+                    " adapts a trained model: set it to public, hub or a file of weights"
+                )
         return self

@@ -37,6 +37,7 @@ from mia_audit.models.weights import WEIGHTS, write_weights
 from mia_audit.privacy.catalogue import Terms
 from mia_audit.privacy.masks import Masks, save_masks
 from mia_audit.runtime.device import AdaptiveBatchSize, computing, device_for
+from mia_audit.seeds import AUDIT_ONLY
 from mia_audit.training.report import TrainingReport
 from mia_audit.training.shadow import Recipe, train_released, train_shadow
 from mia_audit.training.stored import MASKS
@@ -275,9 +276,17 @@ class TrainedTorchModel(TorchModel):
         prepare: Prepare,
         masks: Masks | None,
         report: TrainingReport,
+        own: tuple[Mapping[str, Tensor], tuple[Path, Mapping[str, Tensor]]] | None = None,
     ) -> None:
         super().__init__(module, batch, prepare, masks)
         self.report = report
+        self._own = own
+
+    def save(self, folder: Path) -> None:
+        """Write the masks, and all weights or only the model's own beside its start."""
+        super().save(folder)
+        if self._own is not None:
+            write_weights(self._own[0], folder / WEIGHTS, AUDIT_ONLY, self._own[1])
 
 
 class ReleasedTorchModel(TorchModel):
@@ -337,7 +346,8 @@ class TorchLearner:
         trained = train_shadow(
             recipe, task.shadow, inputs, labels, task.members, task.progress, task.checkpoint, task.records.persons
         )
-        return TrainedTorchModel(trained.model, self._batch, self._inputs, trained.masks, trained)
+        own = (trained.own, (task.start, recipe.public)) if trained.own and task.start and recipe.public else None
+        return TrainedTorchModel(trained.model, self._batch, self._inputs, trained.masks, trained, own)
 
     def load(self, folder: Path) -> TorchModel:
         """Open the weights in a folder."""

@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -28,16 +29,44 @@ There is no other key, because safetensors orders several keys at random.
 """
 
 
+FACTORS = (".lora_up", ".lora_down")
+"""Ends of the names of two factors, whose product is added to the weight of the name before them."""
+
+
+def completed(start: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights of a model that stores only its own: they replace those of its start, or are factors of a change."""
+    up, down = FACTORS
+    whole = dict(start) | {name: value for name, value in own.items() if not name.endswith(FACTORS)}
+    for name in (factor.removesuffix(up) for factor in own if factor.endswith(up)):
+        whole[name] = start[name] + own[name + up] @ own[name + down]
+    return whole
+
+
+def own_weights(model: nn.Module, start: Mapping[str, Tensor], factors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights of a model that its start lacks or has otherwise, and the factors instead of what they change."""
+    state = {name: value.detach().cpu() for name, value in model.state_dict().items()}
+    same = {name for name, value in start.items() if torch.equal(value, state[name])}
+    changed = {name.removesuffix(FACTORS[0]) for name in factors}
+    return {name: value for name, value in state.items() if name not in same | changed} | dict(factors)
+
+
 def save_weights(model: nn.Module, path: Path) -> None:
     """Write the parameters and buffers of an audit's model with their digest; the same weights give the same bytes."""
     write_weights(model.state_dict(), path, AUDIT_ONLY)
 
 
-def write_weights(weights: Mapping[str, Tensor], path: Path, notice: str = "") -> None:
-    """Write named tensors with their digest; the same tensors give the same bytes."""
+def write_weights(
+    weights: Mapping[str, Tensor], path: Path, notice: str = "", start: tuple[Path, Mapping[str, Tensor]] | None = None
+) -> None:
+    """Write named tensors with their digest; the same tensors give the same bytes.
+
+    If they are a model's own beside its `start`, that file's name and its tensors' digest are written with them.
+    """
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in weights.items()}
     with atomic_write(path) as partial:
-        written = {"digest": digest_of(tensors)} | ({"notice": notice} if notice else {})
+        written: dict[str, Any] = {"digest": digest_of(tensors)} | ({"notice": notice} if notice else {})
+        if start is not None:
+            written["start"] = {"name": start[0].name, "digest": digest_of(start[1])}
         save_file(tensors, partial, {WRITTEN: json.dumps(written)})
 
 
@@ -62,18 +91,37 @@ def misfit(tensors: Mapping[str, Tensor], model: nn.Module, optional: Collection
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read weights, and check their digest if the file has one. Raises UserError, which names the file, if it is missing or damaged."""
+    """Read a model's weights, with those of its start if the file has only its own. Digests are checked if the file has them.
+
+    Raises UserError, which names the file, if it is missing or damaged.
+    """
+    tensors, start = _read(path)
+    if not start:
+        return tensors
+    rest = next((place / start["name"] for place in path.absolute().parents if (place / start["name"]).exists()), None)
+    known = {} if rest is None else read_weights(rest)
+    if digest_of(known) != start["digest"]:
+        raise UserError(
+            f"{path}: {rest or start['name']}: these are not the weights that its training started from; expected them in a"
+            " folder above it, where the audit wrote them"
+        )
+    return completed(known, tensors)
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return a file's own weights, and the name and the digest of those from which they were trained."""
     if not path.exists():
         raise UserError(f"{path}: no such file; expected weights in safetensors")
     try:
         with safe_open(path, framework="pt") as file:
-            digest = parse_object((file.metadata() or {}).get(WRITTEN, "{}")).get("digest")
+            written = parse_object((file.metadata() or {}).get(WRITTEN, "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         raise UserError(f"{path}: truncated or not safetensors ({error}). {remedy(path)}") from None
+    digest = written.get("digest")
     if digest is not None and digest != digest_of(tensors):
         raise UserError(f"{path}: damaged (the digest of its weights is not the stored one). {remedy(path)}")
-    return tensors
+    return tensors, written.get("start", {})
 
 
 def digest_of(tensors: Mapping[str, Tensor]) -> str:

@@ -98,6 +98,17 @@ def _check_models(checked: Checked, audit: Audit, dataset: str, size: Size) -> N
             metadata = checked.attempt(describe_model, name, section, pool, private)
             if metadata is not None:
                 checked.models[dataset, name] = metadata
+                _check_parts(checked, audit, name, metadata)
+
+
+def _check_parts(checked: Checked, audit: Audit, architecture: str, metadata: Metadata) -> None:
+    """Check that a model has the parts of it that are trained."""
+    trainings = [audit.training_of(architecture, mechanism) for mechanism in audit.budgets(architecture)]
+    for training in {training.model_dump_json(): training for training in trainings}.values():
+        if metadata["learner"] == BUILT_IN and training.trainable != "all":
+            from mia_audit.training.trainable import check_part
+
+            checked.attempt(check_part, metadata, training)
 
 
 def try_code(checked: Checked, audit: Audit) -> list[str]:

@@ -27,7 +27,7 @@ from mia_audit.runtime.device import computing
 from mia_audit.sections import Precision
 from mia_audit.training.loop import OPTIMIZERS
 from mia_audit.training.section import Training
-from mia_audit.training.trainable import PARTS, Features
+from mia_audit.training.trainable import Features, choose_part
 
 Known = TypeVar("Known")
 Explaining = Callable[[nn.Module, Tensor, np.ndarray], object]
@@ -66,7 +66,7 @@ class Costs:
         """Return the cost of a training step on this many records."""
         if self.rate:
             return records * (PRIVATE_STEP if mechanism.kind.per_record else PLAIN_STEP) / self.rate
-        terms = training.model_dump(include={"batch", "optimizer", "trainable", "precision", "per_record"})
+        terms = training.model_dump(include={"batch", "optimizer", "trainable", "lora", "precision", "per_record"})
         key = ["step", _compute_of(architecture), mechanism.model_dump(exclude={"delta"}), terms, records]
         return self._once(key, lambda: self._step(architecture, mechanism, training, records))
 
@@ -133,7 +133,7 @@ class Costs:
 
     def _step(self, architecture: Mapping[str, Any], mechanism: Mechanism, training: Training, records: int) -> float:
         whole = construct(architecture, seed=0).to(self.device).train()
-        PARTS[training.trainable](whole)
+        choose_part(whole, training)
         model, _ = Features()(whole, training, self._records(architecture, 1)[0], 1)
         private = mechanism.kind.per_record
         budget = 8.0 if mechanism.kind.private else float("inf")

@@ -134,10 +134,10 @@ class Recipe:
         from mia_audit.models import construct
         from mia_audit.privacy.noise import automatic
         from mia_audit.privacy.per_record import ClippedSum
-        from mia_audit.training.trainable import PARTS, Features
+        from mia_audit.training.trainable import Features, choose_part
 
         model = construct(self.architecture, seed=0)
-        PARTS[training.trainable](model)
+        choose_part(model, training)
         trained, inputs = Features()(model, training, torch.zeros(1, *self.architecture["input_shape"]), 1)
         ClippedSum(trained, automatic(1.0), 1, training.per_record or "vmap").decide(tuple(inputs[0:1].shape[1:]))
 

@@ -17,6 +17,20 @@ DECAY: dict[str, Any] = {"decay": 0.8, "decay_epochs": 5}
 """Keys of a training section that belong only to the schedules of steps, with their defaults (Harder et al. 2020)."""
 
 
+Trainable = Literal["all", "head", "bias", "lora"]
+
+
+class Lora(Section):
+    """Adapters of linear layers (Hu et al. 2022)."""
+
+    rank: PositiveInt = 4
+    """Rank of the change of a layer's weight."""
+    alpha: float = Field(8.0, gt=0, allow_inf_nan=False)
+    """The change is multiplied by alpha / rank."""
+    targets: tuple[str, ...] = Field(("qkv",), min_length=1)
+    """Ends of the names of adapted layers; timm's vision transformers have `attn.qkv`, `attn.proj`, `mlp.fc1` and `mlp.fc2`."""
+
+
 class Training(Section):
     """How one model is trained."""
 
@@ -40,10 +54,12 @@ class Training(Section):
     """Factor of each reduction; only for the schedules of steps, 0.8 when left out."""
     decay_epochs: PositiveInt | None = None
     """Epochs between two reductions; only for the schedules of steps, 5 when left out."""
-    trainable: Literal["all", "head", "bias"] = "all"
-    """Parameters that are trained: all, only the classifier, or only the bias terms (BiTFiT); the rest keep their initial values. With `head`, the
-    frozen layers are in evaluation mode, and their features are computed once for all models of a job.
+    trainable: Trainable = "all"
+    """Parameters that are trained: all, only the classifier, only the bias terms (BiTFiT), or adapters and the classifier (`lora`); the rest
+    keep their initial values. With `head`, the frozen layers are in evaluation mode, and their features are computed once for all models of a job.
     """
+    lora: Lora | None = Field(None, exclude_if=is_unset)
+    """Adapters, only for trainable lora."""
     precision: Precision | None = None
     """float32 when left out; `tf32` and `bf16` are faster on GPUs; under bf16 the classifier stays in float32."""
     per_record: PerRecord | None = Field(None, exclude_if=is_unset)
@@ -53,8 +69,11 @@ class Training(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _default_decay(cls, values: Any) -> Any:
-        return DECAY | values if isinstance(values, dict) and values.get("schedule") in STEPPED else values
+    def _defaults(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        stepped = DECAY if values.get("schedule") in STEPPED else {}
+        return stepped | ({"lora": {}} if values.get("trainable") == "lora" else {}) | values
 
     @model_validator(mode="after")
     def _decay(self) -> Self:
@@ -64,16 +83,23 @@ class Training(Section):
         return self
 
     @model_validator(mode="after")
+    def _lora(self) -> Self:
+        if (self.lora is not None) != (self.trainable == "lora"):
+            raise ValueError(f"lora: requires trainable lora, but trainable is {self.trainable}")
+        return self
+
+    @model_validator(mode="after")
     def _momentum(self) -> Self:
         if self.momentum is not None and self.optimizer != "sgd":
             raise ValueError(f"momentum: requires optimizer sgd, but optimizer is {self.optimizer}")
         return self
 
     def overridden(self, overrides: "TrainingOverrides") -> "Training":
-        """Return the section with the overrides' keys. If they change schedule or optimizer, keys that only the former one has are dropped."""
+        """Return the section with the overrides' keys. Keys that belong only to a former schedule, optimizer or part are dropped."""
         given = overrides.model_dump(exclude_none=True)
         gone = set(DECAY) if given.get("schedule", "step") not in STEPPED else set()
         gone |= {"momentum"} if given.get("optimizer", "sgd") != "sgd" else set()
+        gone |= {"lora"} if given.get("trainable", "lora") != "lora" else set()
         return Training(**(self.model_dump(exclude_none=True, exclude=gone) | given))
 
     def floor_of(self, dataset: str) -> float:
@@ -103,8 +129,10 @@ class TrainingOverrides(Section):
     """Overrides training.decay."""
     decay_epochs: PositiveInt | None = None
     """Overrides training.decay_epochs."""
-    trainable: Literal["all", "head", "bias"] | None = None
+    trainable: Trainable | None = None
     """Overrides training.trainable."""
+    lora: Lora | None = None
+    """Overrides training.lora."""
     precision: Precision | None = None
     """Overrides training.precision."""
     per_record: PerRecord | None = None

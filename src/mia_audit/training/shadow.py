@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from mia_audit.errors import UserError
 from mia_audit.models import Inputs, Subset, construct
 from mia_audit.models.architecture import MEASURED
-from mia_audit.models.weights import digest_of
+from mia_audit.models.weights import digest_of, own_weights
 from mia_audit.pools.persons import Persons
 from mia_audit.privacy.catalogue import Job, Mechanism, Terms, Unit
 from mia_audit.privacy.masks import Masks
@@ -43,7 +43,7 @@ from mia_audit.training.loop import (
 from mia_audit.training.report import TrainingReport, mean
 from mia_audit.training.section import Training
 from mia_audit.training.task import Progress
-from mia_audit.training.trainable import PARTS, Features
+from mia_audit.training.trainable import Features, Movement, choose_part, merge_adapters
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -73,10 +73,15 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Shadow(TrainingReport):
-    """A trained model in eval mode, the report on its training, and the masks of its noise, if any."""
+    """A trained model in eval mode, the report on its training, and the masks of its noise, if any.
+
+    `own` has the weights that are stored if only a part was trained: those that differ from the initial ones, or
+    adapters.
+    """
 
     model: nn.Module
     masks: Masks | None
+    own: Mapping[str, Tensor] | None = None
 
 
 def train_shadow(
@@ -115,11 +120,15 @@ def train_shadow(
         None if people is None else torch.from_numpy(people.of),
     )
     protection = recipe.mechanism.kind(recipe.mechanism, job)
+    movement = Movement(model)
     with computing(trained, recipe.training.precision or "float32"):
         epochs = fit(job, protection, Subset(batches, training_set), labels[training_set], progress, checkpoint)
+        movement.check()
+        factors = merge_adapters(model)
         evaluated = hits_and_losses(trained, batches, labels, recipe.micro_batch)
         hits, losses = (values.cpu().numpy() for values in evaluated)
     epsilon, epsilon_rdp = protection.spent(epochs[-1].steps)
+    partly = recipe.training.trainable != "all"
     return Shadow(
         records=len(training_set),
         persons=None if people is None else len(people),
@@ -133,6 +142,7 @@ def train_shadow(
         test_loss=mean(losses[~members]),
         model=model,
         masks=protection.masks(),
+        own=own_weights(model, recipe.public, factors) if recipe.public and partly else None,
     )
 
 
@@ -189,7 +199,7 @@ def start(recipe: Recipe, seed: int) -> nn.Module:
         model.load_state_dict(
             recipe.public, strict=False
         )  # names and shapes were checked before, when the weights were read
-    PARTS[recipe.training.trainable](model)
+    choose_part(model, recipe.training, seed)
     return model
 
 
@@ -313,4 +323,5 @@ def train_released(
             done += 1
             checkpoint.offer(captured)
         trained.eval()
+    merge_adapters(model)
     return Released(model, protection.terms, training.epochs * protection.steps_per_epoch)

@@ -5,18 +5,21 @@ in evaluation mode: without dropout, and with the running statistics of batch no
 they are. All models of a block that have the same frozen weights share the features.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from mia_audit.errors import UserError
-from mia_audit.models import Inputs, Subset, classifier
+from mia_audit.models import Inputs, Subset, classifier, construct
 from mia_audit.models.architecture import classifier_names
-from mia_audit.models.weights import digest_of
+from mia_audit.models.weights import FACTORS, completed, digest_of
 from mia_audit.runtime.device import AdaptiveBatchSize, computing
-from mia_audit.training.section import Training
+from mia_audit.training.section import Lora, Training
 
 Batches = Inputs | Subset | Tensor
 """Inputs of the model, indexed by a slice or a tensor of rows."""
@@ -45,15 +48,114 @@ def train_bias(model: nn.Module) -> None:
         value.requires_grad_(True)
 
 
+class Adapter(nn.Module):
+    """A frozen linear layer W and an adapter, x ↦ W x + (alpha / rank) · up · down · x (Hu et al. 2022, equation 3).
+
+    `down` is drawn uniformly from ± 1/√inputs and `up` starts at 0, as in the authors' code.
+    """
+
+    def __init__(self, layer: nn.Linear, lora: Lora, random: torch.Generator) -> None:
+        super().__init__()
+        self.layer, self.scale = layer, lora.alpha / lora.rank
+        drawn = (2 * torch.rand(lora.rank, layer.in_features, generator=random) - 1) / layer.in_features**0.5
+        self.down = nn.Parameter(drawn.to(layer.weight))
+        self.up = nn.Parameter(layer.weight.new_zeros(layer.out_features, lora.rank))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        adapted: Tensor = self.layer(inputs) + self.scale * F.linear(F.linear(inputs, self.down), self.up)
+        return adapted
+
+
+def add_adapters(model: nn.Module, lora: Lora, seed: int) -> None:
+    """Train adapters of a model's targeted layers, drawn from a seed, and the classifier."""
+    train_head(model)
+    head, random = classifier(model), torch.Generator().manual_seed(seed)
+    for target in lora.targets:
+        layers = [
+            name
+            for name, layer in model.named_modules()
+            if f".{name}".endswith(f".{target}") and isinstance(layer, nn.Linear) and layer is not head
+        ]
+        if not layers:
+            raise UserError(f"training.lora.targets: the model has no linear layer '{target}' beside its classifier")
+        for name in layers:
+            model.set_submodule(name, Adapter(model.get_submodule(name), lora, random))  # type: ignore[arg-type]
+
+
+def merge_adapters(model: nn.Module) -> dict[str, Tensor]:
+    """Replace adapters by their layers with changed weights; return the factors of the changes, as they are stored."""
+    adapters = {f"{name}.weight": layer for name, layer in model.named_modules() if isinstance(layer, Adapter)}
+    factors = {
+        f"{name}{factor}": value.detach().cpu()
+        for name, adapter in adapters.items()
+        for factor, value in zip(FACTORS, (adapter.scale * adapter.up, adapter.down), strict=True)
+    }
+    changed = completed({name: adapter.layer.weight.detach().cpu() for name, adapter in adapters.items()}, factors)
+    for name, adapter in adapters.items():
+        adapter.layer.weight.data = changed[name].to(adapter.layer.weight.device)
+        model.set_submodule(name.removesuffix(".weight"), adapter.layer)
+    return factors
+
+
 PARTS: dict[str, Callable[[nn.Module], None]] = {"all": train_all, "head": train_head, "bias": train_bias}
 """Values of training.trainable, with functions that freeze all other parameters of a model."""
 
 
+def choose_part(model: nn.Module, training: Training, seed: int = 0) -> None:
+    """Freeze all parameters that are not trained; adapters are added, drawn from the seed."""
+    if training.lora is not None:
+        add_adapters(model, training.lora, seed)
+    else:
+        PARTS[training.trainable](model)
+
+
+def check_part(architecture: Mapping[str, Any], training: Training) -> None:
+    """Raise UserError if a model has no such part, or if its output does not depend on each of the part's adapters."""
+    model = construct(architecture, seed=0).eval()
+    choose_part(model, training)
+    if training.lora is None:
+        Features()(model, training, torch.zeros(2, *architecture["input_shape"]), 2)
+        return
+    with suppress(AttributeError):  # a model that reads the layer's weight itself
+        logits: Tensor = model(torch.ones(2, *architecture["input_shape"]))
+        logits.square().sum().backward()  # type: ignore[no-untyped-call]
+    for name, value in model.named_parameters():
+        if value.requires_grad and value.grad is None:
+            raise UserError(
+                f"training.lora.targets: the model's output does not depend on '{name}': choose other layers"
+            )
+
+
+class Movement:
+    """A check that training moves the parameters that it trains, and no other (biases may have no gradient)."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._frozen = self._digest()
+        self._first = {
+            name: value.detach().clone()
+            for name, value in model.named_parameters()
+            if value.requires_grad and self._frozen and not name.endswith("bias")
+        }
+
+    def _digest(self) -> str:
+        frozen = {name: value.cpu() for name, value in self._model.named_parameters() if not value.requires_grad}
+        return digest_of(frozen) if frozen else ""
+
+    def check(self) -> None:
+        """Raise RuntimeError if a frozen parameter has changed, and UserError if a trained one of a part has not."""
+        if self._digest() != self._frozen:
+            raise RuntimeError("training changed a parameter that is frozen")
+        for name, value in self._model.named_parameters():
+            if name in self._first and torch.equal(value, self._first[name]):
+                raise UserError(f"training.trainable: training left '{name}' at its initial values: take more steps")
+
+
 class Features:
-    """The module that a training changes, and the module's inputs. The features of the last two frozen weights are kept."""
+    """The module that a training changes, and the module's inputs. The features of the last frozen weights are kept."""
 
     def __init__(self) -> None:
-        self._kept: list[tuple[Batches, str, Tensor]] = []  # two, because trained weights may be rounded
+        self._kept: tuple[Batches, str, Tensor] | None = None
 
     def __call__(
         self, model: nn.Module, training: Training, inputs: Inputs | Tensor, micro_batch: int
@@ -66,13 +168,11 @@ class Features:
         precision = training.precision or "float32"
         frozen = {name: value.cpu() for name, value in model.state_dict().items() if name not in trained}
         key = f"{precision} {digest_of(frozen)}"
-        for whose, known, features in self._kept:
-            if whose is inputs and known == key:
-                return _alone(head), features
-        with computing(model.eval(), precision):
-            features = AdaptiveBatchSize(micro_batch)(lambda size: _features(model, head, inputs, size))
-        self._kept = [*self._kept[-1:], (inputs, key, features)]
-        return _alone(head), features
+        if self._kept is None or self._kept[0] is not inputs or self._kept[1] != key:
+            with computing(model.eval(), precision):
+                features = AdaptiveBatchSize(micro_batch)(lambda size: _features(model, head, inputs, size))
+            self._kept = inputs, key, features
+        return _alone(head), self._kept[2]
 
 
 def _alone(head: nn.Module) -> nn.Module:

@@ -12,6 +12,7 @@ from mia_audit.privacy.book_keeping.rules import NotCovered
 
 MODULES: dict[str, str] = {
     "mia_audit.models.architectures.small": "CNN MLP MobileNet",
+    "mia_audit.training.trainable": "Adapter",
     "timm.layers.activations": "GELU GELUTanh",
     "timm.layers.adaptive_avgmax_pool": "SelectAdaptivePool2d",
     "timm.layers.attention": "Attention",
