@@ -17,9 +17,8 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from mia_audit.canaries.draw import make, read_asked, read_coins
+from mia_audit.canaries.draw import bounds, confidence, make, read_asked, read_coins, scored
 from mia_audit.canaries.observe import observe_canaries
-from mia_audit.canaries.score import bounds, confidence, scored
 from mia_audit.pools import pools
 from mia_audit.pools.build import build_pool
 from mia_audit.pools.section import Dataset

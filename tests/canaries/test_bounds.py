@@ -10,8 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mia_audit.canaries.draw import Coins
-from mia_audit.canaries.score import scored
+from mia_audit.canaries.draw import Coins, scored
 from mia_audit.evaluation.epsilon_bounds import _by_curve, one_run_f_dp_epsilon, one_run_gaussian_epsilon
 from mia_audit.evaluation.files import Scored, metric_rows, metrics_table
 from mia_audit.privacy.gaussian import mu_for

@@ -10,9 +10,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import mia_audit
-from mia_audit.canaries.draw import DrawnCanaries, make, read_asked, read_coins
+from mia_audit.canaries.draw import DrawnCanaries, make, read_asked, read_coins, scored
 from mia_audit.canaries.observe import Observer
-from mia_audit.canaries.score import scored
 from mia_audit.pools.store import read_records
 
 

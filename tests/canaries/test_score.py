@@ -6,8 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mia_audit.canaries.draw import Coins, DrawnCanaries, read_asked, read_coins, write_records
-from mia_audit.canaries.score import confidence, scored
+from mia_audit.canaries.draw import Coins, DrawnCanaries, confidence, read_asked, read_coins, scored, write_records
 from mia_audit.cli import main
 from mia_audit.errors import UserError
 

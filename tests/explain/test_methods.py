@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mia_audit.explain.methods.gradients import record_draws, record_noise
-from mia_audit.explain.methods.ig import INTERVALS, clenshaw_curtis
+from mia_audit.explain.methods.gradients import INTERVALS, clenshaw_curtis, record_draws, record_noise
 
 from .attribution import attribute
 

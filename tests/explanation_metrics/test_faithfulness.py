@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from mia_audit.explanation_metrics.maps import Probe
 from mia_audit.explanation_metrics.methods import deletion, infidelity, insertion, sensitivity
-from mia_audit.explanation_metrics.study import below
+from mia_audit.explanation_metrics.study import Probe, below
 
 SHAPE = (2, 4, 4)
 

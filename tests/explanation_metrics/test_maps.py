@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from mia_audit.explanation_metrics.maps import at_inputs, to_maps
+from mia_audit.explanation_metrics.study import at_inputs, to_maps
 
 
 def test_a_layers_map_is_laid_over_the_record_and_keeps_its_sum_over_channels():

@@ -1,21 +1,30 @@
-"""Draw the canaries of one training run, and write them into folders: what is trained on, what is asked, and the coins."""
+"""Canaries of one training run: their kinds, the folders with what is trained on and asked, the coins, and their scores."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
+from jaxtyping import Int, Num
+from pydantic import Field
 
-from mia_audit.canaries.kinds import FEWEST, HeldOut, kinds
-from mia_audit.errors import UserError
+from mia_audit.attacks.io.layouts import confidence_of
+from mia_audit.errors import UserError, first_line, suggest
+from mia_audit.evaluation.epsilon_bounds import bounds_table
+from mia_audit.evaluation.files import Scored, metric_rows, metrics_table
+from mia_audit.learners.protocol import Compute, open_learner
 from mia_audit.pools.store import ARRAY, StoredRecords, read_records
+from mia_audit.registry import Registry
 from mia_audit.regular_files import private_folder
+from mia_audit.sections import Section, known_all
 from mia_audit.storage import atomic_write, read_table, sha256, table_metadata, write_table
+from mia_audit.training.task import Records
 
 TRAIN, ASK, AUDITOR = "train", "ask", "auditor"
 
@@ -158,3 +167,193 @@ def make(
 
 KEPT = ("name", "kind", "shape", "classes", "features", "mean", "std")
 """Metadata of a pool that also apply to the training set and the canaries."""
+
+
+Drawn = tuple[np.ndarray, np.ndarray]
+"""Records [m, …] of the data set's type, and labels [m]."""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Records [m, …] and labels [m] removed from the data set, from which canaries are made, and the number of classes."""
+
+    records: Num[np.ndarray, "m ..."]
+    labels: Int[np.ndarray, " m"]
+    classes: int
+
+    @property
+    def images(self) -> bool:
+        """Whether records are images (uint8) instead of rows of a table."""
+        return self.records.dtype == np.uint8
+
+
+Kind = Callable[[HeldOut, np.random.Generator], Drawn]
+
+
+kinds: Registry[Kind] = Registry("kind of canaries")
+
+
+def other_labels(labels: np.ndarray, classes: int, random: np.random.Generator) -> np.ndarray:
+    """Return labels that differ from the given ones, drawn uniformly from the other classes."""
+    others: np.ndarray = (labels + random.integers(1, classes, len(labels))) % classes
+    return others.astype(labels.dtype)
+
+
+Kinds = Annotated[tuple[str, ...], known_all(kinds)]
+
+
+FEWEST = 20
+"""Smallest number of canaries; fewer give no bound at any usual confidence."""
+
+
+class Canaries(Section):
+    """Canaries in one training run of each chosen setting, trained as for a release; bounds on ε come from that run."""
+
+    settings: tuple[str, ...] = ()
+    """Settings to train once on canaries, as DATASET/ARCHITECTURE/MECHANISM-epsE; none by default."""
+    count: int = Field(1000, ge=FEWEST)
+    """Number of canaries per data set."""
+    kinds: Kinds = ("mislabelled",)
+    """Kinds of canaries: `natural`, `mislabelled`, `rare`, `noise`."""
+
+
+@kinds.register("noise")
+def noise(held_out: HeldOut, random: np.random.Generator) -> Drawn:
+    """Return uniform noise for images; for tables, draw each value independently from its column."""
+    shape, dtype = held_out.records.shape, held_out.records.dtype
+    labels = random.integers(0, held_out.classes, len(held_out.labels)).astype(held_out.labels.dtype)
+    if held_out.images:
+        return random.integers(0, 256, shape).astype(dtype), labels
+    return random.permuted(held_out.records, axis=0), labels
+
+
+@kinds.register("mislabelled")
+def mislabelled(held_out: HeldOut, random: np.random.Generator) -> Drawn:
+    """Return the records with another class's label, which only a model trained on them predicts (Steinke et al. 2023)."""
+    return held_out.records, other_labels(held_out.labels, held_out.classes, random)
+
+
+@kinds.register("natural")
+def natural(held_out: HeldOut, random: np.random.Generator) -> Drawn:
+    """Return the records unchanged. They measure the leakage of typical records, which is the weakest of all kinds."""
+    return held_out.records, held_out.labels
+
+
+TAIL = 0.01
+"""Quantile of each column, from either end, at which the extreme values of a rare row lie."""
+
+
+@kinds.register("rare")
+def rare(held_out: HeldOut, random: np.random.Generator) -> Drawn:
+    """Return images with a patch of black and white noise, or rows with only extreme values, and wrong labels."""
+    labels = other_labels(held_out.labels, held_out.classes, random)
+    if held_out.images:
+        return _patched(held_out.records, random), labels
+    low, high = np.quantile(held_out.records, (TAIL, 1 - TAIL), axis=0)
+    extreme = np.where(random.random(held_out.records.shape) < 0.5, low, high)
+    return extreme.astype(held_out.records.dtype), labels
+
+
+def _patched(images: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Return copies of images [m, C, H, W], each with a patch of half its height and width at a random position."""
+    patched = images.copy()
+    height, width = (max(1, side // 2) for side in images.shape[-2:])
+    tops = random.integers(0, images.shape[-2] - height + 1, len(images))
+    lefts = random.integers(0, images.shape[-1] - width + 1, len(images))
+    for image, top, left in zip(patched, tops, lefts, strict=True):
+        patch = random.integers(0, 2, (*image.shape[:-2], height, width))
+        image[..., top : top + height, left : left + width] = 255 * patch
+    return patched
+
+
+def ask(architecture: Path, model: Path, asked: StoredRecords, compute: Compute) -> np.ndarray:
+    """Return the confidence of a stored model (built-in, estimator or script) in the label of every canary, [m]."""
+    _, learner = open_learner(architecture, compute)
+    logits = learner.load(model).logits(Records.from_stored(asked))
+    return confidence(np.asarray(logits), asked.labels, str(model))
+
+
+def confidence(outputs: np.ndarray, labels: np.ndarray, where: str) -> np.ndarray:
+    """Return z_y − logsumexp of the other logits, [m], from logits or probabilities [m, C] (rows that sum to 1)."""
+    if outputs.ndim != 2 or len(outputs) != len(labels):
+        raise UserError(
+            f"{where}: outputs of shape {list(outputs.shape)}; expected one row for each of the {len(labels)} canaries"
+        )
+    values = outputs.astype(np.float64)
+    if (values >= 0).all() and np.allclose(values.sum(axis=1), 1, atol=1e-3):
+        with np.errstate(divide="ignore"):
+            values = np.log(np.maximum(values, 1e-30))
+    if not np.isfinite(values).all():
+        raise UserError(f"{where}: an output is not finite")
+    return confidence_of(values[:, None, :], labels, where)[:, 0]
+
+
+def read_outputs(path: Path, labels: np.ndarray) -> np.ndarray:
+    """Return the confidence from logits or probabilities in a .npy file [m, C]."""
+    try:
+        outputs = np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; expected logits or probabilities, .npy [canaries, classes]") from None
+    except (OSError, ValueError, EOFError) as error:
+        raise UserError(f"{path}: not a NumPy array ({first_line(error)}); expected .npy [canaries, classes]") from None
+    if outputs.dtype.kind not in "fiu":
+        raise UserError(f"{path}: holds {outputs.dtype}, not numbers")
+    return confidence(outputs, labels, str(path))
+
+
+def read_given(path: Path, canaries: int) -> np.ndarray:
+    """Return the scores [m] in a CSV file with columns `canary` (from 0, in the order of ask/) and `score` (high for members)."""
+    expected = f"expected the columns `canary` (0 to {canaries - 1}) and `score`, one row for each canary"
+    try:
+        frame = pl.read_csv(path)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; {expected}") from None
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise UserError(f"{path}: not a CSV file ({first_line(error)[:120]}); {expected}") from None
+    for name in ("canary", "score"):
+        if name not in frame.columns:
+            raise UserError(f"{path}: no column '{name}': {suggest(name, frame.columns)}; {expected}")
+        if not frame[name].dtype.is_numeric() or frame[name].null_count():
+            raise UserError(f"{path}: column '{name}' holds text or empty cells; {expected}")
+    frame = frame.sort("canary")
+    if frame["canary"].to_list() != list(range(canaries)):
+        raise UserError(f"{path}: {len(frame)} rows, with missing, repeated or unknown canaries; {expected}")
+    scores: np.ndarray = frame["score"].cast(pl.Float64).to_numpy()
+    if not np.isfinite(scores).all():
+        raise UserError(f"{path}: a score is not finite; {expected}")
+    return scores
+
+
+def scored(scores: np.ndarray, coins: Coins, chosen: Sequence[str] = ()) -> pl.DataFrame:
+    """Return the columns canary, kind, member and score, for `mia-audit epsilon-bound`.
+
+    Each score is replaced by its rank within its kind, in (0, 1), since confidence differs between kinds regardless of
+    membership. Ranks do not depend on coins, so bounds stay valid. The kinds in `chosen` (all by default) must be
+    chosen before scores are seen.
+    """
+    known = list(dict.fromkeys(coins.kind.tolist()))
+    for name in chosen:
+        if name not in known:
+            raise UserError(f"--kinds {name}: no canary of that kind: {suggest(name, known)}")
+    ranks = np.empty(len(scores))
+    for name in known:
+        inside = np.flatnonzero(coins.kind == name)
+        order = np.argsort(np.argsort(scores[inside], kind="stable"), kind="stable")
+        ranks[inside] = (order + 0.5) / len(inside)
+    columns = {
+        "canary": np.arange(len(scores)),
+        "kind": coins.kind,
+        "member": coins.member.astype(np.int64),
+        "score": ranks,
+    }
+    return pl.DataFrame(columns).filter(pl.col("kind").is_in(list(chosen) or known))
+
+
+def bounds(table: pl.DataFrame, delta: float, confidence: float, gaussian: bool = False) -> pl.DataFrame:
+    """Return one row per method with the lower bound on `epsilon` at `delta` and `confidence` from scored canaries."""
+    key = ("canaries", "confidence", "none", False)
+    member, score = (table[name].to_numpy()[:, None] for name in ("member", "score"))
+    one = Scored(key, np.zeros(1, dtype=np.int32), table["canary"].to_numpy(), member == 1, score)
+    metrics = metrics_table(metric_rows(one, (), confidence))
+    bounded = bounds_table(metrics, delta, confidence, bernoulli=True, gaussian=gaussian)
+    return bounded.select("method", "epsilon", "delta", "confidence").with_columns(pl.lit(len(table)).alias("canaries"))

@@ -103,8 +103,7 @@ def _source(path: Path) -> str:
 
 
 def _score(options: argparse.Namespace) -> None:
-    from mia_audit.canaries.draw import read_asked, read_coins
-    from mia_audit.canaries.score import ask, read_given, read_outputs, scored
+    from mia_audit.canaries.draw import ask, read_asked, read_coins, read_given, read_outputs, scored
     from mia_audit.commands._arguments import compute_of
     from mia_audit.learners.protocol import Compute
     from mia_audit.sanitise import csv
@@ -168,8 +167,7 @@ def run_canary_bounds(options: argparse.Namespace) -> None:
     acquire_gpu(planned.compute.device)
     import numpy as np
 
-    from mia_audit.canaries.draw import TRAIN, read_asked, read_coins
-    from mia_audit.canaries.score import bounds, confidence, scored
+    from mia_audit.canaries.draw import TRAIN, bounds, confidence, read_asked, read_coins, scored
     from mia_audit.learners import Records, TrainingTask, open_learner
     from mia_audit.pools.store import read_records
     from mia_audit.sanitise import csv

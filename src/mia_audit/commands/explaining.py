@@ -174,9 +174,8 @@ def run_explain_privately(options: argparse.Namespace) -> None:
     """Write every answer of the study."""
     import pyarrow as pa
 
-    from mia_audit.explain.private_local.files import read_values
     from mia_audit.explain.private_local.records import ExplanationSet
-    from mia_audit.explain.private_local.study import Study
+    from mia_audit.explain.private_local.study import Study, read_values
     from mia_audit.pools.store import read_records
     from mia_audit.storage import write_table
 
@@ -212,8 +211,8 @@ def run_explanation_signals(options: argparse.Namespace) -> None:
     import numpy as np
     import pyarrow as pa
 
-    from mia_audit.explain.private_local.files import read_values
     from mia_audit.explain.private_local.records import ExplanationSet
+    from mia_audit.explain.private_local.study import read_values
     from mia_audit.explain.private_local.terms import Terms
     from mia_audit.pools.store import read_membership, read_records
     from mia_audit.signals.compute import membership_signals, neighbours

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
     from torch import Tensor
 
-    from mia_audit.explanation_metrics.maps import Probe
+    from mia_audit.explanation_metrics.study import Probe
 
 
 @measure("infidelity", label="infidelity")

@@ -40,7 +40,7 @@ from mia_audit.learners.protocol import (
     TrainedModel,
     described,
 )
-from mia_audit.learners.script_file import Script
+from mia_audit.learners.script_module import Script
 from mia_audit.runtime.machine import VISIBLE, installed_gpus, visible_gpus
 from mia_audit.training.task import Records, TrainingTask
 

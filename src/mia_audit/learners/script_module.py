@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -13,15 +15,16 @@ from torch import Tensor, nn
 
 from mia_audit.errors import UserError
 from mia_audit.learners.answers import check_order, logits_of
-from mia_audit.learners.naming import user_code
+from mia_audit.learners.naming import script_and_function, user_code
 from mia_audit.learners.protocol import ExplanationRequest, Summaries
-from mia_audit.learners.script_file import Script
 from mia_audit.learners.torch_module import TorchModel
 from mia_audit.models import Inputs, load_weights, save_weights
 from mia_audit.models.answers import check_tensor, unwrapped
 from mia_audit.models.architecture import read_tensors
 from mia_audit.models.weights import WEIGHTS, write_weights
+from mia_audit.registry import load_file
 from mia_audit.runtime.device import device_for
+from mia_audit.runtime.torchvision_guard import guard_imports
 from mia_audit.training.task import Records
 
 if TYPE_CHECKING:
@@ -119,3 +122,26 @@ def built_module(script: Script, architecture: Mapping[str, Any], folder: Path) 
     module = untrained_module(script, architecture)
     load_weights(module, folder / WEIGHTS)
     return module
+
+
+class Script:
+    """The functions of a user's file; their exceptions are reported as the user's errors, not as errors of mia-audit."""
+
+    def __init__(self, model: str, where: str, minutes: float) -> None:
+        self.path, self.training = script_and_function(model)
+        self.where = f"{where}: {self.path}"
+        self.minutes = minutes
+        folder = str(self.path.resolve().parent)
+        if folder not in sys.path:
+            sys.path.append(folder)  # the file can then import modules beside it
+        guard_imports()
+        self.module: ModuleType = load_file(self.path, where)
+
+    def has(self, name: str) -> bool:
+        """Return whether the file defines a function."""
+        return callable(getattr(self.module, name, None))
+
+    def call(self, name: str, *arguments: Any, **named: Any) -> Any:
+        """Call one of the file's functions; its exceptions become a UserError that names the line."""
+        with user_code(f"{self.where}: {name}", self.path, self.minutes):
+            return getattr(self.module, name)(*arguments, **named)

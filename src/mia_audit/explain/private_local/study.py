@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Float
 
+from mia_audit.errors import UserError
 from mia_audit.explain.private_local.history import WARM
 from mia_audit.explain.private_local.records import ExplanationSet, nearest_records
 from mia_audit.explain.private_local.service import Ledger, PrivateExplainer, TracedExplainer
 from mia_audit.explain.private_local.solver import Problem, minimum
 from mia_audit.explain.private_local.terms import Terms
 from mia_audit.seeds import generator, seed_for
+from mia_audit.storage import read_table
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
     from mia_audit.explain.private_local.terms import PrivateExplanations
+
 
 UNLIMITED = 1e6
 """A budget that no study reaches, because protocols are compared by what they spend."""
@@ -243,3 +248,11 @@ class Study:
             sparse.append(int(nearest.argmax()))
             nearest = np.minimum(nearest, np.linalg.norm(points - points[sparse[-1]], axis=1))
         return asked[:count], dense, random.permutation(candidates[sparse])
+
+
+def read_values(path: Path, records: int) -> Float[np.ndarray, "m C"]:
+    """Read values.parquet. Raises UserError for a wrong number of records."""
+    table = read_table(path, "values")
+    if len(table) != records:
+        raise UserError(f"{path}: values of {len(table)} records, but the pool has {records}. Delete it and run again")
+    return np.stack([table[name].to_numpy() for name in table.column_names if name.startswith("value_")], axis=1)

@@ -49,8 +49,7 @@ from mia_audit.report.text.formatting import (
     unbroken,
     upper_first,
 )
-from mia_audit.report.text.groups import risk_sentences, small_sentence
-from mia_audit.report.text.intrinsic import KINDS, compared, intrinsic_sentences
+from mia_audit.report.text.intrinsic import KINDS, compared, intrinsic_sentences, risk_sentences, small_sentence
 from mia_audit.report.text.statements import (
     DESIGNS,
     adjacent,
