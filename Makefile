@@ -4,6 +4,7 @@
 # make test-all the same, then the tests marked slow or slurm
 # make check    set up what is missing, run the static checks alone
 # make reproduce SCORES=DIR   print the paper's Table 3 beside what its published score matrices in DIR say
+# make numbers  render the tables of README and docs/ from the committed files that they name
 # make gpu-check  compare this machine's GPU with the CPU and with itself (eight minutes), and print a table
 # make docs     build the documentation as a site, site/index.html
 # make advisories  print known vulnerabilities of the locked packages (pip-audit; needs the network)
@@ -19,7 +20,7 @@ READY := $(VENV)/ready
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 LOCK := envs/requirements.lock
 
-.PHONY: audit release-demo test test-all tests check gpu-check docs reproduce advisories dist lock clean
+.PHONY: audit release-demo test test-all tests check numbers gpu-check docs reproduce advisories dist lock clean
 
 audit: $(READY)
 	@mia-audit check --with-code $(CONFIG)
@@ -56,6 +57,9 @@ check: $(READY)
 	snakefmt --check Snakefile workflow
 	snakemake --lint
 	codespell
+
+numbers: $(READY)
+	@python benchmarks/printed_numbers.py
 
 gpu-check: $(READY)
 	@python benchmarks/gpu_check.py

@@ -1,6 +1,5 @@
 """The documentation: short lines, links that lead somewhere, and no name, key or command left out."""
 
-import csv
 import re
 import subprocess
 import sys
@@ -138,17 +137,3 @@ def test_the_page_of_agreement_is_in_step() -> None:
     """It is generated, and refuses to be where a number that is to agree does not."""
     command = [sys.executable, str(ROOT / "benchmarks" / "agreement.py"), "--check"]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-
-def test_the_figures_of_the_page_on_trees_are_those_of_its_csv_file() -> None:
-    page = (ROOT / "docs" / "results" / "trees.md").read_text(encoding="utf-8")
-    printed = re.findall(r"\| (\d\.\d{3}) \((\d\.\d{3}) to (\d\.\d{3})\) \|", page)
-    with (ROOT / "docs" / "results" / "trees.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    known = [tuple(f"{float(row[f'auc_{part}']):.3f}" for part in ("mean", "low", "high")) for row in rows]
-    assert printed == known and len(known) == 30
-    with (ROOT / "docs" / "results" / "trees_seed1.csv").open(encoding="utf-8", newline="") as file:
-        again = [[float(row[f"auc_{part}"]) for part in ("mean", "low", "high")] for row in csv.DictReader(file)]
-    tables = "".join(line for line in page.splitlines() if line.startswith("|") and re.search(r" %(?! \()", line))
-    printed = re.findall(r"(\d\.\d{3}) \((\d\.\d{3}) to (\d\.\d{3})\), ", tables)
-    assert printed == [tuple(f"{value:.3f}" for value in row) for row in again] and len(again) == 30

@@ -1,6 +1,6 @@
-"""Write the table of docs/results/trees.md: its numbers as CSV, and its rows as Markdown on standard output.
+"""Renew the rows of a seed in the source of the tables of docs/results/trees.md (then: make numbers).
 
-python config/trees/table.py docs/results/trees.csv results/trees results/trees_diffprivlib
+python config/trees/table.py docs/results/trees.csv SEED results/trees results/trees_diffprivlib
 """
 
 import sys
@@ -9,13 +9,6 @@ from pathlib import Path
 
 import polars as pl
 
-NAMES = {
-    "confidence": "confidence",
-    "linf": "L∞ norm of SHAP",
-    "l1": "L1 norm of SHAP",
-    "l2": "L2 norm of SHAP",
-    "variance": "variance of SHAP",
-}
 METRICS = ("auc", "tpr_at_fpr_0.01")
 PLACE = ["dataset", "architecture", "mechanism", "epsilon"]
 
@@ -44,25 +37,16 @@ def rows_of(results: Path) -> pl.DataFrame:
     )
 
 
-def printed(row: dict[str, object]) -> str:
-    """Return a row of the table in Markdown."""
-    signal = str(row["signal"])
-    what = "both" if "+" in signal else NAMES[signal.rpartition("_")[2]]
-    where = f"{row['dataset']}, {row['architecture']}" + (
-        "" if row["mechanism"] == "none" else f", {row['mechanism']} at ε = {row['epsilon']}"
+def main(out: str, seed: str, *results: str) -> None:
+    """Renew the rows of a seed from several audits."""
+    found = [
+        rows_of(Path(one)).select(pl.lit(Path(one).name).alias("audit"), pl.lit(int(seed)).alias("seed"), pl.all())
+        for one in results
+    ]
+    others = pl.read_csv(out, schema_overrides={"epsilon": pl.String}).filter(pl.col("seed") != int(seed))
+    pl.concat([others, *found], how="vertical_relaxed").sort("seed", maintain_order=True).write_csv(
+        out, float_precision=5
     )
-    accuracy = f"{row['train_accuracy_mean']:.2f}, {row['test_accuracy_mean']:.2f}"
-    auc, low, high = (row[f"auc_{part}"] for part in ("mean", "low", "high"))
-    shares = [row[f"tpr_at_fpr_0.01_{part}"] for part in ("mean", "low", "high")]
-    tpr, first, last = ("–" if share is None else f"{100 * float(str(share)):.1f}" for share in shares)
-    return f"| {where} | {accuracy} | {what} | {auc:.3f} ({low:.3f} to {high:.3f}) | {tpr} % ({first} to {last}) |"
-
-
-def main(out: str, *results: str) -> None:
-    """Write the numbers of several audits and print their rows."""
-    table = pl.concat([rows_of(Path(folder)) for folder in results])
-    table.write_csv(out, float_precision=5)
-    print("\n".join(printed(row) for row in table.iter_rows(named=True)))
 
 
 main(*sys.argv[1:])

@@ -1,0 +1,86 @@
+"""Printed numbers follow from committed files, and these from today's configs, defaults and attacks."""
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = sorted(path.parent for path in (ROOT / "docs" / "numbers").glob("*/provenance.json"))
+TRACED = ["README.md"]
+"""Pages on which every measured number is in a table made from a file."""
+MEASURED = re.compile(r"(?<![\w.])[01]?\.\d{2,}\b|\b\d+\.\d+ %")
+UNMEASURED = re.compile(r"<!-- (numbers|keys).*?<!-- end of \1 -->|```.*?```|`[^`\n]+`|\]\([^)]*\)", re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def numbers() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("printed_numbers", ROOT / "benchmarks" / "printed_numbers.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def behaviour(numbers: ModuleType) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = numbers.behaviour()
+    return found
+
+
+def test_every_table_is_that_of_its_file(numbers: ModuleType) -> None:
+    """`make numbers` makes them again."""
+    tables = 0
+    for page in numbers.pages():
+        text = page.read_text(encoding="utf-8")
+        assert numbers.rendered(page, text) == text, f"{page}: run make numbers"
+        assert text.count("<!-- numbers:") == len(numbers.BLOCK.findall(text)), f"{page}: a marker that is no table"
+        tables += len(numbers.BLOCK.findall(text))
+    assert tables
+
+
+def test_a_digit_that_does_not_follow_from_the_file_is_noticed(numbers: ModuleType, tmp_path: Path) -> None:
+    source = tmp_path / "one.csv"
+    source.write_text("name,auc_mean,auc_low,auc_high,cost\na,.7,.65,.75,-.001\nb,.5,.45,.55,\n", encoding="utf-8")
+    head, row = "| | AUC | cost |", "| {name} | {auc:.3f} | {cost:.1%} |"
+    page = f"<!-- numbers: {source}, name=a|c\n{head}\n{row}\n-->\n<!-- end of numbers -->\n"
+    text = numbers.rendered(tmp_path / "page.md", page)
+    assert text.splitlines()[4:7] == [head, "|---|---|---|", "| a | 0.700 (0.650 to 0.750) | −0.1 % |"]
+    assert numbers.rendered(tmp_path / "page.md", text.replace("0.650", "0.651")) == text
+    with pytest.raises(ValueError, match="no row"):
+        numbers.rendered(tmp_path / "page.md", page.replace("name=a|c", "name=c"))
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: str(folder.name))
+def test_numbers_are_of_the_present_defaults_and_attacks(
+    numbers: ModuleType, behaviour: dict[str, list[float]], folder: Path
+) -> None:
+    """Where this fails, a change moved committed numbers: run the audit again and take its tables."""
+    assert numbers.stale(folder, behaviour) == []
+
+
+def test_a_default_or_an_attack_that_changes_is_noticed(numbers: ModuleType) -> None:
+    recorded = json.loads((FOLDERS[0] / "provenance.json").read_text(encoding="utf-8"))
+    config = recorded["config"] | {"training": recorded["config"]["training"] | {"weight_decay": 0.5}}
+    assert [one.split(":")[0] for one in numbers.changed(recorded["config"], config)] == ["training.weight_decay"]
+    name, values = next(iter(recorded["behaviour"].items()))
+    assert list(numbers.changed({name: values}, {name: [values[0] * (1 + 1e-7), *values[1:]]})) == []
+    assert len(list(numbers.changed({name: values}, {name: [values[0] * 1.001, *values[1:]]}))) == 1
+
+
+@pytest.mark.parametrize("page", TRACED)
+def test_prose_has_no_measured_number(page: str) -> None:
+    prose = UNMEASURED.sub("", (ROOT / page).read_text(encoding="utf-8"))
+    assert MEASURED.findall(prose) == []
+
+
+def test_the_digits_with_seeds_are_the_digits() -> None:
+    one, several = (
+        yaml.safe_load((ROOT / "config" / f"{name}.yaml").read_text()) for name in ("digits", "digits-seeds")
+    )
+    assert one.pop("seed") in several.pop("seeds") and one.pop("audit") != several.pop("audit")
+    assert one == several
