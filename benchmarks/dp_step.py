@@ -31,6 +31,7 @@ from mia_audit.training.trainable import PARTS
 IMAGE = {"img_size": 224, "patch_size": 16, "embed_dim": 192, "depth": 4, "num_heads": 3}
 SMALL = {**IMAGE, "img_size": 32, "patch_size": 4}
 CLASSES = 10
+MICRO_BATCH = 256
 
 MODELS: dict[str, tuple[str, dict[str, Any], tuple[int, ...], int]] = {
     "vit": ("vision_transformer", IMAGE, (3, 224, 224), 32),
@@ -39,6 +40,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], tuple[int, ...], int]] = {
     "vit-32px-mean": ("vision_transformer", {**SMALL, "global_pool": "avg"}, (3, 32, 32), 64),
     "beit": ("beit_base_patch16_224", IMAGE, (3, 224, 224), 32),
     "relative-position": ("vit_relpos_base_patch16_224", IMAGE, (3, 224, 224), 32),
+    "cnn": ("cnn", {}, (1, 28, 28), 250),
     "mlp": ("mlp", {"width": 256, "depth": 3}, (64,), 256),
 }
 
@@ -51,7 +53,7 @@ def ours(mechanism: str, part: str = "all", way: PerRecord | None = None) -> Cal
     def make(model: nn.Module, batch: int) -> Step:
         PARTS[part](model)
         training = Training(batch=batch, per_record=way)
-        job = Job(model, 50 * batch, 8.0 if mechanism == "dp-sgd" else math.inf, training, 64, b"step")
+        job = Job(model, 50 * batch, 8.0 if mechanism == "dp-sgd" else math.inf, training, MICRO_BATCH, b"step")
         options = {"clipping": "flat", "accountant": "rdp"} if mechanism == "dp-sgd" else {}
         section = Mechanism(mechanism=mechanism, **options)
         protection = mechanisms[mechanism](section, job)

@@ -55,7 +55,7 @@ class Steps(Protocol):
 
     @property
     def per_record(self) -> PerRecord | None:
-        """How per-record gradients are computed; `vmap` if unset."""
+        """How per-record gradients are computed; `auto` if unset."""
 
 
 @dataclass(frozen=True)

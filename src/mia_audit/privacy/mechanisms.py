@@ -67,7 +67,7 @@ class DPSGD:
         self.steps_per_epoch = steps_per_epoch(units, job.training.batch)
         self.terms = self.foresee(section, job.epsilon, job.training, units)[0]
         self.rate = self.terms.sampling_rate
-        way = job.training.per_record or "vmap"
+        way = job.training.per_record or "auto"
         self.clipped_sum = ClippedSum(job.model, self.clipping_of(section), job.micro_batch, way)
         self._draws = Stream(job.key, "batches")
         self._noise = Stream(job.key, "noise", job.summands)

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from mia_audit.models import Inputs
 
-BLOCK = {"cpu": 2**16, "cuda": 2**22}
+BLOCK = {"cpu": 2**15, "cuda": 2**22}
 """Number of normal numbers computed at once. On a CPU they stay in its caches."""
 
 LANE = 1024
@@ -172,7 +172,7 @@ def seed_layers(seed: bytes) -> None:
     torch.set_rng_state(state)
 
 
-DOUBLED = {"cpu": 2**18, "cuda": 2**26}
+DOUBLED = {"cpu": 2**20, "cuda": 2**26}
 """Number of elements that are converted to float64 at once."""
 
 RUN = 512
@@ -185,7 +185,8 @@ def squared_norms(rows: Float[Tensor, "b n"], scale: Float[Tensor, " s"] | None 
         return squared_norms(rows) * scale.double().square() if len(scale) == 1 else squared_norms(rows * scale)
     runs = rows.shape[1] // RUN * RUN
     parts = [rows[:, runs:]] + ([rows[:, :runs].reshape(len(rows), -1, RUN)] if runs else [])
-    norms = [torch.linalg.vector_norm(part, dim=-1).double().reshape(len(rows), -1) for part in parts]
+    kind = torch.promote_types(rows.dtype, torch.float32)
+    norms = [torch.linalg.vector_norm(part, dim=-1, dtype=kind).double().reshape(len(rows), -1) for part in parts]
     return torch.cat(norms, dim=1).square().sum(dim=1)
 
 

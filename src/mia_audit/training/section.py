@@ -63,7 +63,7 @@ class Training(Section):
     precision: Precision | None = None
     """float32 when left out; `tf32` and `bf16` are faster on GPUs; under bf16 the classifier stays in float32."""
     per_record: PerRecord | None = Field(None, exclude_if=is_unset)
-    """Per-record gradients of private steps: `vmap` when left out, `book-keeping` (faster), or `auto`: book-keeping if it covers the model."""
+    """Per-record gradients of private steps: `vmap`, `book-keeping` (faster), or `auto` (when left out): book-keeping if it covers the model."""
     floor: Floor | None = None
     """Test accuracy, for all data sets or by data set; if a job's first model is below it, the audit stops. A change of this key retrains nothing."""
 

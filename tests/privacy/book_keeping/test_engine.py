@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mia_audit.models import build
-from mia_audit.privacy.book_keeping import rules
+from mia_audit.privacy.book_keeping import products
 from mia_audit.privacy.book_keeping.engine import BookKeeping, Pass, checked_pass
 from mia_audit.privacy.per_record import per_record_gradients
 from mia_audit.runtime.device import computing
@@ -66,11 +66,11 @@ def test_every_parameter_is_exact(model_and_shape: tuple[nn.Module, tuple[int, .
 @pytest.mark.parametrize("name", ["vit", "cnn"])
 def test_every_way_of_summing_is_exact(way: str, name: str, models, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     few, large = WAYS[way]
-    monkeypatch.setattr(rules, "FEW", few)
-    monkeypatch.setattr(rules, "LARGE", large)
+    monkeypatch.setattr(products, "FEW", few)
+    monkeypatch.setattr(products, "LARGE", large)
     monkeypatch.setattr("mia_audit.privacy.noise.DOUBLED", {"cpu": 300})  # several parts
     if way == "formed":
-        monkeypatch.setattr(rules.Product, "way", lambda self, width, uniform: "formed")
+        monkeypatch.setattr(products.Product, "way", lambda self, width, uniform: "formed")
     model, shape = models[name]()
     compare(model.train(), *drawn(shape))
 
@@ -112,7 +112,7 @@ class Words(nn.Module):
 
 
 class Grouped(nn.Sequential):
-    """A strided convolution in groups, dilated, a depthwise one, and activations in place."""
+    """A strided convolution in groups, dilated, a depthwise one, one of single pixels, and activations in place."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -121,6 +121,11 @@ class Grouped(nn.Sequential):
             nn.ReLU(inplace=True),
             nn.Conv2d(8, 8, 3, padding=1, groups=8, bias=False),
             nn.SiLU(inplace=True),
+            nn.Conv2d(8, 8, 1),
+            nn.SiLU(inplace=True),
+            nn.Flatten(2),
+            nn.Linear(16, 16),
+            nn.ReLU(inplace=True),
             nn.Flatten(),
             nn.Linear(128, 3),
         )
@@ -161,11 +166,11 @@ def test_norms_are_scaled_number_by_number() -> None:
 
 def test_gradients_of_large_layers_are_not_held(models, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     model, shape = models["vit"]()
-    monkeypatch.setattr(rules, "FEW", -1)
-    monkeypatch.setattr(rules, "LARGE", 0)
+    monkeypatch.setattr(products, "FEW", -1)
+    monkeypatch.setattr(products, "LARGE", 0)
     inputs, labels = drawn(shape)
     done = BookKeeping(list(model.parameters())).run(model.train(), inputs, labels)
-    held = {number for numbers, one in done.kept.items() if isinstance(one, rules.Rows) for number in numbers}
+    held = {one.number for one in done.kept if isinstance(one, products.Rows)}
     small = {n for n, value in enumerate(model.parameters()) if value.dim() == 1 or value.shape[0] == 1}
     no_larger = {n for n, (name, _) in enumerate(model.named_parameters()) if name.endswith("attn.proj.weight")}
     assert held == small | no_larger  # 64 numbers made of 5 places of 8 + 8

@@ -21,8 +21,8 @@ TOKENS = {"img_size": 32, "patch_size": 16, "embed_dim": 48, "depth": 2, "num_he
 STAGES = {"depths": (1, 1, 1, 1)}
 META = STAGES | {"dims": (32, 32, 64, 64)}
 MIXER = {"img_size": 64, "patch_size": 32, "embed_dim": 48, "num_blocks": 2}
-BY_CLASS = ("mlp_mixer", "metaformer")
-"""Files of families whose registered models fix their sizes, so that smaller ones are built from their class."""
+BY_CLASS = {"mlp_mixer": "MlpMixer", "metaformer": "MetaFormer", "focalnet": "FocalNet", "nest": "Nest"}
+"""Files of families whose registered models fix their sizes, so that smaller ones are built from these classes."""
 
 FAMILIES: dict[str, dict[str, Any]] = {
     "vit_tiny_patch16_224": TOKENS,
@@ -47,6 +47,21 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "test_vit4": {},
     "test_convnext": {},
     "test_convnext2": {},
+    "test_efficientnet_gn": {},
+    "test_efficientnet_ln": {},
+    "convformer_s18": META,
+    "focalnet_tiny_srf": STAGES | {"embed_dim": 16},
+    "nest_tiny": {"img_size": 64, "depths": (1, 1, 1), "embed_dims": (16, 32, 32), "num_heads": (1, 2, 2)},
+    "pit_ti_224": {"img_size": 64, "base_dims": (16, 16, 16), "depth": (1, 1, 1), "heads": (1, 2, 2)},
+    "pvt_v2_b0": STAGES | {"embed_dims": (16, 16, 32, 32), "num_heads": (1, 2, 2, 2)},
+    "resnet50_gn": {"layers": (1, 1, 1, 1)},
+    "twins_svt_small": {
+        "depths": (2, 1, 1, 1),
+        "img_size": 64,
+        "embed_dims": (16, 32, 32, 64),
+        "num_heads": (1, 2, 2, 4),
+    },
+    "vit_small_patch16_rope_224": TOKENS,
 }
 
 IMAGES = (1, 8, 8)
@@ -120,20 +135,16 @@ def of_timm(name: str) -> tuple[nn.Module, tuple[int, ...]]:
 
     options = FAMILIES[name]
     file = importlib.import_module(timm.model_entrypoint(name).__module__)
-    if file.__name__.rpartition(".")[2] in BY_CLASS:
-        by_class = {
-            "_create_mixer": file.__dict__.get("MlpMixer"),
-            "_create_metaformer": file.__dict__.get("MetaFormer"),
-        }
+    short = file.__name__.rpartition(".")[2]
+    if short in BY_CLASS:
+        kind = getattr(file, BY_CLASS[short])
+        create = "_create_mixer" if short == "mlp_mixer" else f"_create_{short}"
+        smaller = lambda variant, pretrained, **own: kind(**(own | options), num_classes=3)  # noqa: E731
         with pytest.MonkeyPatch.context() as patch:
-            for create, kind in by_class.items():
-                if kind is not None:
-                    smaller = lambda variant, pretrained, kind=kind, **own: kind(**(own | options), num_classes=3)  # noqa: E731
-                    patch.setattr(file, create, smaller)
-            model = seeded(timm.model_entrypoint(name))
-        return model, (3, 64, 64)
+            patch.setattr(file, create, smaller)
+            return seeded(timm.model_entrypoint(name)), (3, 64, 64)
     model = seeded(lambda: timm.create_model(name, num_classes=3, **options))
-    side = options.get("img_size") or (64 if options is META or name.startswith("test_conv") else 0)
+    side = options.get("img_size") or (0 if model.default_cfg.get("fixed_input_size") else 64)  # type: ignore[operator, union-attr]
     return model, (3, side, side) if side else tuple(model.default_cfg["input_size"])  # type: ignore[index, union-attr, call-overload]
 
 

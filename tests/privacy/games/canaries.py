@@ -127,7 +127,7 @@ def audit(protect: Callable[[Job], Protection], game: Game, scene: Scene) -> Pro
     model, count = scene.model(), len(scene.labels)
     units = count if scene.persons is None or not game.by_person else int(scene.persons.max()) + 1
     batch = round(game.share * units)
-    training = Training(epochs=game.steps * batch // units or 1, batch=batch)
+    training = Training(epochs=game.steps * batch // units or 1, batch=batch, per_record="vmap")
     persons = scene.persons if game.by_person else None
 
     def protected(*trial: int) -> Protection:

@@ -1,6 +1,15 @@
-"""A micro-batch by book-keeping: one pass, the norms of all records, and the sum of the clipped gradients.
+"""Book-keeping (Bu et al. 2022): the clipped sum of a micro-batch's gradients from one pass, and the check of a model.
 
-Check whether book-keeping covers a model: compare its gradients with those of one record at a time, on random records.
+DP-SGD needs the norm of every record's gradient over all parameters, and then one weighted sum of the gradients. Per-
+record gradients themselves (`vmap`) cost as many numbers as records times parameters, and most of a step's time. One
+backward pass that computes no gradient of a weight already has all that both results need: the inputs of every layer
+and the gradients of its outputs. `BookKeeping.run` keeps these, or what `products` makes of them, and returns the
+norms; `BookKeeping.add` adds the sum for any factors.
+
+What it must not do is be wrong without a message, for a norm that is too short or a parameter that is left out breaks
+the guarantee. So a model is covered by what it is (`kinds`), and `checked_pass` compares each covered model with plain
+autograd in float64, one synthetic record at a time, over all scales, before a ledger is charged. Both depend on the
+model alone: a decision that depended on records would be released with the weights.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +23,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from mia_audit.errors import first_line
-from mia_audit.privacy.book_keeping.rules import RULES, Factored, Formed, Kept, NotCovered, Product, Rows, Trace, marked
+from mia_audit.privacy.book_keeping.kinds import ZEROING
+from mia_audit.privacy.book_keeping.products import Factored, Formed, Kept, Product, Rows
+from mia_audit.privacy.book_keeping.rules import RULES, NotCovered, Trace, marked
+from mia_audit.privacy.noise import squared_norms
 from mia_audit.runtime.device import computing
 
 
@@ -46,8 +58,7 @@ class Pass:
     losses: Float[Tensor, " b"]
     norms: Float[Tensor, " b"]
     """Float64."""
-    kept: dict[tuple[int, ...], Kept]
-    """By the numbers of the parameters."""
+    kept: list[Kept]
     events: list[str]
     numbers: dict[str, int] = field(default_factory=dict)
     """Numbers stored per record for its gradients."""
@@ -79,32 +90,45 @@ class BookKeeping:
         """Run a pass over records and keep the factors of their gradients; NotCovered if a call has no rule."""
         self._store.clear()
         trace = Trace(RULES, self.parameters, len(labels), self._places)
-        kept: dict[tuple[int, ...], Kept] = {}
+        kept: list[Kept] = []
         squares = torch.zeros(len(labels), dtype=torch.float64, device=labels.device)
         numbers = {"held": 0, "factors": 0}
         places = dict(self._places)
         others: list[Tensor] = []
 
-        def keep(product: Product) -> None:
+        def hold(number: int, rows: Tensor) -> None:
+            kept.append(Rows(number, rows))
+            squares.add_(squared_norms(rows, scales[number] if scales else None))  # while the rows are in the caches
+            numbers["held"] += rows.shape[1]
+
+        def keep(product: Product) -> bool:
             if self._events is None and (place := product.only_place()) is not None:
                 places[product.number] = place
             elif product.number in places:
                 product, beside = product.at(places[product.number])
                 others.append(beside)
             width = self.parameters[product.number].numel()
-            scale = scales[product.number] if scales else None
-            way = product.way(width, scale is None or len(scale) == 1)
-            one: Kept
+            own = [number for number in (product.number, product.bias) if number is not None]
+            way = product.way(width, not scales or all(len(scales[number]) == 1 for number in own))
             if way == "held":
                 rows = self._store.take(len(labels), width)
                 product.form(rows)
-                one = Rows(rows)
-                numbers["held"] += width
-            else:
-                one = Factored(product) if way == "factored" else Formed(product)
-                numbers["factors"] += product.gradients[0].numel()
-            kept[product.number,] = one
-            squares.add_(one.squares(width, scale))  # while the rows are in the caches
+                hold(product.number, rows)
+                return False
+            numbers["factors"] += product.gradients[0].numel()
+            if way == "formed":
+                formed = Formed(product)
+                squares.add_(formed.squares(width, scales[product.number] if scales else None))
+                kept.append(formed)
+                return False
+            scale, shift = (
+                0.0 if number is None else scales[number].double() if scales else 1.0
+                for number in (product.number, product.bias)
+            )
+            factored = Factored(product)
+            squares.add_(factored.squares(width, scale, shift))
+            kept.append(factored)
+            return product.bias is not None
 
         trace.on_product = keep
         for value in self.parameters:
@@ -121,24 +145,16 @@ class BookKeeping:
             raise NotCovered("a parameter is used by code that calls no function of torch")
         if others and bool(((beside := torch.stack(others)).isfinite() & (beside != 0)).any()):
             raise NotCovered("a layer has a gradient at other positions than in the pass that was checked")
-        if expanded := self._expanded(trace):
-            if any((number,) in kept for number in expanded):
-                raise NotCovered("the weight of a layer is used more than once")
-            together = Rows(torch.cat([rows.flatten(1) for rows in expanded.values()], dim=1))
-            widths = {number: self.parameters[number].numel() for number in expanded}
-            scale = torch.cat([scales[n].expand(width) for n, width in widths.items()]) if scales else None
-            kept[tuple(expanded)] = together
-            squares += together.squares(sum(widths.values()), scale)
-            numbers["held"] += sum(widths.values())
+        for number, rows in self._expanded(trace).items():
+            hold(number, rows.flatten(1))
         return Pass(losses.detach(), squares.sqrt(), kept, trace.events, numbers, places, trace.operations)
 
     def _expanded(self, trace: Trace) -> dict[int, Tensor]:
         """Return the gradients of expanded parameters, by backpropagation through the expressions in which they were expanded."""
-        of_leaf = {id(value): number for number, value in trace.leaves.items()}
         gradients_of: dict[int, Tensor] = {}
         for value, gradients in trace.expanded.values():
-            if id(value) in of_leaf:
-                parts = {of_leaf[id(value)]: gradients}
+            if (number := trace.number(value)) is not None:
+                parts = {number: gradients}
             else:
                 given = torch.autograd.grad(
                     value,
@@ -149,8 +165,8 @@ class BookKeeping:
                     is_grads_batched=True,
                 )
                 parts = {number: part for number, part in zip(trace.leaves, given, strict=True) if part is not None}
-            for number, part in parts.items():
-                gradients_of[number] = gradients_of[number] + part if number in gradients_of else part
+            for which, part in parts.items():
+                gradients_of[which] = gradients_of[which] + part if which in gradients_of else part
         return gradients_of
 
     def add(self, done: Pass, factors: Float[Tensor, " b"], total: Float[Tensor, " p"]) -> None:
@@ -161,14 +177,8 @@ class BookKeeping:
         kept = None if bool(chosen.all()) else chosen.nonzero()[:, 0]
         weights = factors if kept is None else factors[kept]
         pieces = torch.split(total, [value.numel() for value in self.parameters])
-        for numbers, one in done.kept.items():
-            if len(numbers) == 1:
-                one.add(kept, weights, pieces[numbers[0]])
-            else:
-                parts = [pieces[number] for number in numbers]
-                together = total.new_zeros(sum(len(part) for part in parts))
-                one.add(kept, weights, together)
-                torch._foreach_add_(parts, torch.split(together, [len(part) for part in parts]))
+        for one in done.kept:
+            one.add(kept, weights, pieces)
 
 
 SCALES = (1.0, 1.0, 1e3, 1e6, 0.0, 1e-3, 1e-8)
@@ -234,6 +244,8 @@ def _compared(
     labels = torch.zeros(len(records), dtype=torch.long, device=records.device)
     weights = torch.arange(1, len(records) + 1, dtype=torch.float64, device=records.device)
     first = BookKeeping(parameters).run(answer, records, labels)
+    if first.operations & ZEROING:
+        first.places = {}
     book = BookKeeping(parameters, first)
     before = _random_states(records.device)
     done = book.run(answer, records, labels)

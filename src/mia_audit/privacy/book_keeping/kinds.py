@@ -15,18 +15,20 @@ MODULES: dict[str, str] = {
     "mia_audit.training.trainable": "Adapter",
     "timm.layers.activations": "GELU GELUTanh",
     "timm.layers.adaptive_avgmax_pool": "SelectAdaptivePool2d",
-    "timm.layers.attention": "Attention",
+    "timm.layers.attention": "Attention AttentionRope",
     "timm.layers.attention_pool": "AttentionPoolLatent",
-    "timm.layers.classifier": "NormMlpClassifierHead",
+    "timm.layers.classifier": "ClassifierHead NormMlpClassifierHead",
     "timm.layers.drop": "DropPath",
     "timm.layers.layer_scale": "LayerScale",
     "timm.layers.mlp": "GatedMlp GluMlp Mlp",
-    "timm.layers.norm": "GroupNorm1 LayerNorm LayerNorm2d RmsNorm",
-    "timm.layers.norm_act": "GroupNormAct",
+    "timm.layers.norm": "GroupNorm GroupNorm1 LayerNorm LayerNorm2d RmsNorm",
+    "timm.layers.norm_act": "GroupNormAct LayerNormAct2d",
     "timm.layers.patch_embed": "PatchEmbed",
     "timm.layers.pos_embed_rel": "RelPosMlp",
     "timm.layers.pos_embed_sincos": "RotaryEmbeddingCat",
-    "timm.models._efficientnet_blocks": "DepthwiseSeparableConv",
+    "timm.models._efficientnet_blocks": (
+        "ConvBnAct DepthwiseSeparableConv EdgeResidual InvertedResidual SqueezeExcite"
+    ),
     "timm.models.beit": "Attention Beit Block",
     "timm.models.cait": "Cait ClassAttn LayerScaleBlock LayerScaleBlockClassAttn TalkingHeadAttn",
     "timm.models.convnext": "ConvNeXt ConvNeXtBlock ConvNeXtStage",
@@ -34,6 +36,7 @@ MODULES: dict[str, str] = {
     "timm.models.deit": "VisionTransformerDistilled",
     "timm.models.efficientnet": "EfficientNet",
     "timm.models.eva": "Eva EvaAttention EvaBlock",
+    "timm.models.focalnet": "Downsample FocalModulation FocalNet FocalNetBlock FocalNetStage",
     "timm.models.mambaout": "Downsample GatedConvBlock MambaOut MambaOutStage MlpHead Stem",
     "timm.models.metaformer": (
         "Attention Downsampling GroupNorm1NoBias LayerNorm2dNoBias LayerNormNoBias MetaFormer MetaFormerBlock "
@@ -41,6 +44,13 @@ MODULES: dict[str, str] = {
     ),
     "timm.models.mlp_mixer": "MixerBlock MlpMixer SpatialGatingBlock SpatialGatingUnit",
     "timm.models.naflexvit": "NaFlexEmbeds NaFlexVit",
+    "timm.models.nest": "Attention ConvPool Nest NestLevel TransformerLayer",
+    "timm.models.pit": "ConvEmbedding Pooling PoolingVisionTransformer SequentialTuple Transformer",
+    "timm.models.pvt_v2": (
+        "Attention Block MlpWithDepthwiseConv OverlapPatchEmbed PyramidVisionTransformerStage PyramidVisionTransformerV2"
+    ),
+    "timm.models.resnet": "Bottleneck ResNet",
+    "timm.models.twins": "Block GlobalSubSampleAttn LocallyGroupedAttn PatchEmbed PosConv Twins",
     "timm.models.vision_transformer": "Block VisionTransformer",
     "timm.models.vision_transformer_relpos": "RelPosAttention RelPosBlock VisionTransformerRelPos",
     "torch.nn.modules.activation": (
@@ -57,13 +67,16 @@ MODULES: dict[str, str] = {
 """Kinds by the file that defines them."""
 
 OPERATIONS = (
-    "__get__ __getitem__ adaptive_avg_pool2d adaptive_max_pool2d add add_ avg_pool2d cat celu chunk "
+    "__get__ __getitem__ adaptive_avg_pool2d adaptive_max_pool2d add add_ avg_pool2d cat celu chunk contiguous "
     "conv2d div dropout dropout2d elu expand flatten gelu group_norm hardswish hardtanh interpolate "
-    "layer_norm leaky_relu linear matmul max_pool2d mean mish mul neg permute pow relu reshape rms_norm "
+    "layer_norm leaky_relu linear matmul max_pool2d mean mish mul neg pad permute pow relu reshape rms_norm "
     "scaled_dot_product_attention selu sigmoid silu softmax softplus split square stack sub tanh to "
     "transpose type_as unbind unflatten unsqueeze view"
 )
 """Functions and methods that may be called on what is computed from the records."""
+
+ZEROING = frozenset({"adaptive_max_pool2d", "hardswish", "hardtanh", "max_pool2d", "relu"})
+"""Operations whose gradient is 0 for whole ranges of values, so that records decide at which positions there is none."""
 
 PRECISION = "mia_audit.runtime.device"
 """The file whose replacement of a classifier's forward pass, which keeps it in float32, is allowed."""
