@@ -1,19 +1,23 @@
 """The likelihood ratio for few shadow models: an empirical-Bayes shift between a record's in and out means.
 
-With few models the difference d between a record's two means is mostly noise. Records with similar means r shift
-similarly, so d is shrunk towards their expected shift D(r). The shrinkage is strong where the sampling variance of d is
-large compared with T(r), the spread of shifts between records. For every target, both functions are learned from all
-records without that target's values.
+What is estimated: for every record the mean of its signal in models that trained on it, in models that did not, and the
+variances around both. From what: 2 to 20 values a side, which is too few. A record's own difference d of the two means
+is mostly noise, and a variance from two values is useless.
 
-Leaving out one of the n values of a side, at distance y from their mean, changes only that side: its mean by −y/(n −
-1), its sum of squares by −y² n/(n − 1). So the factors of a cell have only two values per record: one for targets that
-are in, and one for targets that are out. The sums over records are therefore products of a few weights per record with
-the matrices 1, y and y², over all cells and over those that are in.
+Why not the simpler estimates: `per-record` takes all four numbers from the record alone, and needs some 30 models a side;
+`pooled` gives all records one variance, and still takes d as it is. Both lose most of the attack with 4 to 16 models.
+But records are not strangers to each other: those with similar means r shift similarly. So d is shrunk towards their
+expected shift D(r). The shrinkage is strong where the sampling variance of d is large compared with T(r), the spread of
+shifts between records; both are functions of r, from bins of records by the method of moments. Variances are shrunk to
+the pooled one, and the densities are Student's, because a variance from few values has a wide posterior. Where there are
+many models nothing is shrunk, and the ratio is the plain one. A record without models on one side still has a score.
 
-The hierarchical ratio with a further model left out of every score, as some designs (`attacks.design`) and intervals require.
-
-The shifts and densities are those of `hierarchical`, but each score leaves out two models, and the second one may
-differ from record to record. So the sums over records are not products of matrices; they are added up cell by cell.
+Why it takes so little time: for every target, D and T are learned from all records without that target's values. Leaving
+out one of the n values of a side, at distance y from their mean, changes only that side: its mean by −y/(n − 1), its sum
+of squares by −y² n/(n − 1). So the factors of a cell have only two values per record: one for targets that are in, one
+for targets that are out, and the sums over records are products of a few weights per record with the matrices 1, y and
+y². Some designs (`attacks.design`) and all intervals leave a further model out of every score, which may differ from
+record to record; these sums are no products of matrices, and are added up cell by cell.
 """
 
 from __future__ import annotations

@@ -1,15 +1,17 @@
-"""The leave-one-out likelihood ratio by types of records, under every design of the membership.
+"""The leave-one-out likelihood ratio by types of records, under every design of the membership, and its blend with another.
 
-Types are learned once per fold of models, from the models of the other folds. For each single target only a record's
-weights γ are computed, from all of the target's shadow models. So a target's membership never enters its own scores.
+What must not happen: a target's own membership in the estimates from which it is scored; an AUC far above the truth would
+come out, in the null control too. Learning types anew for each of K targets would be safe and K times as slow.
 
-The initial types of EM: quantile cells of the records' out mean and, within those, of their shift.
+What is done instead: types are learned once per fold of models, from the models of the other folds. For each single
+target only a record's weights γ are computed, from all of the target's shadow models. EM starts from quantile cells of
+the records' out mean and, within those, of their shift, which are statistics of the fold's models too.
 
-A weighted sum of two log ratios: `types` is better on large pools, `hierarchical` on small ones.
-
-The weights are those of a logistic regression of membership on both scores, with shadow models as pseudo-targets. For
-every fold of targets the pseudo-targets are models of other folds, scored without that fold. So the weights of a target
-do not depend on its membership, and no threshold on the size of the pool is needed.
+`blend` is a weighted sum of two log ratios: `types` is better on large pools, `hierarchical` on small ones. Why the weights
+are learned, and not switched by the size of the pool: where one overtakes the other depends on the signal, on the number
+of models and on how much leaks. They are those of a logistic regression of membership on both scores, with shadow models
+as pseudo-targets, whose membership the attacker knows. For every fold of targets the pseudo-targets are models of other
+folds, scored without that fold. So the weights of a target do not depend on its membership either.
 """
 
 from __future__ import annotations

@@ -1,14 +1,18 @@
 """The likelihood of unobserved types of records: histograms of any shape, shared by records that behave alike.
 
-Every record is of an unobserved type g, drawn with probability π_g; p_g(x | in) and p_g(x | out) are histograms of the
-signal, or of two signals jointly. EM learns them from shadow models (nonparametric empirical Bayes). A record's weights
-are γ_g ∝ π_g Π_s p_g(x_s | m_s)^τ over its values in the shadow models, with τ < 1 because the values are not quite
-independent. A target's score is the posterior predictive ratio, log Σ γ_g p_g(x | in) − log Σ γ_g p_g(x | out).
+What is estimated: every record is of an unobserved type g, drawn with probability π_g; p_g(x | in) and p_g(x | out) are
+histograms of the signal, or of two signals jointly. From what: the values of all records in all shadow models, by EM
+(nonparametric empirical Bayes). A record's weights are γ_g ∝ π_g Π_s p_g(x_s | m_s)^τ over its values in the shadow
+models, with τ < 1 because the values are not quite independent. A target's score is the posterior predictive ratio,
+log Σ γ_g p_g(x | in) − log Σ γ_g p_g(x | out).
 
-Histograms of one signal, or of two jointly, on an even grid: the positions of values, and counts of models per record and position.
+Why not simply a Gaussian per record: signals of trained networks are skewed, have two modes (learned or not), and tails
+that decide the TPR at low FPRs. A histogram needs thousands of values, and a record has a few dozen; shared between the
+records of a type it has them. On large pools this wins over `hierarchical`, on small ones it loses, hence `blend`.
 
-A value between grid points is divided among the points around it by linear interpolation. The grid and the positions of
-the values on it do not depend on membership.
+Why a grid: EM reads every value many times. Values are therefore replaced by their positions on an even grid once, and
+counts of models per record and position take their place; a value between grid points is divided among those around it by
+linear interpolation. Neither the grid nor the positions depend on membership, so nothing of it leaks into the scores.
 """
 
 from __future__ import annotations
