@@ -4,10 +4,11 @@
 
 SIGNALS is a signals.parquet, from an audit with 33 models or from `mia-audit import`; RECORDS is a number of its
 records to draw at random. Every model is a target once, in a random group of models (`attacks.subsets`). One row per
-number of other models, as in the table of docs/methods/attacks.md: mean TPR at 1 % FPR and mean AUC over targets, and the
+number of other models, as in likelihoods.tsv: mean TPR at 1 % FPR and mean AUC over targets, and the
 paired difference of the default minus the hierarchical ratio, with its standard error over targets. On one core, the
 published scores take 6 minutes. With --null, memberships are permuted, and the rows for 4 and for all other models
-state the mean AUC minus ½ and the mean TPR, with standard errors over permutations.
+state the mean AUC minus ½ and the mean TPR, with standard errors over permutations, as in likelihoods_null.tsv.
+docs/methods/attacks.md has both tables (make numbers).
 """
 
 import argparse
@@ -48,16 +49,17 @@ def guessed(
     return {one: np.array([each[one].mean(axis=0) for each in found]) for one in LIKELIHOODS}
 
 
-def gap(values: np.ndarray) -> str:
+def with_error(values: np.ndarray) -> str:
     """Print a mean with its standard error."""
-    return f"{values.mean():+.4f} ± {values.std(ddof=1) / len(values) ** 0.5:.4f}"
+    return f"{values.mean():.4f}\t{values.std(ddof=1) / len(values) ** 0.5:.4f}"
 
 
 def main(options: argparse.Namespace) -> None:
-    """Print the table."""
-    differences = () if options.null else ("blend − hierarchical, TPR", "AUC")
-    print("|", *(f"{one} |" for one in ("signals", "others", *LIKELIHOODS, *differences)))
-    print("|---" * (5 + len(differences)) + "|")
+    """Print the table, separated by tabs."""
+    parts = ("auc", "auc_error", "tpr", "tpr_error") if options.null else ("tpr", "auc")
+    names = [f"{likelihood}_{part}" for likelihood in LIKELIHOODS for part in parts]
+    gains = () if options.null else ("tpr_gain", "tpr_gain_error", "auc_gain", "auc_gain_error")
+    print("data", "signals", "others", *names, *gains, sep="\t")
     for given in options.given:
         name, _, path = given.partition("=")
         path, _, some = path.partition(":")
@@ -72,13 +74,12 @@ def main(options: argparse.Namespace) -> None:
         for others in (sizes[0], sizes[-1]) if options.null else sizes:
             if options.null:
                 null = guessed(signals, member, others, options.null, name)
-                cells = [f"{gap(null[one][:, 1] - 0.5)}, {gap(null[one][:, 0])}" for one in LIKELIHOODS]
-                print(f"| {name} | {others} |", *(f"{cell} |" for cell in cells), flush=True)
-                continue
-            found = measured(signals, member, others)
-            cells = [" ".join(f"{value:.4f}" for value in found[one].mean(axis=0)) for one in LIKELIHOODS]
-            difference = found["blend"] - found["hierarchical"]
-            print(f"| {name} | {others} |", *(f"{cell} |" for cell in [*cells, *map(gap, difference.T)]), flush=True)
+                cells = [with_error(null[one][:, part] - 0.5 * part) for one in LIKELIHOODS for part in (1, 0)]
+            else:
+                found = measured(signals, member, others)
+                cells = [f"{value:.4f}" for one in LIKELIHOODS for value in found[one].mean(axis=0)]
+                cells += map(with_error, (found["blend"] - found["hierarchical"]).T)
+            print(name, options.signals, others, *cells, sep="\t", flush=True)
 
 
 if __name__ == "__main__":
