@@ -13,7 +13,7 @@ from mia_audit.explain.methods.gradients import INTERVALS, clenshaw_curtis, reco
 from .attribution import attribute
 
 OPTIONS: dict[str, Any] = {
-    "explain": ["logit", "probability"],
+    "explain": ["logit", "probability", "log_probability"],
     "explained_class": "predicted",
     "ig_nodes": 25,
     "gradient_shap_samples": 5,
@@ -31,7 +31,8 @@ def explain(subject: Any, name: str, **options: Any) -> dict[str, Tensor]:
 
 
 def function(model: nn.Module, quantity: str) -> Any:
-    return model if quantity == "logit" else lambda inputs: model(inputs).softmax(dim=1)
+    of_logits = {"logit": torch.clone, "probability": torch.nn.Softmax(1), "log_probability": torch.nn.LogSoftmax(1)}
+    return lambda inputs: of_logits[quantity](model(inputs))
 
 
 def assert_agree(ours: Tensor, theirs: Tensor, tolerance: float) -> None:
@@ -65,7 +66,7 @@ def captum_attributions(name: str, subject: Any, quantity: str, target: Tensor, 
     return captum.attr.GradientShap(forward).attribute(inputs, baselines, target=target, n_samples=5, stdevs=0.0)
 
 
-@pytest.mark.parametrize("quantity", ["logit", "probability"])
+@pytest.mark.parametrize("quantity", OPTIONS["explain"])
 def test_integrated_gradients_without_the_input_are_those_with_it_before_the_product(
     convolution: Any, quantity: str
 ) -> None:
@@ -74,7 +75,7 @@ def test_integrated_gradients_without_the_input_are_those_with_it_before_the_pro
 
 
 @pytest.mark.parametrize("explained_class", ["predicted", "true"])
-@pytest.mark.parametrize("quantity", ["logit", "probability"])
+@pytest.mark.parametrize("quantity", OPTIONS["explain"])
 @pytest.mark.parametrize("name", NAMES)
 def test_agrees_with_captum(
     name: str, quantity: str, explained_class: str, subject: Any, monkeypatch: pytest.MonkeyPatch
@@ -94,7 +95,7 @@ def test_the_class_explained_matters(subject: Any) -> None:
     assert torch.equal(changed, different)
 
 
-@pytest.mark.parametrize("quantity", ["logit", "probability"])
+@pytest.mark.parametrize("quantity", OPTIONS["explain"])
 def test_gradient_is_the_limit_of_differences(quantity: str, convolution: Any) -> None:
     classes = convolution.model(convolution.inputs).argmax(dim=1)
     step = 1e-6
@@ -113,7 +114,7 @@ def test_gradient_is_the_limit_of_differences(quantity: str, convolution: Any) -
     assert_agree(explain(convolution, "ixg")[quantity], convolution.inputs * slopes, 1e-7)
 
 
-@pytest.mark.parametrize("quantity", ["logit", "probability"])
+@pytest.mark.parametrize("quantity", OPTIONS["explain"])
 def test_integrated_gradients_sum_to_the_change_of_the_quantity(quantity: str, subject: Any) -> None:
     classes = subject.model(subject.inputs).argmax(dim=1)
     forward = function(subject.model, quantity)

@@ -12,6 +12,7 @@ from mia_audit.signals.name import read_signal, stem
         ("ixg_l1", "explanations", "ixg", "logit", "predicted", "l1"),
         ("gradient_shap_probability_linf", "explanations", "gradient_shap", "probability", "predicted", "linf"),
         ("ig_true_variance", "explanations", "ig", "logit", "true", "variance"),
+        ("ixg_log_probability_true_l1", "explanations", "ixg", "log_probability", "true", "l1"),
         ("captum:DeepLift_probability_true_l2", "explanations", "captum:DeepLift", "probability", "true", "l2"),
         ("confidence+ixg_l1", "both", None, None, None, None),
         ("ixg_l1+ig_l1", "explanations", None, None, None, None),

@@ -53,22 +53,30 @@ def _logit_gradient(logits: Float[Tensor, "B C"], classes: Int[Tensor, " B"]) ->
 
 
 def _probability_gradient(logits: Float[Tensor, "B C"], classes: Int[Tensor, " B"]) -> Float[Tensor, "B C"]:
-    """Return ∂p_c/∂z_j = −p_c p_j and ∂p_c/∂z_c = p_c Σ_{j≠c} p_j; 1 − p_c in place of the sum would lose all digits for confident predictions."""
-    probabilities = logits.softmax(dim=1)
-    others = probabilities.scatter(1, classes[:, None], 0.0)
-    gradient = (-others).scatter(1, classes[:, None], others.sum(dim=1, keepdim=True))
-    return gradient * _of_class(probabilities, classes)[:, None]
+    """Return ∂p_c/∂z_j = −p_c p_j and ∂p_c/∂z_c = p_c Σ_{j≠c} p_j."""
+    return _log_probability_gradient(logits, classes) * _probability(logits, classes)[:, None]
 
 
 def _probability(logits: Float[Tensor, "B C"], classes: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
     return _of_class(torch.softmax(logits, dim=1), classes)
 
 
+def _log_probability(logits: Float[Tensor, "B C"], classes: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
+    return _of_class(torch.log_softmax(logits, dim=1), classes)
+
+
+def _log_probability_gradient(logits: Float[Tensor, "B C"], classes: Int[Tensor, " B"]) -> Float[Tensor, "B C"]:
+    """Return ∂log p_c/∂z_j = −p_j and ∂log p_c/∂z_c = Σ_{j≠c} p_j, which keeps the digits that 1 − p_c would lose."""
+    others = logits.softmax(dim=1).scatter(1, classes[:, None], 0.0)
+    return (-others).scatter(1, classes[:, None], others.sum(dim=1, keepdim=True))
+
+
 QUANTITIES = {
     "logit": Quantity(_of_class, _logit_gradient),
     "probability": Quantity(_probability, _probability_gradient),
+    "log_probability": Quantity(_log_probability, _log_probability_gradient),
 }
-"""The values of `explain`: the class's logit (Huang et al. 2024) or its softmax probability."""
+"""The values of `explain`: the class's logit (Huang et al. 2024), its softmax probability, or the logarithm of that (Harder et al. 2020)."""
 
 
 def summarise(attributions: Float[Tensor, "B ..."]) -> dict[str, Float[Tensor, " B"]]:

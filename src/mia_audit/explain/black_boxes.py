@@ -82,6 +82,13 @@ def forest_values(
     return of_estimator(forest)(records)
 
 
+def predicted_labels(values: Float[np.ndarray, "m C"]) -> Float[np.ndarray, "m C"]:
+    """Return ±1 by the class of the largest value, as of a black box that returns a label and nothing more (section 2)."""
+    if values.shape[1] == 1:
+        return np.where(values > 0, 1.0, -1.0)
+    return of_labels(values.argmax(axis=1), values.shape[1])
+
+
 DEPTH, FULL_DEPTH = 10, 60
 """Depth of the trees in Patel et al. 2020, and a depth that lets trees grow fully."""
 
@@ -108,6 +115,20 @@ def forest_overfitted(records: np.ndarray, labels: np.ndarray, classes: int, see
     """Return 2p − 1 of a forest of fully grown trees, which memorises its training records (section 6.5)."""
 
     return forest_values(records, labels, FULL_DEPTH, seed)
+
+
+@black_boxes.register("forest-labels")
+def forest_labels(records: np.ndarray, labels: np.ndarray, classes: int, seed: int) -> np.ndarray:
+    """Return ±1 by the labels that a random forest of limited depth predicts, the paper's black box."""
+
+    return predicted_labels(forest(records, labels, classes, seed))
+
+
+@black_boxes.register("forest-overfitted-labels")
+def forest_overfitted_labels(records: np.ndarray, labels: np.ndarray, classes: int, seed: int) -> np.ndarray:
+    """Return ±1 by the labels that a forest of fully grown trees predicts (section 6.5)."""
+
+    return predicted_labels(forest_overfitted(records, labels, classes, seed))
 
 
 @black_boxes.register("labels")

@@ -167,6 +167,11 @@ def needs_module(name: str) -> UserError:
     )
 
 
+def intrinsic(name: str) -> bool:
+    """Return whether an explanation belongs to one kind of model, like the filters of locally linear maps."""
+    return name in explainers and bool(explainers[name].models)
+
+
 def private_epsilon(name: str) -> float | None:
     """Return the ε of each explanation, with respect to the model's training records; None if it is not private."""
     return explainers[name].epsilon if name in explainers else None
@@ -177,8 +182,8 @@ class Explainers(OpenSection):
 
     methods: tuple[str, ...] = ("ixg", "saliency", "ig", "gradient_shap")
     """Registered explainers, `captum:CLASS`, `private_local:EPSILON`, or `file.py:function`."""
-    explain: tuple[Literal["logit", "probability"], ...] = ("logit",)
-    """Quantity explained: the logit of the class (Huang et al. 2024) or its softmax probability."""
+    explain: tuple[Literal["logit", "probability", "log_probability"], ...] = ("logit",)
+    """Quantity explained: the logit of the class (Huang et al. 2024), its softmax probability, or the logarithm of that (Harder et al. 2020)."""
     explained_class: Literal["predicted", "true"] = "predicted"
     """The class whose quantity is explained."""
     precision: Precision | None = None

@@ -139,7 +139,7 @@ def kernel_shap(box: Box, evaluations: int, background: int) -> ByQuantity:
     return attributions
 
 
-QUANTITIES = ("logit", "probability")
+QUANTITIES = ("logit", "probability", "log_probability")
 
 
 def _coalitions(
@@ -186,7 +186,7 @@ def _values(
         own = logits[np.arange(len(logits)), classes]
         largest = logits.max(axis=1)
         whole = largest + np.log(np.exp(logits - largest[:, None]).sum(axis=1))
-        for quantity, values in (("logit", own), ("probability", np.exp(own - whole))):
+        for quantity, values in zip(QUANTITIES, (own, np.exp(own - whole), own - whole), strict=True):
             outputs[quantity][start : start + together] = values.reshape(len(rows), len(mask), -1).mean(axis=2)
     return outputs
 

@@ -32,7 +32,7 @@ PAPER = Paper(
     configs={},
     elsewhere={
         "Table 1": "notation: no result",
-        "Table 2": "influential words: the reviews are not available, and MIM is not implemented",
+        "Table 2": "influential words of the reviews, which are not available",
         "Figures 1 to 9": "figures of the studies of config/patel2020 (docs/results/papers.md)",
         "Section 6.2": "disjoint parts: figures/private_parts and tables/private_parts.csv of the studies",
     },
@@ -56,15 +56,13 @@ class StandIn:
         return f"snakemake --cores all --configfile {self.config}" if self.config else self.why
 
 
-NO_TEXT = "none: the reviews are not available, and no other text is a substitute for them"
-
 STAND_INS: Mapping[str, StandIn] = {
-    "Face": StandIn("digits", "forest", "config/patel2020/digits.yaml"),
-    "ACS13": StandIn("clusters", "forest", "config/patel2020/table.yaml"),
-    "ACS13 overfitted": StandIn("clusters", "forest-overfitted", "config/patel2020/table.yaml"),
+    "Face": StandIn("digits", "forest-labels", "config/patel2020/digits.yaml"),
+    "ACS13": StandIn("clusters", "forest-labels", "config/patel2020/table.yaml"),
+    "ACS13 overfitted": StandIn("clusters", "forest-overfitted-labels", "config/patel2020/table.yaml"),
     "Face models": StandIn("digits", "", "config/patel2020/models.yaml"),
-    "Text": StandIn(why=NO_TEXT),
-    "Text models": StandIn(why=NO_TEXT),
+    "Text": StandIn("wordnet", "labels", "config/patel2020/wordnet.yaml"),
+    "Text models": StandIn(why="none: the reviews are not available, and no network is trained on other text"),
 }
 """Substitutes for the data sets of Patel et al. 2020, which are not available."""
 
@@ -172,9 +170,15 @@ QUANTITIES: Mapping[str, Callable[[Studied, str], dict[str, Estimate]]] = {
     "steps_enhanced": _steps("enhanced"),
     "least_steps": _least_steps,
     "share_of_all_steps": _all_steps,
-    "share_of_all_steps_overfitted_region": _all_steps,
 }
-"""Functions that measure a printed number, by its name; numbers with other names are not measured."""
+"""Functions that measure a printed number, by its name."""
+
+NOT_MEASURED: Mapping[str, str] = {
+    "words_shared_with_mim": "none: MIM is not implemented",
+    "words_shared_with_lime": "none: LIME asks a model about altered records, and the labels of the reviews have none",
+    "share_of_all_steps_overfitted_region": "none: queries are drawn from all records, not from an overfitted region",
+}
+"""Reasons why the other printed numbers are not measured, by their names."""
 
 
 def frame(printed: Sequence[PrintedNumber], studies: Studies) -> pl.DataFrame:
@@ -187,8 +191,9 @@ def frame(printed: Sequence[PrintedNumber], studies: Studies) -> pl.DataFrame:
         line |= {"printed_mean": number.mean, "printed_variance": number.variance}
         for name in ("alike", "exact"):
             line |= {key: value for key, value in parts(name, known.get(name)).items() if not key.endswith("_sd")}
+        instead = NOT_MEASURED.get(number.quantity, stand_in.command)
         repeated = next((value.targets for value in known.values()), None)
-        lines.append(line | {"repetitions": repeated, "command": "" if known else stand_in.command})
+        lines.append(line | {"repetitions": repeated, "command": "" if known else instead})
     words = ("table", "where", "dataset", "stand_in", "quantity", "epsilon", "command")
     kinds = {name: pl.String if name in words else pl.Float64 for name in lines[0]}
     return pl.DataFrame(lines, schema=kinds | {"repetitions": pl.Int32})

@@ -150,7 +150,7 @@ NAMED = 3
 """Largest number of signals read together that a label names one by one."""
 
 ATTRIBUTION = re.compile(
-    rf"(?P<explainer>.+?)(?P<probability>_probability)?(?P<true>_true)?_(?P<summary>{'|'.join([*SUMMARIES, VECTOR])})"
+    rf"(?P<explainer>.+?)(?:_(?P<quantity>(?:log_)?probability))?(?P<true>_true)?_(?P<summary>{'|'.join([*SUMMARIES, VECTOR])})"
 )
 
 
@@ -174,8 +174,8 @@ class Signal:
 
     @property
     def quantity(self) -> str | None:
-        """The quantity explained: `logit` or `probability`."""
-        return None if self._parts is None else "probability" if self._parts["probability"] else "logit"
+        """The quantity explained: `logit`, `probability` or `log_probability`."""
+        return None if self._parts is None else self._parts["quantity"] or "logit"
 
     @property
     def explained_class(self) -> str | None:
@@ -212,7 +212,7 @@ class Signal:
             return "how well the explanation fits the record"
         if self.summary is None:
             return self.name
-        quantity = ", probability" if self.quantity == "probability" else ""
+        quantity = in_words(self.quantity)
         true_class = ", true class" if self.explained_class == "true" else ""
         return f"{SUMMARIES.get(self.summary, 'whole map')} of {self.explainer_label}{quantity}{true_class}"
 
@@ -248,6 +248,11 @@ def read_signal(name: str) -> Signal:
     if name == "confidence":
         return Signal(name, "real", "high")
     return Signal(name, "positive", "high") if name == PROBABILITY else Signal(name)
+
+
+def in_words(quantity: str | None) -> str:
+    """Return what a label says about the quantity explained: nothing about the logit."""
+    return "" if quantity in (None, "logit") else f", {quantity.replace('_', ' ')}"
 
 
 def stem(explainer: str, quantity: str, explained_class: str) -> str:

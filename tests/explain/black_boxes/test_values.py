@@ -58,8 +58,17 @@ def test_a_model_of_the_workflow(table, quantity):
 def test_registered_ones_say_what_they_are(table):
     records, labels = table
     said = {name: black_boxes[name](records, labels, 3, 0) for name in black_boxes}
-    assert set(said) == {"labels", "forest", "forest-500", "forest-overfitted"}
+    votes = {"forest", "forest-500", "forest-overfitted"}
+    assert set(said) == votes | {"labels", "forest-labels", "forest-overfitted-labels"}
     assert (said["labels"].argmax(1) == labels).all()
     deep, shallow = (np.mean(said[name].max(1)) for name in ("forest-overfitted", "forest"))
     assert deep >= shallow
     np.testing.assert_array_equal(said["forest"], black_boxes["forest"](records, labels, 3, 0))
+    for name in ("forest", "forest-overfitted"):
+        np.testing.assert_array_equal(said[f"{name}-labels"], of_labels(said[name].argmax(1), 3))
+    two, binary = (
+        black_boxes["forest"](records, labels > 0, 2, 0),
+        black_boxes["forest-labels"](records, labels > 0, 2, 0),
+    )
+    assert two.shape == (120, 1) and 0 < np.abs(two).min() < 1  # no vote is a tie
+    np.testing.assert_array_equal(binary, np.sign(two))

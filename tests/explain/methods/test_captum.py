@@ -16,7 +16,7 @@ from ..attribution import attribute
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:captum")
 
-OPTIONS = {"explain": ["logit", "probability"], "explained_class": "true"}
+OPTIONS = {"explain": ["logit", "probability", "log_probability"], "explained_class": "true"}
 RECORDS = [3, 1, 4, 15, 9, 2, 6]
 
 
@@ -31,6 +31,7 @@ def test_is_captums_own_method(name: str, convolution: Any) -> None:
     for quantity, model in (
         ("logit", convolution.model),
         ("probability", nn.Sequential(convolution.model, nn.Softmax(1))),
+        ("log_probability", nn.Sequential(convolution.model, nn.LogSoftmax(1))),
     ):
         theirs = getattr(captum.attr, name)(model).attribute(
             convolution.inputs.clone().requires_grad_(), target=convolution.labels

@@ -32,7 +32,7 @@ def explanations(explainers: list[str], records: list[int], seed: int, height: i
         }
         for mechanism, epsilon in SETTINGS
         for explainer in explainers
-        for quantity in ("logit", "probability")
+        for quantity in ("log_probability", "logit")
         for record in records
     ]
     return pl.DataFrame(rows)
@@ -53,8 +53,13 @@ def test_a_model_s_own_explanation_stands_beside_what_explains_the_others() -> N
         ("no DP", "vit", "captum:NoiseTunnel+Saliency"),
     ]
     assert {strip.setting for strip in found[5:]} == {"dp-sgd, ε = 2"} and len(found) == 10
-    rows = maps["llm"].filter(mechanism="none", explainer="llm-local", quantity="logit", record=5)
-    assert np.allclose(found[0].maps[1].ravel(), rows["map"][0].to_numpy())
+    for place, name, explainer, quantity in (
+        (0, "llm", "llm-local", "logit"),
+        (1, "cnn", "ig", "log_probability"),
+    ):
+        rows = maps[name].filter(mechanism="none", explainer=explainer, quantity=quantity, record=5)
+        assert found[place].explainer == explainer
+        assert np.allclose(found[place].maps[1].ravel(), rows["map"][0].to_numpy())
     assert found[2].label == "cnn\nSmoothGrad (captum)"
     figure = image_figure(found, np.zeros((2, 1, 4, 4), np.uint8), {"classes": ["a", "b"]})
     pictures = [axes for band in figure.subfigs for axes in band.axes if axes.images]

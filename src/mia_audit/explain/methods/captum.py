@@ -260,10 +260,11 @@ def _build(names: Sequence[str], model: nn.Module, quantity: str) -> Any:
 
 
 def _explained(model: nn.Module, quantity: str) -> nn.Module:
-    """The model as one module for methods that use hooks; for the probability, a softmax follows."""
+    """The model as one module for methods that use hooks; for a probability, a softmax follows."""
     from torch import nn
 
-    return model if quantity == "logit" else nn.Sequential(model, nn.Softmax(dim=1)).eval()
+    last = {"probability": nn.Softmax(dim=1), "log_probability": nn.LogSoftmax(dim=1)}
+    return model if quantity == "logit" else nn.Sequential(model, last[quantity]).eval()
 
 
 def _last_convolution(model: nn.Module, name: str) -> nn.Module:

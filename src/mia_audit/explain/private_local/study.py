@@ -30,6 +30,8 @@ UNLIMITED = 1e6
 ADAPTING = ("non-adaptive", "adaptive", "enhanced")
 CANDIDATES = 4000
 """Number of records among which dense and sparse queries are chosen."""
+CLUSTERS = 15
+"""Number of clusters of these records; the paper found more than 15 in its census table (section 6.4)."""
 KEPT = 1 << 30
 """Largest size in bytes of the cached problems; further problems are computed again when needed."""
 
@@ -228,26 +230,28 @@ class Study:
         return [minimum(problem) for problem in other.problems(points, at_queries, classes, terms)]
 
     def _densities(self, asked: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return three sets of queries: random ones, those of the densest cluster, and those as far apart as possible (section 6.4)."""
-        from sklearn.cluster import KMeans
+        """Return three sets of queries: random ones, some of the densest cluster, and some of every cluster in turn (section 6.4)."""
+        from sklearn.cluster import AgglomerativeClustering
 
         count = max(2, len(asked) // 3)
         candidates = random.permutation(len(self.explained.records))[:CANDIDATES]
-        points = self.explained.points(self.explained.records[np.sort(candidates)])
-        candidates = np.sort(candidates)
-        clusters = KMeans(min(15, len(candidates)), n_init=1, random_state=int(random.integers(2**31))).fit(points)
+        order = np.argsort(candidates)
+        points = np.empty((len(order), self.explained.features))
+        points[order] = self.explained.points(self.explained.records[candidates[order]])
+        cluster = AgglomerativeClustering(min(CLUSTERS, len(candidates))).fit_predict(points)
+        members = [np.flatnonzero(cluster == label) for label in range(cluster.max() + 1)]
         spread = [
-            np.median(np.linalg.norm(points[clusters.labels_ == label] - centre, axis=1))
-            if (clusters.labels_ == label).sum() >= min(count, len(candidates) // 15)
+            np.median(np.linalg.norm(points[own] - points[own].mean(axis=0), axis=1))
+            if len(own) >= min(count, len(candidates) // CLUSTERS)
             else np.inf
-            for label, centre in enumerate(clusters.cluster_centers_)
+            for own in members
         ]
-        dense = random.permutation(candidates[clusters.labels_ == int(np.argmin(spread))])[:count]
-        sparse, nearest = [0], np.linalg.norm(points - points[0], axis=1)
-        while len(sparse) < min(count, len(candidates)):
-            sparse.append(int(nearest.argmax()))
-            nearest = np.minimum(nearest, np.linalg.norm(points - points[sparse[-1]], axis=1))
-        return asked[:count], dense, random.permutation(candidates[sparse])
+        turn = np.empty(len(candidates), dtype=np.int64)
+        for own in members:
+            turn[own] = np.arange(len(own))
+        sparse = np.argsort(turn, kind="stable")[:count]
+        dense = members[int(np.argmin(spread))][:count]
+        return asked[:count], candidates[dense], random.permutation(candidates[sparse])
 
 
 def read_values(path: Path, records: int) -> Float[np.ndarray, "m C"]:

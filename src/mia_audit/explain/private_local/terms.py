@@ -185,7 +185,7 @@ BlackBoxes = Annotated[tuple[str, ...], known_all(black_boxes)]
 class PrivateExplanations(Section):
     """A study of private explanations of black boxes on one data set, and of their quality (Patel et al. 2020)."""
 
-    black_boxes: BlackBoxes = ("forest",)
+    black_boxes: BlackBoxes = ("forest-labels",)
     """Registered black boxes, or `file.py:function`, built from the pool's records and labels."""
     architectures: tuple[str, ...] = ()
     """Architectures of this audit; the first shadow model of each of their settings is also explained."""

@@ -15,7 +15,7 @@ import numpy as np
 from mia_audit.explain.catalogue import explainer_label
 from mia_audit.explanation_metrics import OTHER, REFERENCE, measures
 from mia_audit.report.data.findings import Estimate, Finding, Leak, accuracy_difference, chosen, difference, estimate
-from mia_audit.signals.name import read_signal
+from mia_audit.signals.name import in_words, read_signal
 
 if TYPE_CHECKING:
     import polars as pl
@@ -148,7 +148,7 @@ class Explained:
     @property
     def label(self) -> str:
         """The explainer's name in prose, with its quantity unless that is the logit."""
-        return explainer_label(self.explainer) + (", probability" if self.quantity == "probability" else "")
+        return explainer_label(self.explainer) + in_words(self.quantity)
 
 
 @dataclass(frozen=True)

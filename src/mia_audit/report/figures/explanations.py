@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mia_audit.explain.catalogue import explainer_label
+from mia_audit.explain.catalogue import explainer_label, intrinsic
 from mia_audit.report.data.findings import Finding, Findings, reference
 from mia_audit.report.data.series import (
     CHANNELS,
@@ -318,6 +318,7 @@ class Strip:
 def strips(maps: Mapping[str, pl.DataFrame], headings: Mapping[str, Mapping[tuple[str, str], str]]) -> list[Strip]:
     """Choose each architecture's first explainer that no other one has, or all of its explainers if there is none.
 
+    Explanations that belong to a model (its filters) are those of the logit, others those of the first quantity explained.
     `maps` are the architectures' explanations.parquet, of the same records; `headings` name their settings by mechanism
     and ε, in the order in which they are drawn.
     """
@@ -329,8 +330,9 @@ def strips(maps: Mapping[str, pl.DataFrame], headings: Mapping[str, Mapping[tupl
         for (mechanism, epsilon), heading in headings[name].items():
             for explainer in chosen:
                 rows = table.filter(mechanism=mechanism, epsilon=epsilon, explainer=explainer)
-                rows = rows.filter(quantity=rows["quantity"][0]) if len(rows) else rows
                 if len(rows):
+                    own = intrinsic(explainer) and "logit" in rows["quantity"]
+                    rows = rows.filter(quantity="logit" if own else rows["quantity"][0])
                     pixels = np.array(rows["map"].to_list()).reshape(len(rows), rows["height"][0], rows["width"][0])
                     chosen_strips.append(Strip(heading, name, explainer, pixels, rows["class"].to_numpy()))
     order = list(dict.fromkeys(heading for known in headings.values() for heading in known.values()))

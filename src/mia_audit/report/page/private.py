@@ -74,8 +74,9 @@ def findings_of(boxes: Sequence[Studied]) -> Iterator[tuple[str, str]]:
     if sentences := [_parts(one, divided) for one in boxes if (divided := in_parts(one, "non-adaptive"))]:
         yield "Disjoint parts", " ".join(sentences)
     named = {one.name: one for one in boxes}
-    if {"forest", "forest-overfitted"} <= set(named):
-        yield "Overfitting", _overfitting(named["forest"], named["forest-overfitted"])
+    pairs = [(f"forest{output}", f"forest-overfitted{output}") for output in ("-labels", "")]
+    if sentences := [_overfitting(named[plain], named[over]) for plain, over in pairs if {plain, over} <= set(named)]:
+        yield "Overfitting", " ".join(sentences)
 
 
 def _noise(one: Studied) -> str:
@@ -150,8 +151,8 @@ def _overfitting(plain: Studied, overfitted: Studied) -> str:
     spent = [epsilon(one.spent(rows)) for one in (plain, overfitted)]
     losses = [with_interval(one.mean(rows, "excess_loss")) for one in (plain, overfitted)]
     return (
-        f"The same queries to the adaptive protocol spend ε = {spent[1]} on the overfitted forest (mean loss {losses[1]})"
-        f" and {spent[0]} on the other one ({losses[0]})."
+        f"The same queries to the adaptive protocol spend ε = {spent[1]} on {overfitted.label} (mean loss {losses[1]})"
+        f" and {spent[0]} on {plain.label} ({losses[0]})."
     )
 
 
