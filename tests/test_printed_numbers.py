@@ -11,9 +11,27 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = sorted(path.parent for path in (ROOT / "docs" / "numbers").glob("*/provenance.json"))
-TRACED = ["README.md"]
-"""Pages on which every measured number is in a table made from a file."""
-MEASURED = re.compile(r"(?<![\w.])[01]?\.\d{2,}\b|\b\d+\.\d+ %")
+UNTRACED = [
+    "how-to/canaries",
+    "how-to/gate",
+    "how-to/release",
+    "how-to/scale",
+    "methods/attacks",
+    "methods/explainers",
+    "methods/fadp",
+    "methods/privacy",
+    "methods/private_explanations",
+    "reference/data",
+    "reference/performance",
+    "results/adapters",
+    "results/agreement",
+    "results/equal_budget",
+    "results/papers",
+    "results/persons",
+    "results/reproduction",
+]
+"""Pages of docs/ with numbers outside of such tables: of definitions, of other papers, or still without a file."""
+MEASURED = re.compile(r"(?<![\w.])[01]?\.\d{2,}\b|\b(?!0\.1 )\d+\.\d+ %")
 UNMEASURED = re.compile(r"<!-- (numbers|keys).*?<!-- end of \1 -->|```.*?```|`[^`\n]+`|\]\([^)]*\)", re.DOTALL)
 
 
@@ -72,10 +90,13 @@ def test_a_default_or_an_attack_that_changes_is_noticed(numbers: ModuleType) -> 
     assert len(list(numbers.changed({name: values}, {name: [values[0] * 1.001, *values[1:]]}))) == 1
 
 
-@pytest.mark.parametrize("page", TRACED)
-def test_prose_has_no_measured_number(page: str) -> None:
-    prose = UNMEASURED.sub("", (ROOT / page).read_text(encoding="utf-8"))
-    assert MEASURED.findall(prose) == []
+def test_prose_has_no_measured_number(numbers: ModuleType) -> None:
+    """Measured numbers are in tables made from files."""
+    allowed = {ROOT / "CONTRIBUTING.md", *(ROOT / "docs" / f"{name}.md" for name in UNTRACED)}
+    pages = {
+        page: UNMEASURED.sub("", page.read_text(encoding="utf-8")) for page in numbers.pages() if page not in allowed
+    }
+    assert {page.name: found for page, prose in pages.items() if (found := MEASURED.findall(prose))} == {}
 
 
 def test_the_digits_with_seeds_are_the_digits() -> None:
