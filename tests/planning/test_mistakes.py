@@ -101,6 +101,10 @@ CONFIGS = {
         "report: {labels: {settings: {dp-sgd-eps4: ours}}}",
         "report.labels.settings.dp-sgd-eps4: unknown: known: none, none-epsinf",
     ),
+    "a colour of nothing": (
+        "report: {figures: {colours: {saliencey: '#000000'}}}",
+        "report.figures.colours.saliencey: unknown: ",
+    ),
     "a label twice": (
         "mechanisms: {dp-sgd: {epsilon: [2, 8]}}\nreport: {labels: {settings: {dp-sgd-eps2: ours, dp-sgd-eps8: ours}}}",
         "report.labels.settings: 'ours' is given twice",

@@ -170,21 +170,27 @@ def _training_set(audit: Audit, section: Dataset, header: Header) -> int | None:
 
 
 def _labels(audit: Audit) -> Iterator[str]:
-    """List labels that are given twice, or for a name that the audit does not have."""
-    given = audit.report.labels.model_dump()
+    """List labels that are given twice, and labels and colours for a name that the audit does not have."""
+    figures = audit.report.figures
+    given = {f"labels.{kind}": labels for kind, labels in audit.report.labels.model_dump().items()}
+    given |= {"figures.names": figures.names, "figures.colours": figures.colours}
     if not any(given.values()):
         return
     settings = expand.settings(audit)
+    explainers = set(audit.explainers.methods)
     known = {
-        "datasets": {one.dataset.removesuffix(EXPLANATION_SETS) for one in settings},
-        "architectures": {one.architecture for one in settings},
-        "settings": {name for one in settings for name in (one.mechanism, f"{one.mechanism}-eps{one.epsilon}")},
+        "labels.datasets": {one.dataset.removesuffix(EXPLANATION_SETS) for one in settings},
+        "labels.architectures": {one.architecture for one in settings},
+        "labels.settings": {name for one in settings for name in (one.mechanism, f"{one.mechanism}-eps{one.epsilon}")},
     }
+    known |= {"figures.names": explainers, "figures.colours": explainers | known["labels.settings"]}
     for kind, labels in given.items():
-        where = f"report.labels.{kind}"
+        where = f"report.{kind}"
         yield from (
             f"{where}.{name}: unknown: {suggest(name, known[kind])}" for name in labels if name not in known[kind]
         )
+        if kind == "figures.colours":
+            continue
         twice = {label for label in labels.values() if list(labels.values()).count(label) > 1}
         yield from (
             f"{where}: '{label}' is given twice, so readers could not distinguish the two" for label in sorted(twice)

@@ -377,13 +377,12 @@ def _accuracy(numbers: Mapping[str, float | None] | None) -> Cell:
 
 def _differences_layout(frame: pl.DataFrame) -> Layout | None:
     """Return the differences over seeds; None if there are none."""
-    from mia_audit.report.tables.catalogue import interval_column, printed
+    from mia_audit.report.tables.catalogue import printed, within
 
     columns = [
         *(printed(name.capitalize(), name) for name in SETTING),
         *(printed(name.capitalize(), name) for name in ("metric", "minuend", "subtrahend")),
-        (Column("Difference"), lambda row: fixed(row[MEAN])),
-        interval_column(),
+        (Column("Difference"), lambda row: Cell(fixed(row[MEAN]), within(row["low"], row["high"]))),
     ]
     rows = frame.filter(seed=MEAN).drop_nulls(MEAN)
     caption = "Differences, paired within every seed: means over seeds with intervals."

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 
 import matplotlib
@@ -8,6 +9,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from mia_audit.errors import UserError
+from mia_audit.explain.catalogue import explainer_label
 from mia_audit.report.data.results import find
 from mia_audit.report.data.series import MOST, PALETTE, roc_curves, series, strongest
 from mia_audit.report.data.spec import Figures
@@ -75,6 +77,27 @@ def test_figures_have_the_width_and_the_formats_that_the_config_asks_for(small, 
     assert {path.suffix for path in tmp_path.iterdir()} == {".png", ".csv"}
     with Image.open(tmp_path / "roc_toy_net_none-epsinf.png") as image:
         assert image.width == pytest.approx(3.25 * 300, abs=1)
+
+
+def test_figures_have_the_colours_names_sizes_and_height_that_the_config_asks_for(small, findings, tmp_path):
+    results, name = small.results(), "roc_toy_net_none-epsinf"
+    colours = {"ixg": "#123456", "dp-sgd-eps8": "#654321"}
+    look = Figures(colours=colours, names={"ixg": "our explainer"}, font_size=10, height=1.5, formats=("png", "svg"))
+    draw(results, findings, tmp_path / "plain")
+    draw(replace(results, spec=replace(results.spec, figures=look)), findings, tmp_path / "styled")
+    plain, styled = ((tmp_path / kind / f"{name}.svg").read_text() for kind in ("plain", "styled"))
+    label = explainer_label("ixg")
+    assert f"<!-- {label}" in plain and f"<!-- {label}" not in styled and "<!-- our explainer" in styled
+    was = next(one.colour for one in series(findings.settings) if one.name == label).lower()
+    assert was in plain and was not in styled and "#123456" in styled and "#123456" not in plain
+    # the file of numbers keeps the names of the config
+    assert (tmp_path / "plain" / f"{name}.csv").read_bytes() == (tmp_path / "styled" / f"{name}.csv").read_bytes()
+    sizes = {one: [Image.open(tmp_path / one / f"{name}.png").size] for one in ("plain", "styled")}
+    assert sizes["styled"][0] == pytest.approx((sizes["plain"][0][0], 1.5 * sizes["plain"][0][1]), abs=1)
+    # the smallest and largest text of a figure, with ticks that are made while drawing
+    tallest = [max(map(float, re.findall(r"scale\(0\.(\d+) ", text))) for text in (plain, styled)]
+    assert tallest[1] > tallest[0]
+    assert any("#654321" in path.read_text() for path in (tmp_path / "styled").glob("*.svg"))
 
 
 def test_an_unknown_font_is_one_line(small, findings, tmp_path):

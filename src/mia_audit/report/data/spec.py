@@ -24,19 +24,37 @@ from mia_audit.sections import STATED, Epsilon, FilePath, Name, Probability, Sec
 Inches = Annotated[str, StringConstraints(pattern=r"^[2-6](\.\d+)?in$")]
 
 
+Colour = Annotated[str, StringConstraints(pattern=r"^#[0-9A-Fa-f]{6}$")]
+Label = Annotated[str, StringConstraints(min_length=1, max_length=60, strip_whitespace=True, pattern=r"^[^\r\n]+$")]
+
+
 class Figures(Section):
-    """The style of figures, and their file formats."""
+    """The style of figures and printed tables, and the file formats of figures."""
 
     column: Inches = "3.4in"
     """Width of a paper's column, 2in to 6.9in; figures across the page scale with it."""
     font: str = ""
     """Name of a font that is installed; matplotlib's own when left out."""
+    font_size: float = Field(7.5, ge=4, le=20)
+    """Size of axis labels in points; smaller texts scale with it."""
+    height: float = Field(1.0, ge=0.3, le=3)
+    """Height of figures, relative to the standard one."""
+    colours: dict[str, Colour] = Field({})
+    """Colours (`#0072B2`) by mechanism (`none`), by mechanism and ε (`dp-sgd-eps8`), or by explainer (`ixg`)."""
+    names: dict[str, Label] = Field({})
+    """Names of explainers in figures (`ixg: gradient × input`); settings are named by `report.labels`."""
     formats: tuple[Literal["pdf", "svg", "png"], ...] = Field(("pdf", "svg", "png"), min_length=1)
     """File formats of every figure, besides its data (CSV)."""
+    omit: tuple[
+        Literal[
+            "Data set", "Architecture", "Mechanism", "ε", "Attack", "Signal", "Likelihood", "Accuracy", "AUC", "TPR"
+        ],
+        ...,
+    ] = ()
+    """Columns that printed tables (`.tex`) leave out, by the start of their titles or headings."""
 
 
 Margin = Annotated[float, Field(gt=0, lt=1)]
-Label = Annotated[str, StringConstraints(min_length=1, max_length=60, strip_whitespace=True, pattern=r"^[^\r\n]+$")]
 
 
 class Labels(Section):

@@ -91,6 +91,7 @@ def draw(results: Results, findings: Findings, folder: Path, private: bool = Fal
                     shown = notice(shown)
                 with atomic_write(folder / f"{name}.{CSV}") as partial:
                     partial.write_text(csv(table_of(shown)), encoding="utf-8")
+                restyle(shown, results.spec)
                 save(shown, folder, name, kind.caption, look)
 
 
@@ -101,6 +102,57 @@ def drawn(kind: FigureKind, results: Results, findings: Findings, subject: Any) 
 
     shown = kind(results, findings, subject)
     return shown if isinstance(shown, str) or kind.private else disclaimed(shown, _shown_in(findings, subject))
+
+
+def restyle(figure: Figure, spec: Spec) -> None:
+    """Give settings and explainers the colours and names that the config gives them."""
+    from matplotlib.text import Text
+
+    from mia_audit.explain.catalogue import explainer_label
+
+    if spec.figures.colours:
+        _recolour(figure, spec)
+    for text in figure.findobj(Text) if spec.figures.names else ():
+        for name, shown in spec.figures.names.items():
+            text.set_text(text.get_text().replace(explainer_label(name), shown))  # type: ignore[attr-defined]
+
+
+def _recolour(figure: Figure, spec: Spec) -> None:
+    """Replace the colour of each series that has one in the config, wherever that colour stands in the figure."""
+    import numpy as np
+    from matplotlib.colors import is_color_like, to_hex, to_rgba
+
+    from mia_audit.explain.catalogue import explainer_label
+    from mia_audit.report.text.formatting import protection, titled
+
+    chosen = spec.figures.colours
+    wanted = {explainer_label(name): colour for name, colour in chosen.items()}
+    for one in spec.settings:
+        if colour := chosen.get(f"{one.mechanism}-eps{one.epsilon}", chosen.get(one.mechanism)):
+            wanted |= dict.fromkeys((protection(one), titled(one)), colour)
+
+    def colours(artist: Any, part: str) -> tuple[str, float | None] | None:
+        """Return an artist's only colour, without and with its opacity."""
+        value = getattr(artist, f"get_{part}")()
+        rows = value if is_color_like(value) else value[0] if len(np.atleast_2d(value)) == 1 and len(value) else None
+        return (to_hex(rows), to_rgba(rows)[3]) if rows is not None and is_color_like(rows) else None
+
+    new: dict[str, str] = {}
+    for axes in figure.axes:
+        for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
+            first = handle[0] if isinstance(handle, tuple) else handle
+            part = "color" if hasattr(first, "get_color") else "facecolor"
+            label = next((label for label in wanted if name == label or name.startswith(f"{label}, ")), None)
+            if label and (known := colours(first, part)):
+                new[known[0]] = wanted[label]
+    changes = [
+        (getattr(artist, f"set_{part}"), to_rgba(new[known[0]], known[1]))
+        for artist in figure.findobj()
+        for part in ("color", "facecolor", "edgecolor", "markerfacecolor", "markeredgecolor")
+        if hasattr(artist, f"get_{part}") and (known := colours(artist, part)) and known[0] in new
+    ]
+    for change, rgba in changes:
+        change(rgba)
 
 
 def _shown_in(findings: Findings, subject: Any) -> list[Finding]:

@@ -232,7 +232,9 @@ def save(figure: Figure, folder: Path, name: str, caption: str = "", look: Figur
 
     literal_text(_names(figure))
     scale = float(look.column.removesuffix("in")) / COLUMN
-    figure.set_size_inches(scale * figure.get_figwidth(), scale * figure.get_figheight())
+    figure.set_size_inches(scale * figure.get_figwidth(), scale * look.height * figure.get_figheight())
+    if look.font_size != DEFAULT.font_size:
+        _scale_text(figure, look.font_size / DEFAULT.font_size)
     if engine := figure.get_layout_engine():
         for _ in range(2):  # the second pass uses the ticks and sizes of the first
             engine.execute(figure)
@@ -244,6 +246,20 @@ def save(figure: Figure, folder: Path, name: str, caption: str = "", look: Figur
         figure.set_dpi(DPI)
         with atomic_write(folder / f"{name}.{suffix}") as partial:
             getattr(canvas[suffix](figure), f"print_{suffix}")(partial, metadata=UNDATED[suffix] | captioned[suffix])
+
+
+def _scale_text(figure: Figure, factor: float) -> None:
+    """Scale all text, with the ticks that are made only when the figure is drawn."""
+    from matplotlib.text import Text
+
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+        if labels := axis.get_ticklabels():
+            axis.set_tick_params(labelsize=factor * float(labels[0].get_fontsize()))
+    ticks = {
+        id(one.label1) for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) for one in axis.get_major_ticks()
+    }
+    for text in (one for one in figure.findobj(Text) if id(one) not in ticks):
+        text.set_fontsize(factor * text.get_fontsize())  # type: ignore[attr-defined, operator]
 
 
 def _names(figure: Figure) -> set[Text]:

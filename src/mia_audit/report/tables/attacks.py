@@ -24,7 +24,6 @@ from mia_audit.report.tables.catalogue import (
     Layout,
     frame_of,
     identity,
-    interval_column,
     laid_out,
     printed,
     setting_columns,
@@ -51,12 +50,13 @@ def _summary_layout(results: Results, findings: Findings, frame: pl.DataFrame) -
     for name in rates:
         columns.append(spread_column(f"TPR at {rate(float(name.removeprefix('tpr_at_fpr_')))}", name, "not resolvable"))
     caption = (
-        "Mean ± standard deviation over targets; not resolvable where the pool has too few non-members for the FPR."
+        "Mean over targets, with the standard deviation in its last digits in parentheses; not resolvable where the pool has"
+        " too few non-members for the FPR."
     )
     return laid_out(columns, frame.iter_rows(named=True), caption)
 
 
-@table("summary", _summary_layout, long=True)
+@table("summary", _summary_layout)
 def summary(results: Results, findings: Findings) -> pl.DataFrame:
     """Return the metrics of every attack on the true membership, over targets."""
     frame = _summarised(results).filter(null_control=False).drop("null_control")
@@ -68,14 +68,13 @@ def _null_layout(results: Results, findings: Findings, frame: pl.DataFrame) -> L
         *setting_columns(results.spec.settings),
         *ATTACK_COLUMNS,
         *_unit_columns(frame),
-        spread_column("AUC", "auc"),
-        interval_column("auc_"),
+        spread_column("AUC", "auc", interval=True),
     ]
     caption = f"The same attacks against permuted membership, {level(results)}."
     return laid_out(columns, frame.iter_rows(named=True), caption)
 
 
-@table("null_control", _null_layout, long=True)
+@table("null_control", _null_layout)
 def null_control(results: Results, findings: Findings) -> pl.DataFrame:
     """Return the AUC of every attack on a permuted membership, and whether its interval contains ½."""
     frame = _summarised(results).filter(null_control=True)
@@ -91,7 +90,7 @@ def _unit_columns(frame: pl.DataFrame) -> list[tuple[Column, Any]]:
 
 def level(results: Results) -> str:
     """Return how intervals were computed."""
-    return f"with {results.spec.confidence * 100:g} % intervals over targets in brackets"
+    return f"with {results.spec.confidence * 100:g} % intervals over targets"
 
 
 def _summarised(results: Results) -> pl.DataFrame:
@@ -229,7 +228,7 @@ def _cell(value: float | None) -> str:
     return "–" if value is None else fixed(value)
 
 
-@table("models", _models_layout, long=True)
+@table("models", _models_layout)
 def models(results: Results, findings: Findings) -> pl.DataFrame:
     """Return mean AUC and TPR by likelihood and number of other models, and the gain from using all other models.
 
@@ -257,7 +256,8 @@ MODELS_PARTS = {"": "_mean", "_more": "_more", "_more_error": "_more_error"}
 METRICS = ("auc", "tpr_at_fpr_0.001", "tpr_at_fpr_0.01")
 
 CAPTION = (
-    "Mean ± standard deviation over targets. The read-out of the authors' code is no TPR at an FPR: it swaps the axes of the "
+    "Mean over targets, with the standard deviation in its last digits in parentheses. The read-out of"
+    " the authors' code is no TPR at an FPR: it swaps the axes of the "
     "curve and mistakes indices for rates (docs/results/reproduction.md). It is shown only for comparison with printed numbers."
 )
 
@@ -275,7 +275,7 @@ def _layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout
     return laid_out(columns, frame.iter_rows(named=True), CAPTION)
 
 
-@table("as_published", _layout, condition=lambda spec: spec.as_published, long=True)
+@table("as_published", _layout, condition=lambda spec: spec.as_published)
 def as_published(results: Results, findings: Findings) -> pl.DataFrame:
     """Return, for the loss and every summary of explanations, the authors' score with both read-outs and all other attacks.
 

@@ -10,15 +10,16 @@ The layout of a printed table, which is rendered to LaTeX here and to HTML by th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
+from itertools import groupby, pairwise, takewhile, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.registry import Registry
-from mia_audit.report.text.formatting import fixed, interval, percent, percent_interval, spread
+from mia_audit.report.text.formatting import fixed, interval, percent, percent_interval, with_last_digits
 from mia_audit.sanitise import csv, tex, tex_comment
 
 if TYPE_CHECKING:
@@ -78,41 +79,176 @@ def text(*titles: str) -> list[Column]:
     return [Column(title, number=False) for title in titles]
 
 
-def latex(layout: Layout, long: bool = False) -> str:
-    """Return a table as LaTeX (booktabs) without a float, so that a paper can \\input it."""
-    environment = "longtable" if long else "tabular"
-    alignment = "".join("r" if column.number else "l" for column in layout.columns)
-    head = []
-    if spans := layout.groups:
-        head.append(" & ".join(rf"\multicolumn{{{span}}}{{c}}{{{tex(name)}}}" for name, span in spans) + r" \\")
-        ends = [sum(span for _, span in spans[: index + 1]) for index in range(len(spans))]
-        rules = [
-            rf"\cmidrule(lr){{{end - span + 1}-{end}}}" for (name, span), end in zip(spans, ends, strict=True) if name
-        ]
-        head.append(" ".join(rules))
-    head.append(" & ".join(tex(column.title) for column in layout.columns) + r" \\")
-    body = [" & ".join(map(_latex_cell, row)) + r" \\" for row in layout.rows]
-    width = rf"\multicolumn{{{len(layout.columns)}}}{{p{{\linewidth}}}}"
-    notes = [rf"{width}{{\footnotesize {tex(note)}}} \\" for note in layout.notes]
-    lines = [
-        rf"% Needs \usepackage{{booktabs{',longtable' if long else ''}}}.",
-        *([tex_comment(layout.caption)] if layout.caption else []),
-        rf"\begin{{{environment}}}{{{alignment}}}",
-        r"\toprule",
-        *head,
-        r"\midrule",
-        *([r"\endhead"] if long else []),
-        *body,
-        r"\bottomrule",
-        *notes,
-        rf"\end{{{environment}}}",
+LINE = 340.0
+"""Width of a printed table in points: the text of LaTeX's article and of Springer's LNCS has 345."""
+LEGIBLE = 4
+"""How many of `LETTERS` are long enough for most words; shorter ones are only for what fits with none of these."""
+LINES = 40
+"""Most lines of a printed table's body, which fit on a page."""
+LETTERS = (24, 18, 14, 12, 10, 8, 5, 3)
+"""Most letters in a line of a cell: the first number with which the columns need the fewest tabulars."""
+SEPARATION = 6.0
+"""Space between columns in points."""
+NUMBER = re.compile(r"[−<≥≤ ]*\d")
+
+
+def latex(layout: Layout, omit: Collection[str] = ()) -> str:
+    """Return a table as LaTeX (booktabs) without a float, at most `LINE` wide, so that a paper can \\input it.
+
+    Columns named by `omit`, by title or heading, are left out, and those of text with the same value in all rows become a
+    note. Columns that do not fit follow in a second tabular with the columns of text repeated, rows after `LINES` in another.
+    """
+    texts = [[str(row[place]) for row in layout.rows] for place in range(len(layout.columns))]
+    same = [
+        not column.number and len(set(values)) == 1 < len(values)
+        for column, values in zip(layout.columns, texts, strict=True)
     ]
+    kept = [
+        place
+        for place, column in enumerate(layout.columns)
+        if not same[place] and not any(name and name.startswith(tuple(omit)) for name in (column.title, column.group))
+    ]
+    constant = "; ".join(
+        f"{column.title}: {values[0]}"
+        for column, values, alike in zip(layout.columns, texts, same, strict=True)
+        if alike and column.title and values[0] != "–" and not column.title.startswith(tuple(omit))
+    )
+    grids = [{place: _Printed.from_layout(layout, place, letters) for place in kept} for letters in LETTERS]
+    fitting = [grid for grid in grids if all(_width(grid[one] for one in panel) <= LINE for panel in _panels(grid))]
+    legible = [grid for grid in grids[:LEGIBLE] if grid in fitting]
+    grid = min(legible or fitting[:1] or grids[-1:], key=lambda grid: len(_panels(grid)))
+    notes = ([f"In all rows: {constant}."] if constant else []) + list(layout.notes)
+    panels = [_tabular([grid[place] for place in panel], rows) for rows in _chunks(grid) for panel in _panels(grid)]
+    lines = [r"% Needs \usepackage{booktabs}.", *([tex_comment(layout.caption)] if layout.caption else [])]
+    lines += [
+        r"{\footnotesize\setlength{\tabcolsep}{" + f"{SEPARATION / 2:g}pt" + r"}\raggedright\noindent",
+        *("\n\n\\medskip\\noindent\n".join(panels).splitlines()),
+    ]
+    lines += [r"\par\smallskip", *(rf"{tex(note)}\par" for note in notes), "}"]
     return "\n".join(lines) + "\n"
 
 
-def _latex_cell(cell: Cell | str) -> str:
-    notes = cell.notes if isinstance(cell, Cell) else ()
-    return " ".join([tex(str(cell)), *(rf"{{\footnotesize {tex(note)}}}" for note in notes if note)])
+@dataclass(frozen=True)
+class _Printed:
+    """A column as it is printed: the lines of its heading and of every cell, those below a cell's text in small print."""
+
+    column: Column
+    head: Sequence[str]
+    cells: Sequence[Sequence[str]]
+    width: float
+
+    @classmethod
+    def from_layout(cls, layout: Layout, place: int, letters: int) -> _Printed:
+        column, cells = layout.columns[place], [row[place] for row in layout.rows]
+        head = _broken(column.title, letters)
+        text = [_broken(str(cell), letters) for cell in cells]
+        notes = [[line for note in _notes(cell) for line in _broken(note, letters)] for cell in cells]
+        lines = [*head, *(line for part in (*text, *notes) for line in part)]
+        spanned = 0.0
+        if column.group:
+            heading = _broken(column.group, max(letters, 14))
+            spanned = max(map(_points, heading)) / sum(other.group == column.group for other in layout.columns)
+        printed = [
+            [*map(tex, first), *(rf"{{\scriptsize {tex(line)}}}" for line in more)]
+            for first, more in zip(text, notes, strict=True)
+        ]
+        return cls(column, head, printed, max(spanned, *map(_points, lines)) + SEPARATION)
+
+
+def _notes(cell: Cell | str) -> Sequence[str]:
+    return [note for note in cell.notes if note] if isinstance(cell, Cell) else ()
+
+
+def _broken(text: str, letters: int) -> list[str]:
+    """Break a text into lines at spaces, and after - _ + and / in longer words; numbers and intervals stay whole."""
+    if NUMBER.match(text) or len(text) <= letters:
+        return [text]
+    pieces = re.findall(r"[^ _+/-]*[_+/-]+|[^ _+/-]+ *| +", text)
+    lines = [""]
+    for piece in (part[at : at + letters] for part in pieces for at in range(0, len(part), letters)):
+        if lines[-1] and len(lines[-1]) + len(piece.rstrip()) > letters:
+            lines.append("")
+        lines[-1] += piece
+    return [line.strip() for line in lines]
+
+
+def _points(text: str) -> float:
+    """Return the width of a text in LaTeX's font of 8 points, rounded up."""
+    known = (next((width for letters, width in WIDTHS.items() if one in letters), None) for one in text)
+    return sum(width or (6.6 if one.isupper() else 4.8) for one, width in zip(text, known, strict=True))
+
+
+WIDTHS = {"ijlf.,:;'|![] \u00a0": 2.9, "rst()-": 3.5, "acegoz0123456789": 4.3, "mw−+≥≤×→±∞": 7.2, "MW%": 8.8}
+"""Widths of letters in points, where they are not 4.8, or 6.6 for capitals."""
+
+
+def _width(columns: Iterable[_Printed]) -> float:
+    return sum(column.width for column in columns)
+
+
+def _names(grid: Mapping[int, _Printed]) -> dict[int, _Printed]:
+    """Return the leading columns of text."""
+    return dict(takewhile(lambda item: not item[1].column.number, grid.items()))
+
+
+def _chunks(grid: Mapping[int, _Printed]) -> list[range]:
+    """Return the rows of each tabular."""
+    heights = [max(map(len, cells)) for cells in zip(*(column.cells for column in grid.values()), strict=True)]
+    starts, lines = [0], 0
+    for row, height in enumerate(heights):
+        if lines and lines + height > LINES:
+            starts.append(row)
+            lines = 0
+        lines += height
+    return [range(*ends) for ends in pairwise([*starts, len(heights)])]
+
+
+def _panels(grid: Mapping[int, _Printed]) -> list[list[int]]:
+    """Return the columns of each tabular, the leading ones of text in all of them."""
+    names = _names(grid)
+    panels: list[list[int]] = [[]]
+    for place in list(grid)[len(names) :]:
+        panel = [*panels[-1], place]
+        if panels[-1] and _width(names.values()) + _width(grid[one] for one in panel) > LINE:
+            panels.append([])
+        panels[-1].append(place)
+    return [[*names, *panel] for panel in panels]
+
+
+def _tabular(columns: Sequence[_Printed], rows: range) -> str:
+    head, ends = [], 0
+    spans = [(name, len(list(part))) for name, part in groupby(columns, lambda printed: printed.column.group)]
+    headings = [_broken(name, 14 * span) for name, span in spans]
+    if any(name for name, _ in spans):
+        for line in range(max(map(len, headings))):
+            cells = [
+                rf"\multicolumn{{{span}}}{{c}}{{{tex(heading[line] if line < len(heading) else '')}}}"
+                for (_, span), heading in zip(spans, headings, strict=True)
+            ]
+            head.append(" & ".join(cells) + r" \\")
+        rules = []
+        for name, span in spans:
+            ends += span
+            rules += [rf"\cmidrule(lr){{{ends - span + 1}-{ends}}}"] if name else []
+        head.append(" ".join(rules))
+    head += _lines([[tex(line) for line in printed.head] for printed in columns])
+    body = [line for row in rows for line in _lines([printed.cells[row] for printed in columns])]
+    alignment = "".join("r" if printed.column.number else "l" for printed in columns)
+    parts = [
+        rf"\begin{{tabular}}{{{alignment}}}",
+        r"\toprule",
+        *head,
+        r"\midrule",
+        *body,
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    return "\n".join(parts)
+
+
+def _lines(cells: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a row whose cells have several."""
+    return [" & ".join(parts) + r" \\" for parts in zip_longest(*cells, fillvalue="")]
 
 
 if TYPE_CHECKING:
@@ -125,13 +261,12 @@ if TYPE_CHECKING:
 class TableKind:
     """A kind of table: whether an audit has it, its data, and how it is printed; without a layout it is written as CSV only.
 
-    A `long` table may break over pages. `private` tables are written with the figures of private explanations.
+    `private` tables are written with the figures of private explanations.
     """
 
     condition: Condition
     data: Data
     layout: Print | None
-    long: bool = False
     private: bool = False
 
     def __call__(self, results: Results, findings: Findings) -> pl.DataFrame:
@@ -156,11 +291,10 @@ def table(
     name: str,
     layout: Print | None = None,
     condition: Condition = lambda spec: True,
-    long: bool = False,
     private: bool = False,
 ) -> Callable[[Data], TableKind]:
     """Register the decorated function as a table's data."""
-    return lambda data: tables.register(name)(TableKind(condition, data, layout, long, private))
+    return lambda data: tables.register(name)(TableKind(condition, data, layout, private))
 
 
 def tables_of(spec: Spec, private: bool = False) -> dict[str, TableKind]:
@@ -192,7 +326,7 @@ def write(results: Results, findings: Findings, folder: Path, private: bool = Fa
         write_text(folder / f"{name}.csv", to_csv(frame))
         if kind.layout:
             write_table(folder / f"{name}.parquet", frame.to_arrow(), name, len(frame), metadata)
-            write_text(folder / f"{name}.tex", latex(kind.layout(results, findings, frame), kind.long))
+            write_text(folder / f"{name}.tex", latex(kind.layout(results, findings, frame), spec.figures.omit))
 
 
 def frame_of(schema: Mapping[str, type], rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
@@ -271,16 +405,20 @@ def setting_columns(settings: Sequence[Setting]) -> list[tuple[Column, Any]]:
 ATTACK_COLUMNS = [printed("Attack", "attack"), printed("Signal", "signal"), printed("Likelihood", "likelihood")]
 
 
-def spread_column(title: str, name: str, missing: str = "–") -> tuple[Column, Any]:
-    """Print mean ± standard deviation."""
-    mean, sd = f"{name}_mean", f"{name}_sd"
-    return Column(title), lambda row: missing if row[mean] is None else spread(row[mean], row[sd])
+def spread_column(title: str, name: str, missing: str = "–", interval: bool = False) -> tuple[Column, Any]:
+    """Print a mean, with the standard deviation in units of its last decimal in parentheses, and its interval if asked for."""
+
+    def cell(row: Mapping[str, Any]) -> Cell | str:
+        mean, sd, low, high = (row.get(f"{name}_{part}") for part in PARTS)
+        notes = within(low, high) if interval else ()
+        return missing if mean is None else Cell(with_last_digits(mean, sd), notes)
+
+    return Column(title), cell
 
 
-def interval_column(prefix: str = "") -> tuple[Column, Any]:
-    """Print the interval of the column before in brackets; nothing for a single target."""
-    low, high = f"{prefix}low", f"{prefix}high"
-    return Column("", number=False), lambda row: "" if row[low] is None else f"[{fixed(row[low])}, {fixed(row[high])}]"
+def within(low: float | None, high: float | None) -> tuple[str, ...]:
+    """Return the note of an interval; none for a single target."""
+    return () if low is None or high is None else (f"{fixed(low)} to {fixed(high)}",)
 
 
 def estimate_cell(value: Estimate | None) -> Cell:

@@ -29,11 +29,11 @@ from mia_audit.report.tables.attacks import level
 from mia_audit.report.tables.catalogue import (
     PARTS,
     SETTING,
+    Cell,
     Column,
     Layout,
     frame_of,
     identity,
-    interval_column,
     laid_out,
     parts,
     parts_schema,
@@ -41,6 +41,7 @@ from mia_audit.report.tables.catalogue import (
     setting_columns,
     spread_column,
     table,
+    within,
 )
 from mia_audit.report.text.formatting import fixed
 from mia_audit.signals.name import read_signal
@@ -58,14 +59,13 @@ def _layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout
         *setting_columns(results.spec.settings),
         *EXPLAINED,
         printed("Compared with", "against"),
-        spread_column("Value", "value"),
-        interval_column("value_"),
+        spread_column("Value", "value", interval=True),
     ]
-    caption = f"Mean over records, then mean ± standard deviation over shadow models, {level(results)}."
+    caption = f"Mean over records and shadow models, with the standard deviation over models in its last digits in parentheses, {level(results)}."
     return laid_out(columns, frame.iter_rows(named=True), caption)
 
 
-@table("explanation_metrics", _layout, condition=lambda spec: spec.explanation_metrics, long=True)
+@table("explanation_metrics", _layout, condition=lambda spec: spec.explanation_metrics)
 def explanation_metrics(results: Results, findings: Findings) -> pl.DataFrame:
     """Return every measure of every explainer in every setting."""
     interpreted = interpretations(results)
@@ -107,7 +107,7 @@ def _height(share: float, curve: Mapping[Any, Any]) -> str:
     return fixed(curve[share]) if share in curve else "–"
 
 
-@table("curves", _curves_layout, condition=lambda spec: spec.curves, long=True)
+@table("curves", _curves_layout, condition=lambda spec: spec.curves)
 def curves(results: Results, findings: Findings) -> pl.DataFrame:
     """Return every curve of every explainer in every setting, a row per step."""
     rows = [
@@ -132,8 +132,7 @@ def _differences_layout(results: Results, findings: Findings, frame: pl.DataFram
         printed("Metric", "metric"),
         printed("Minuend", "minuend"),
         printed("Subtrahend", "subtrahend"),
-        (Column("Difference"), lambda row: fixed(row["mean"])),
-        interval_column(),
+        (Column("Difference"), lambda row: Cell(fixed(row["mean"]), within(row["low"], row["high"]))),
     ]
     caption = f"Paired over the same targets (accuracy: the same shadow models), {level(results)}."
     return laid_out(columns, frame.iter_rows(named=True), caption)

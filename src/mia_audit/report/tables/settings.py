@@ -368,7 +368,7 @@ def _groups_layout(results: Results, findings: Findings, frame: pl.DataFrame) ->
     return groups_layout(strongest_only(groups_of(results, findings)), findings.confidence, several=True)
 
 
-@table("groups", _groups_layout, condition=lambda spec: any(one.grouped for one in spec.settings), long=True)
+@table("groups", _groups_layout, condition=lambda spec: any(one.grouped for one in spec.settings))
 def groups(results: Results, findings: Findings) -> pl.DataFrame:
     """Return the strongest attack on every channel by group, each compared with everybody else."""
     rows: list[dict[str, Any]] = [

@@ -91,6 +91,11 @@ def spread(mean: float, sd: float | None) -> str:
     return fixed(mean) if sd is None or math.isnan(sd) else f"{fixed(mean)} ± {fixed(sd)}"
 
 
+def with_last_digits(mean: float, sd: float | None) -> str:
+    """Format 0.678 ± 0.009 as 0.678 (9): the standard deviation, which may be unknown, in units of the last decimal."""
+    return fixed(mean) if sd is None or math.isnan(sd) else f"{fixed(mean)} ({sd * 1000:.0f})"
+
+
 def rate(fpr: float) -> str:
     """Format a false-positive rate in percent, as it was configured."""
     return f"{fpr * 100:g}\u00a0%"
