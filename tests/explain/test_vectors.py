@@ -5,11 +5,14 @@ import pytest
 import torch
 
 from mia_audit.explain import batch
-from mia_audit.explain.vectors import numbers, vectors
+from mia_audit.explain.vectors import numbers, projection, vectors
+from mia_audit.learners import Attribution, ExplanationRequest, Records
+from mia_audit.learners.torch_module import TorchModel
+from mia_audit.models.catalogue import architectures
 
 
 def by_loop(attributions: np.ndarray, size: int) -> np.ndarray:
-    """The vectors times the norms, cell by cell."""
+    """The vectors times the norms, cell by cell, without projections."""
     shape = attributions.shape[1:]
     if np.prod(shape) <= size:
         return attributions.reshape(len(attributions), -1)
@@ -31,17 +34,54 @@ def by_loop(attributions: np.ndarray, size: int) -> np.ndarray:
     [((30,), 256, 30), ((1, 8, 8), 64, 64), ((3, 14, 17), 256, 216), ((100,), 16, 16), ((9, 4, 4), 16, 16)],
 )
 @pytest.mark.parametrize("scale", [1.0, 1e-20])
-def test_vectors_are_the_attributions_or_their_sums_over_cells(
-    shape: tuple[int, ...], size: int, length: int, scale: float
+@pytest.mark.parametrize("projections", [0, 3])
+def test_vectors_are_the_attributions_or_their_sums_over_cells_and_projections(
+    shape: tuple[int, ...], size: int, length: int, scale: float, projections: int
 ) -> None:
     attributions = scale * np.random.default_rng(0).standard_normal((5, *shape))
-    norms = np.abs(attributions).reshape(5, -1).sum(axis=1, keepdims=True)
-    expected = by_loop(attributions, size) / norms
-    on_device = batch.vectors(torch.from_numpy(attributions), size).numpy()
-    for ours in (vectors(attributions, size), on_device):
-        assert ours.dtype == np.float16 and ours.shape == (5, length) == (5, numbers(shape, size))
-        np.testing.assert_allclose(ours, expected, rtol=6e-4, atol=1e-7)
+    options = {"vectors": size, "projections": projections}
+    flat = attributions.reshape(5, -1)
+    expected = by_loop(attributions, size)
+    if flat.shape[1] > size:
+        expected = np.concatenate([expected, flat @ projection(flat.shape[1], projections, 7)], axis=1)
+        length += projections
+    on_device = batch.vectors(torch.from_numpy(attributions), options, 7).numpy()
+    for ours in (vectors(attributions, options, 7), on_device):
+        assert ours.dtype == np.float16 and ours.shape == (5, length) == (5, numbers(shape, options))
+        np.testing.assert_allclose(ours, expected / np.abs(flat).sum(axis=1, keepdims=True), rtol=6e-4, atol=1e-7)
+
+
+def test_projections_are_standard_normal_and_keyed_by_the_seed() -> None:
+    one, other = projection(2000, 40, 0), projection(2000, 40, 1)
+    assert abs(one.mean()) < 0.02 and abs(one.std() - 1) < 0.02
+    assert abs(np.corrcoef(one.ravel(), other.ravel())[0, 1]) < 0.02
+    np.testing.assert_array_equal(one, projection(2000, 40, 0))
+
+
+def test_a_transformers_vectors_are_captums_attributions_summed_over_whole_patches_and_projected() -> None:
+    from captum.attr import InputXGradient
+
+    torch.manual_seed(0)
+    size = {"img_size": 40, "patch_size": 8, "embed_dim": 16, "depth": 1, "num_heads": 2, "num_classes": 3}
+    net = architectures["vision_transformer"].construct("vision_transformer", size)
+    images = np.random.default_rng(0).standard_normal((4, 3, 40, 40)).astype(np.float32)
+    options = {"explain": ("logit",), "explained_class": "predicted", "vectors": 54, "projections": 5}
+    pool = Records(images, np.zeros(4, np.int64), {}, np.arange(4))
+    request = ExplanationRequest(["ixg"], options, 3)
+    ours = (
+        TorchModel(net, 4).summaries(pool, request, outputs=False).explanations[Attribution("ixg", "logit"), "vector"]
+    )
+    points = torch.from_numpy(images).requires_grad_()
+    explained = InputXGradient(net).attribute(points, net(points).argmax(dim=1)).detach().double().numpy()
+    edges = [0, 16, 32, 40]  # five patches of 8 pixels in three cells
+    of_rows = np.add.reduceat(np.stack([explained, np.abs(explained)], axis=1), edges[:-1], axis=3)
+    sums = np.add.reduceat(of_rows, edges[:-1], axis=4).reshape(4, -1)
+    flat = explained.reshape(4, -1)
+    expected = np.concatenate([sums, flat @ projection(flat.shape[1], 5, 3)], axis=1) / np.abs(flat).sum(1)[:, None]
+    assert ours.shape == (4, 54 + 5)
+    np.testing.assert_allclose(ours, expected.astype(np.float16), atol=1e-5, rtol=1e-3)
 
 
 def test_no_attribution_is_a_vector_of_zeros() -> None:
-    assert not vectors(np.zeros((2, 3)), 8).any() and not batch.vectors(torch.zeros(2, 3), 8).any()
+    options = {"vectors": 8, "projections": 4}
+    assert not vectors(np.zeros((2, 3)), options, 0).any() and not batch.vectors(torch.zeros(2, 3), options, 0).any()

@@ -51,9 +51,9 @@ def test_columns_are_named_as_the_data_contract_says() -> None:
         "label", "predicted", "loss", "confidence", "ixg_variance", "ixg_l1", "ixg_l2", "ixg_linf",
     ]  # fmt: skip
     assert columns("ig", found["ig"]) == [
-        "ig_variance", "ig_l1", "ig_l2", "ig_linf", "ig_completeness",
+        "ig_variance", "ig_l1", "ig_l2", "ig_linf", "ig_completeness", "ig_vector",
         "ig_probability_variance", "ig_probability_l1", "ig_probability_l2", "ig_probability_linf",
-        "ig_probability_completeness",
+        "ig_probability_completeness", "ig_probability_vector",
     ]  # fmt: skip
     true = families(Explainers(methods=("ig",), explain=("logit", "probability"), explained_class="true"), "mlp")
     assert {"ig_true_l1", "ig_probability_true_l1"} <= set(columns("ig", true["ig"]))

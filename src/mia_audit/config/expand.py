@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mia_audit.attacks.catalogue import attacks, split
 from mia_audit.config.schema import Audit
 from mia_audit.config.sections import Architecture
 from mia_audit.explain import explainers
@@ -208,9 +209,11 @@ def grouped_settings(audit: Audit) -> list[Setting]:
 
 
 def families_of(audit: Audit) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return every trained architecture's families of signals, each with its options."""
+    """Return every trained architecture's families of signals, each with its options; no vectors if no attack reads them."""
+    read = any(attacks[split(method)[0]].vectors for method in audit.attacks.methods)
+    explained = audit.explainers if read else audit.explainers.model_copy(update={"vectors": 0})
     return {
-        name: families(audit.explainers, section.model or name, section.learner)
+        name: families(explained, section.model or name, section.learner)
         for name, section in audit.architectures.items()
     }
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from mia_audit.explain.private_local.records import ExplanationSet
 from mia_audit.explain.private_local.solver import Problem
 from mia_audit.explain.private_local.terms import Terms
-from mia_audit.explain.vectors import pooling
+from mia_audit.explain.vectors import pooling, projection
 from mia_audit.models.passes import FastPass
 from mia_audit.runtime.device import AdaptiveBatchSize
 from mia_audit.seeds import seed_for
@@ -96,18 +96,27 @@ def summarise(attributions: Float[Tensor, "B ..."]) -> dict[str, Float[Tensor, "
     }
 
 
-def vectors(attributions: Float[Tensor, "B ..."], size: int) -> Float[Tensor, "B m"]:
-    """Return every record's attributions over their L1 norm, float16: at most `size` numbers, pooled where there are more."""
-    values = attributions.flatten(start_dim=1)
+def vectors(
+    attributions: Float[Tensor, "B ..."], options: Mapping[str, Any], seed: int, patch: Sequence[int] = (1, 1)
+) -> Float[Tensor, "B m"]:
+    """Return every record's attributions over their L1 norm, float16, pooled and projected if they are long (`explain.vectors`)."""
+    flat = values = attributions.flatten(start_dim=1)
     norm = torch.linalg.vector_norm(values.double(), ord=1, dim=1, keepdim=True)
-    matrices = [torch.from_numpy(one).to(attributions) for one in pooling(attributions.shape[1:], size)]
+    matrices = [torch.from_numpy(one).to(flat) for one in pooling(attributions.shape[1:], options["vectors"], patch)]
     if matrices:
         both = torch.stack([attributions, attributions.abs()], dim=1)
         rows, *columns = matrices
         both = rows.T @ both @ columns[0] if columns else both.flatten(start_dim=2) @ rows
-        values = both.flatten(start_dim=1)
+        projected = flat @ torch.from_numpy(projection(flat.shape[1], options["projections"], seed)).to(flat)
+        values = torch.cat([both.flatten(start_dim=1), projected], dim=1)
     over: Tensor = values / norm.clamp(min=torch.finfo(torch.float64).tiny)
     return over.half()
+
+
+def patch_of(model: nn.Module) -> tuple[int, int]:
+    """Return the rows and columns of a patch of a model that reads an image in patches; else one pixel."""
+    rows, columns = getattr(getattr(model, "patch_embed", None), "patch_size", (1, 1))
+    return rows, columns
 
 
 ROWS = 256

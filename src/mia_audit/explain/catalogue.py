@@ -189,10 +189,12 @@ class Explainers(OpenSection):
     precision: Precision | None = None
     """float32 when left out; `tf32` and `bf16` are faster on GPUs; under bf16 the classifier stays in float32."""
 
-    vectors: Annotated[int, Field(ge=0, le=4096)] = 0
-    """Largest number of coordinates of an attribution that is stored itself, as a vector; longer ones are pooled over
-    a grid to at most so many. 0 stores none.
+    vectors: Annotated[int, Field(ge=0, le=4096)] = 64
+    """Largest number of coordinates of an attribution that is stored itself, as a vector, if an attack reads vectors;
+    longer ones are pooled over a grid to at most so many. 0 stores none.
     """
+    projections: Annotated[int, Field(ge=0, le=4096)] = 8
+    """Number of random projections of an attribution that are stored beside its pooled vector."""
 
     @classmethod
     def members(cls) -> dict[str, Options]:

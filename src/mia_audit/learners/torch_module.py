@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from mia_audit.arrays import real_array
 from mia_audit.errors import UserError
-from mia_audit.explain.batch import Batch, Members, explained_batch, summarise, vectors
+from mia_audit.explain.batch import Batch, Members, explained_batch, patch_of, summarise, vectors
 from mia_audit.explain.catalogue import GRADIENT, explainers
 from mia_audit.learners.protocol import Attribution, Compute, ExplanationRequest, ModelSection, Summaries, TrainedOn
 from mia_audit.models import (
@@ -155,8 +155,8 @@ def _explanations(batch: Batch, request: ExplanationRequest) -> Iterator[tuple[t
                 yield (key, summary), values
             if explainers[name].complete:
                 yield (key, "completeness"), completeness_error(batch, quantity, attributions)
-            if size := request.options.get("vectors"):
-                yield (key, "vector"), vectors(attributions, size)
+            if request.options.get("vectors"):
+                yield (key, "vector"), vectors(attributions, request.options, request.seed, patch_of(batch.model))
 
 
 def completeness_error(batch: Batch, quantity: str, attributions: Float[Tensor, "B ..."]) -> Float[Tensor, " B"]:

@@ -111,8 +111,8 @@ def attacked(audit: Audit, sizes: Mapping[str, Size]) -> Iterator[Attacked]:
     def of(columns: Sequence[str], dataset: str, models: int) -> Attacked:
         signals = [read_signal(name) for name in columns if is_signal(name)]
         runs = attack_runs(audit.attacks.methods, signals, audit.attacks.likelihoods)
-        size, vectors = audit.explainers.vectors, sum(signal.is_vector for signal in signals)
-        vector = numbers(sizes[dataset].shape, size) if vectors else 0
+        vectors = sum(signal.is_vector for signal in signals)
+        vector = numbers(sizes[dataset].shape, audit.explainers.model_dump()) if vectors else 0
         return Attacked(len(columns) - vectors, runs, sizes[dataset].records, models, vector, vectors * vector)
 
     for setting in settings(audit):

@@ -87,7 +87,8 @@ def attack_memory(audit: Audit, dataset: str) -> int:
     section = audit.datasets.get(dataset)
     if section is None or section.records is None:
         return UNKNOWN_MEGABYTES
-    return attack_memory_of(audit.attacks, section.records, audit.membership.models, audit.explainers.vectors)
+    longest = audit.explainers.vectors + audit.explainers.projections
+    return attack_memory_of(audit.attacks, section.records, audit.membership.models, longest)
 
 
 def attack_memory_of(section: Attacks, records: int, models: int, vector: int) -> int:
@@ -423,7 +424,7 @@ def signals_bytes(signals: int, cells: int, vectors: int = 0) -> int:
 def vector_numbers(of_model: Mapping[str, Mapping[str, Any]], shape: Sequence[int]) -> int:
     """Return the numbers in the vectors of a record that a model's families of signals store."""
     return sum(
-        numbers(shape, options["vectors"]) * sum(read_signal(name).is_vector for name in columns(family, options))
+        numbers(shape, options) * sum(read_signal(name).is_vector for name in columns(family, options))
         for family, options in of_model.items()
         if "vectors" in options
     )

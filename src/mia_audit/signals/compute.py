@@ -138,8 +138,9 @@ def _explanations(
         for attribution, attributions in answers.items()
         for summary, numbers in summarise(attributions).items()
     }
-    size = request.options.get("vectors")
-    return scalars | ({(key, VECTOR): vectors(values, size) for key, values in answers.items()} if size else {})
+    if not request.options.get("vectors"):
+        return scalars
+    return scalars | {(key, VECTOR): vectors(each, request.options, request.seed) for key, each in answers.items()}
 
 
 def summarise(attributions: Float[np.ndarray, "n ..."]) -> dict[str, Float[np.ndarray, " n"]]:

@@ -48,7 +48,7 @@ def families(section: Explainers, model: str, learner: str = BUILT_IN) -> dict[s
     sections = {family: {"explainers": names} | options_of(section, names) for family, names in of_family.items()}
     for options in sections.values():
         if section.vectors and options["explainers"]:
-            options["vectors"] = section.vectors
+            options |= {"vectors": section.vectors, "projections": section.projections}
     return sections
 
 
