@@ -109,8 +109,12 @@ class Audit:
 
     def __repr__(self) -> str:
         """Name the audit with its strongest attack."""
-        best = self.summary.filter(~self.summary["null_control"]).sort("auc_mean", descending=True).row(0, named=True)
-        return f"<Audit {self._request.name}: {best['attack']} on {best['signal']}, AUC {best['auc_mean']:.3f}>"
+        from mia_audit.report.matrix_audit import strongest
+        from mia_audit.storage import read_frame
+
+        metrics = read_frame(self._request.out / "metrics.parquet", "metrics")
+        (attack, signal, _), auc = strongest(metrics, self._request.confidence)
+        return f"<Audit {self._request.name}: {attack} on {signal}, AUC {auc.mean:.3f}>"
 
 
 def audit(

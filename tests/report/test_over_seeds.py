@@ -59,8 +59,21 @@ def test_a_table_has_a_row_per_seed_and_one_over_seeds(tmp_path: Path) -> None:
 def answer(auc: float, caution: str) -> dict[str, object]:
     attack = {"attack": "lrt", "signal": "loss", "beats_guessing": True}
     outputs = attack | {"auc": {"mean": auc, "low": auc - 0.01, "high": auc + 0.01}}
-    row = {"setting": "No protection", "epsilon": "inf", "attacks": {"outputs": outputs}, "test_accuracy": None}
-    group = {"name": "d", "conclusion": "", "sentences": [], "members": "training records", "rows": [row]}
+    row = {
+        "setting": "No protection",
+        "epsilon": "inf",
+        "attacks": {"outputs": outputs},
+        "train_accuracy": None,
+        "test_accuracy": None,
+    }
+    group = {
+        "name": "d",
+        "conclusion": "",
+        "sentences": [],
+        "members": "training records",
+        "base_rate": auc,
+        "rows": [row],
+    }
     return {"title": "A", "confidence": 0.95, "fpr": 0.1, "cautions": [caution], "groups": [group]}
 
 
@@ -69,6 +82,7 @@ def test_the_answer_says_what_leaks_over_seeds_and_repeats_no_caution(tmp_path: 
     row = found["groups"][0]["rows"][0]
     assert row["attacks"]["outputs"]["by_seed"] == {"3": 0.6, "1": 0.61}
     assert row["attacks"]["outputs"]["beats_guessing"] is True
+    assert found["groups"][0]["base_rate"] == pytest.approx(0.605)
     assert found["cautions"] == ["With seed 3 (and with seed 1): Accuracy 9.1 %."]
     assert "Over 2 seeds (3, 1)" in found["groups"][0]["conclusion"]
     far = answer_over(over(tmp_path), [answer(0.55, ""), answer(0.75, "")])["groups"][0]["rows"][0]

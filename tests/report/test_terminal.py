@@ -12,11 +12,13 @@ ROWS = [
     {
         "setting": "No protection",
         "attacks": {"outputs": {"beats_guessing": True, "auc": {"mean": 0.666, "low": 0.659, "high": 0.674}}},
+        "train_accuracy": None,
         "test_accuracy": None,
     },
     {
         "setting": "dp-sgd, ε = 8",
         "attacks": {"explanations": {"beats_guessing": False, "auc": {"mean": 0.503, "low": 0.498, "high": 0.509}}},
+        "train_accuracy": None,
         "test_accuracy": None,
     },
 ]
@@ -48,6 +50,40 @@ def test_sentences_table_and_path_are_printed(tmp_path: Path) -> None:
     assert lines[-1] == f"Report: {tmp_path / 'report.html'} (beside it: tables/)"
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "mark", "note"),
+    [
+        (0.51, 0.60, "", ""),
+        (0.49, 0.60, " *", "* not distinguishable from guessing"),
+        (0.41, 0.49, " †", "† worse than guessing"),
+        (None, None, "", ""),
+    ],
+)
+def test_an_interval_and_what_is_said_of_it_follow_one_rule(
+    tmp_path: Path, low: float | None, high: float | None, mark: str, note: str
+) -> None:
+    auc = {"mean": 0.55, "low": low, "high": high}
+    rows = [ROWS[0] | {"attacks": {"outputs": {"beats_guessing": True, "auc": auc}}}]
+    _write(tmp_path, GROUP | {"rows": rows})
+    lines = answer_text(tmp_path).splitlines()
+    row = next(line for line in lines if line.startswith("No protection"))
+    assert row.endswith(("(one target, no interval)" if low is None else ")") + mark)
+    assert [line for line in lines if line.startswith(("*", "†"))] == [note] * bool(note)
+
+
+def test_accuracies_and_the_base_rate_stand_in_the_table(tmp_path: Path) -> None:
+    accuracies = {
+        f"{phase}_accuracy": {"mean": mean, "low": mean, "high": mean}
+        for phase, mean in (("train", 1.0), ("test", 0.75))
+    }
+    _write(tmp_path, GROUP | {"rows": [ROWS[0] | accuracies], "base_rate": 0.625})
+    text = " ".join(answer_text(tmp_path).replace("\u00a0", " ").split())
+    assert (
+        "Outputs Train accuracy Test accuracy" in text and "100.0 % (100.0 to 100.0 %) 75.0 % (75.0 to 75.0 %)" in text
+    )
+    assert "Always predicting the most frequent class has an accuracy of 62.5 %. Guessing has an AUC of 0.5." in text
+
+
 def test_several_parts_are_named_and_studies_have_no_table(tmp_path: Path) -> None:
     _write(tmp_path, *({"name": name, "conclusion": f"{name} leaks."} for name in ("forest", "labels")))
     assert answer_text(tmp_path).splitlines()[2:-1] == ["forest", "forest leaks.", "", "labels", "labels leaks.", ""]
@@ -70,5 +106,5 @@ def test_the_answer_has_the_numbers_of_the_findings(small, findings) -> None:  #
         assert row["train_accuracy"]["mean"] == finding.train_accuracy.mean
         for channel, leak in finding.strongest.items():
             assert row["attacks"][channel]["auc"]["low"] == leak.auc_estimate.low
-    assert "training records: No protection" in group["accuracy"] and "most frequent class" in group["accuracy"]
+    assert group["base_rate"] == small.results().guessing(findings.settings[0].setting).accuracy
     json.dumps(content, allow_nan=False)

@@ -162,18 +162,27 @@ def examined(metrics: pl.DataFrame) -> list[tuple[str, str, str]]:
     """
     import polars as pl
 
-    real = headline_unit(metrics)[1].filter(
-        ~pl.col("null_control"), pl.col("likelihood") != "none", pl.col("auc").is_not_null()
-    )
-    means = real.group_by("attack", "signal", "likelihood", maintain_order=True).agg(pl.col("auc").mean())
+    means = ranked(metrics).filter(pl.col("likelihood") != "none")
     if not len(means):
         return []
-    attack, signal, *_ = means.row(int(means["auc"].arg_max() or 0))
-    chosen = means.filter(pl.col("attack") == attack, pl.col("signal") == signal)
+    attack, signal, *_ = means.row(0)
+    chosen = means.filter(pl.col("attack") == attack, pl.col("signal") == signal).sort("place")
     likelihoods = dict.fromkeys(
         one if STAND_INS.get(one) not in attacks[attack].likelihoods else STAND_INS[one] for one in chosen["likelihood"]
     )
     return [(attack, signal, likelihood) for likelihood in likelihoods]
+
+
+def ranked(metrics: pl.DataFrame) -> pl.DataFrame:
+    """Return attack, signal, likelihood and mean AUC of all runs on the true membership, the largest first, and their `place` in the table.
+
+    The unit is that for which membership was drawn.
+    """
+    import polars as pl
+
+    real = headline_unit(metrics)[1].filter(~pl.col("null_control"), pl.col("auc").is_not_null())
+    means = real.group_by("attack", "signal", "likelihood", maintain_order=True).agg(pl.col("auc").mean())
+    return means.with_columns(place=pl.int_range(pl.len())).sort("auc", descending=True, maintain_order=True)
 
 
 def by_count(
@@ -295,11 +304,7 @@ def in_halves(metrics: pl.DataFrame, source: Source, fprs: Sequence[float]) -> d
 
 def _strongest(metrics: pl.DataFrame, known: Mapping[str, Signal]) -> Run | None:
     """Return the run with the largest mean AUC, of those that can be repeated in reasonable time."""
-    import polars as pl
-
-    real = headline_unit(metrics)[1].filter(~pl.col("null_control"), pl.col("auc").is_not_null())
-    means = real.group_by("attack", "signal", "likelihood", maintain_order=True).agg(pl.col("auc").mean())
-    for attack, names, likelihood, _ in means.sort("auc", descending=True, maintain_order=True).iter_rows():
+    for attack, names, likelihood, *_ in ranked(metrics).iter_rows():
         quick = STAND_INS.get(likelihood, likelihood)
         able = attacks[attack].repeatable or quick in attacks[attack].pairwise if attack in attacks else False
         if able and set(names.split("+")) <= set(known):

@@ -27,6 +27,7 @@ from mia_audit.errors import UserError, suggest
 from mia_audit.evaluation.files import Scored, of_drawn_unit, read_scores, with_units
 from mia_audit.evaluation.intervals import OverTargets
 from mia_audit.evaluation.metrics import clopper_pearson, metrics_of_columns
+from mia_audit.evaluation.selection import after_selection
 from mia_audit.pools.groups import read_groups
 from mia_audit.report.data.findings import Finding, Findings, estimate
 from mia_audit.report.data.groups import canary_bound
@@ -92,17 +93,6 @@ def at_least(interval: Interval, limit: float) -> Verdict:
     return Verdict.PASS if interval.low >= limit else Verdict.FAIL if interval.high < limit else Verdict.CANNOT_TELL
 
 
-def largest(intervals: Sequence[Interval]) -> Interval:
-    """Return the interval of the largest of several values: each of its limits is the largest of theirs.
-
-    Its upper limit is too small only if the upper limit of the truly largest value is. Lower limits must already be
-    corrected for the number of values. NaN if one of the limits is not known.
-    """
-    chief = max(intervals, key=lambda one: one.value)
-    low, high = (float(np.max(ends)) for ends in ([one.low for one in intervals], [one.high for one in intervals]))
-    return Interval(chief.value, low, high, chief.of)
-
-
 def overall(judged: Iterable[Judged]) -> Verdict:
     """Return the verdict of all criteria together: one failure fails all, an undecided criterion leaves it open."""
     verdicts = {one.verdict for one in judged}
@@ -118,34 +108,40 @@ UNKNOWN = Interval(math.nan, math.nan, math.nan)
 def strongest(metrics: pl.DataFrame, column: str, confidence: float) -> Interval:
     """Return the interval of the largest mean of a metric over all attacks of a metrics table, null controls left out.
 
-    Its upper limit is the largest of the attacks' upper limits at the level `confidence`, its lower limit the largest of
-    their lower ones at Bonferroni's level for the number of attacks. NaN if some attack's metric is unknown.
+    NaN if some attack's metric is unknown.
     """
     keys = ["attack", "signal", "likelihood", *(name for name in ("aggregate",) if name in metrics.columns)]
-    groups = list(metrics.filter(~pl.col("null_control") & pl.col("auc").is_not_null()).group_by(*keys))
-    candidates = []
-    for key, group in groups:
-        if group[column].null_count():
-            return UNKNOWN
-        over = OverTargets.from_metrics(group, column, confidence)
-        rate = column.startswith("tpr")
-        candidates.append(over_targets(over, confidence, len(groups), rate, _attack(key)))
-    return largest(candidates) if candidates else UNKNOWN
+    real = metrics.filter(~pl.col("null_control") & pl.col("auc").is_not_null())
+    if real[column].null_count():
+        return UNKNOWN
+    attacks = real.group_by(*keys, maintain_order=True)
+    measured = [(_attack(key), OverTargets.from_metrics(rows, column, confidence)) for key, rows in attacks]
+    return largest(measured, confidence, column.startswith("tpr"))
 
 
-def over_targets(over: OverTargets, confidence: float, tried: int, rate: bool, of: str) -> Interval:
-    """Return the interval of one metric over targets, its lower limit corrected for the `tried` metrics examined.
+def largest(measured: Sequence[tuple[str, OverTargets]], confidence: float, rate: bool) -> Interval:
+    """Return the interval of the largest of several means over targets, each with its name.
 
-    The interval of a rate is at least as wide as if all targets' members were independent trials (Clopper and Pearson
-    1934); an interval over targets alone would have width 0 for a rate that is 0 for all of them.
+    Estimate and lower limit are those of the largest after its selection. The upper limit is the largest of all: it is
+    too small only if that of the truly largest mean is. The interval of a rate is at least as wide as if all targets'
+    members were independent trials (Clopper and Pearson 1934); an interval over targets alone would have width 0 for a
+    rate that is 0 for all of them. NaN if there is no mean.
     """
-    low, high = over.interval(confidence, tried)[0], over.interval(confidence)[1]
-    trials = 0 if math.isnan(over.members) else round(over.members * over.count)
-    if rate and trials:
-        exact = round(over.mean * trials)
-        low = min(low, clopper_pearson(exact, trials, 1 - (1 - confidence) / tried)[0])
-        high = max(high, clopper_pearson(exact, trials, confidence)[1])
-    return Interval(over.mean, _cut(low), _cut(high), of)
+    if not measured:
+        return UNKNOWN
+    of, chief = max(measured, key=lambda one: one[1].mean)
+    found = after_selection([over for _, over in measured], confidence)
+    low, highs = found.low, [over.interval(confidence)[1] for _, over in measured]
+    if rate and not math.isnan(chief.members):
+        low = min(low, _binomial(chief, 1 - (1 - confidence) / len(measured))[0])
+        highs = [max(high, _binomial(over, confidence)[1]) for high, (_, over) in zip(highs, measured, strict=True)]
+    return Interval(_cut(found.mean), _cut(low), _cut(float(np.max(highs))), of)
+
+
+def _binomial(over: OverTargets, confidence: float) -> tuple[float, float]:
+    """Return the interval of a rate if all targets' members are independent trials."""
+    trials = round(over.members * over.count)
+    return clopper_pearson(round(over.mean * trials), trials, confidence)
 
 
 def _cut(end: float) -> float:
@@ -161,8 +157,7 @@ def worst_group(
     FPR, or if there is no group.
     """
     column = "auc" if fpr is None else f"tpr_at_fpr_{fpr:g}"
-    tried = len(scores) * len(groups)
-    candidates = []
+    measured = []
     for scored in scores:
         for name, inside in groups.items():
             member = scored.member[inside]
@@ -171,9 +166,8 @@ def worst_group(
                 return Interval(math.nan, math.nan, math.nan, name)
             members = float(member.sum(axis=0).mean())
             over = OverTargets(values, None, members, len(member) - members)
-            of = f"{_attack(scored.key[:3])}, {name}"
-            candidates.append(over_targets(over, confidence, tried, fpr is not None, of))
-    return largest(candidates) if candidates else UNKNOWN
+            measured.append((f"{_attack(scored.key[:3])}, {name}", over))
+    return largest(measured, confidence, fpr is not None)
 
 
 def groups_of(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -32,13 +32,15 @@ from mia_audit.evaluation.epsilon_bounds import bounds_table
 from mia_audit.evaluation.exposure import HALVES, Halves, estimated, exposure_columns
 from mia_audit.evaluation.files import FILE_KEYS, Scored, flat, headline_unit, metrics_table, read_scores, summarise
 from mia_audit.evaluation.intervals import OverTargets
-from mia_audit.evaluation.run import MODEL_COUNTS, in_halves, model_counts, score_and_evaluate
+from mia_audit.evaluation.run import MODEL_COUNTS, in_halves, model_counts, ranked, score_and_evaluate
 from mia_audit.evaluation.selection import after_selection
 from mia_audit.privacy.catalogue import Terms
 from mia_audit.regular_files import private_folder
+from mia_audit.report.data.findings import ALONE, Estimate, silence
 from mia_audit.report.data.provenance import by_base_name
 from mia_audit.report.data.spec import GivenSetting
 from mia_audit.report.terminal import ANSWER, answer_content, answer_text
+from mia_audit.report.text.formatting import fixed, interval
 from mia_audit.sanitise import csv
 from mia_audit.sections import NAME
 from mia_audit.storage import check_out, open_table, read_frame, sha256, table_metadata, write_table, write_text
@@ -135,7 +137,12 @@ def audit(request: Request) -> str:
         raise
     if request.report:
         return answer_text(request.out)
-    return "\n".join([*map(_strongest_text, parts), f"Written to {request.out}: {', '.join(_written(request))}"])
+    return "\n".join(
+        [
+            *(_strongest_text(part, request.confidence) for part in parts),
+            f"Written to {request.out}: {', '.join(_written(request))}",
+        ]
+    )
 
 
 def _refuse_report(out: Path) -> None:
@@ -212,27 +219,32 @@ def _accuracy(given: GivenSetting, models: int, where: str) -> np.ndarray | None
     return values
 
 
-def _strongest_text(part: Part) -> str:
+def _strongest_text(part: Part, confidence: float) -> str:
     """Return a sentence on the strongest attack on a setting."""
-    metrics = read_frame(part.out / "metrics.parquet", "metrics")
-    attack, signal, likelihood = strongest(metrics)
-    real = headline_unit(metrics)[1].filter(~pl.col("null_control") & pl.col("auc").is_not_null())
-    overs = [OverTargets.from_metrics(rows, "auc") for _, rows in real.group_by(*FILE_KEYS[:3], maintain_order=True)]
-    auc = after_selection(overs, 0.95).mean
+    (attack, signal, likelihood), auc = strongest(read_frame(part.out / "metrics.parquet", "metrics"), confidence)
     with_likelihood = "" if likelihood == "none" else f" ({likelihood})"
     of_setting = f" on {part.name}" if part.name else ""
+    why = silence(auc)
     return (
-        f"Strongest attack{of_setting}: {attack} on {signal}{with_likelihood}, AUC {auc:.3f} over {real['target'].n_unique()} models"
-        " as targets; guessing has 0.5."
+        f"Strongest attack{of_setting}: {attack} on {signal}{with_likelihood}, AUC {fixed(auc.mean)} ({interval(auc)}) over"
+        f" {auc.targets} models as targets{f', {why}' if why not in ('', ALONE) else ''}; guessing has 0.5."
     )
 
 
-def strongest(metrics: pl.DataFrame) -> tuple[str, str, str]:
-    """Return attack, signal and likelihood of the largest mean AUC over targets, on the unit for which membership was drawn."""
-    real = headline_unit(metrics)[1].filter(~pl.col("null_control"))
-    means = real.group_by("attack", "signal", "likelihood", maintain_order=True).agg(pl.col("auc").mean())
-    attack, signal, likelihood, _ = means.row(int(means["auc"].arg_max() or 0))
-    return attack, signal, likelihood
+def strongest(metrics: pl.DataFrame, confidence: float) -> tuple[tuple[str, str, str], Estimate]:
+    """Return attack, signal and likelihood of the largest mean AUC over targets, and its estimate after this choice.
+
+    The unit is that for which membership was drawn.
+    """
+    attack, signal, likelihood, *_ = ranked(metrics).row(0)
+    real = headline_unit(metrics)[1].filter(~pl.col("null_control") & pl.col("auc").is_not_null())
+    overs = [
+        OverTargets.from_metrics(rows, "auc", confidence)
+        for _, rows in real.group_by(*FILE_KEYS[:3], maintain_order=True)
+    ]
+    found = after_selection(overs, confidence)
+    estimate = Estimate(found.mean, math.nan, found.low, found.high, real["target"].n_unique())
+    return (attack, signal, likelihood), estimate.as_rate()
 
 
 def exposure_table(scored: Scored, columns: dict[str, np.ndarray]) -> pl.DataFrame:
@@ -295,7 +307,7 @@ def _exposures(out: Path, metrics: pl.DataFrame, packed: Mapping[str, Any] | Non
     found = estimated(halves, fpr, confidence) if halves and fpr else None
     headline, _ = headline_unit(metrics)
     tables = []
-    for best in read_scores(out / "scores.parquet", *(halves.key if halves else strongest(metrics))):
+    for best in read_scores(out / "scores.parquet", *(halves.key if halves else ranked(metrics).row(0)[:3])):
         if best.aggregate in (headline, RECORDS):
             own = found if best.aggregate == headline else None
             tables.append(exposure_table(best, exposure_columns(best.score, best.member, fpr, own)))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mia_audit.report.data.findings import Estimate, estimate
+from mia_audit.report.data.findings import Estimate, estimate, silence
 from mia_audit.report.data.spec import Figures
 from mia_audit.report.tables.catalogue import ATTACK, PARTS, SETTING, Cell, Column, Layout, laid_out, text
 from mia_audit.report.text.formatting import count, fixed, interval, joined, percent, percent_interval
@@ -224,12 +224,13 @@ def _group(over: OverSeeds, groups: Sequence[tuple[int, Mapping[str, Any]]]) -> 
         for row in group["rows"]:
             by_setting.setdefault(row["setting"], []).append(row | {"seed": seed})
     rows = [_row(listed, over.confidence) for listed in by_setting.values()]
-    first = groups[0][1]
+    first, rates = groups[0][1], [group["base_rate"] for _, group in groups if group["base_rate"] is not None]
     return {
         "name": first["name"],
         "conclusion": " ".join(_conclusion(over, rows, first["members"])),
         "sentences": [{"term": "Intervals", "text": CONTAINED}],
         "members": first["members"],
+        "base_rate": sum(rates) / len(rates) if rates else None,
         "rows": rows,
     }
 
@@ -254,18 +255,23 @@ def _row(rows: Sequence[Mapping[str, Any]], confidence: float) -> dict[str, Any]
         names = {name: {attack[name] for attack in listed} for name in ("attack", "signal")}
         attacks[channel] = {
             **{name: found.pop() if len(found) == 1 else VARIES for name, found in names.items()},
-            "beats_guessing": auc.low > 0.5,
+            "beats_guessing": not silence(auc),
             "auc": _numbers(auc),
             "by_seed": {str(seed): attack["auc"][MEAN] for seed, attack in by_seed.items()},
         }
-    accuracies = [_read(row["test_accuracy"]) for row in rows if row["test_accuracy"]]
-    accuracy = mean_over_seeds(accuracies, confidence).as_rate() if accuracies else None
+    accuracies = {name: [_read(row[name]) for row in rows if row[name]] for name in ACCURACIES}
     return {
         "setting": rows[0]["setting"],
         "epsilon": rows[0]["epsilon"],
         "attacks": attacks,
-        "test_accuracy": _numbers(accuracy) if accuracy else None,
+        **{
+            name: _numbers(mean_over_seeds(known, confidence).as_rate()) if known else None
+            for name, known in accuracies.items()
+        },
     }
+
+
+ACCURACIES = ("train_accuracy", "test_accuracy")
 
 
 def _read(numbers: Mapping[str, float | None]) -> Estimate:
@@ -351,16 +357,28 @@ def _page(over: OverSeeds, answer: Mapping[str, Any], differences: pl.DataFrame)
 
 
 def _layout(group: Mapping[str, Any]) -> Layout:
-    """Return a table with a row per setting: AUCs over seeds, those of the seeds below them, and the accuracy."""
-    from mia_audit.report.text.answer import TITLES
+    """Return a table with a row per setting: AUCs over seeds, those of the seeds below them, and the accuracies."""
+    from mia_audit.report.text.answer import TITLES, base_rate_sentence
 
     channels = [channel for channel in TITLES if any(channel in row["attacks"] for row in group["rows"])]
     rows = [
-        [row["setting"], *(_auc(row["attacks"].get(channel)) for channel in channels), _accuracy(row["test_accuracy"])]
+        [
+            row["setting"],
+            *(_auc(row["attacks"].get(channel)) for channel in channels),
+            *(_accuracy(row[name]) for name in ACCURACIES),
+        ]
         for row in group["rows"]
     ]
-    columns = [*text("Setting"), *(Column(TITLES[channel], "AUC") for channel in channels), Column("Test accuracy")]
-    return Layout(columns, rows, "Means over seeds with intervals, and the AUC of every seed.")
+    columns = [
+        *text("Setting"),
+        *(Column(TITLES[channel], "AUC") for channel in channels),
+        *(Column(name.partition("_")[0], "Accuracy") for name in ACCURACIES),
+    ]
+    caption = (
+        f"How well the strongest attack distinguishes {group['members']} from others: means over seeds with intervals, and the"
+        f" AUC of every seed. {base_rate_sentence(group['base_rate'])}"
+    )
+    return Layout(columns, rows, caption.rstrip())
 
 
 def _auc(attack: Mapping[str, Any] | None) -> Cell:

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from mia_audit.errors import UserError, first_line
 from mia_audit.foreign_json import read_object
+from mia_audit.report.data.findings import SILENT, WORSE, Estimate, silence
 from mia_audit.sanitise import visible_lines
 
 if TYPE_CHECKING:
-    from mia_audit.report.data.findings import Estimate, Finding, Findings
+    from mia_audit.report.data.findings import Finding, Findings
     from mia_audit.report.data.results import Results
 
 WIDTH = 100
 ONE_SEED = "Intervals do not contain how results differ between seeds: other samples of records and other start models."
 ANSWER = "answer.json"
-SILENT = "not distinguishable from guessing"
 
 
 def answer_content(results: Results, findings: Findings) -> dict[str, Any]:
@@ -41,16 +41,17 @@ def answer_content(results: Results, findings: Findings) -> dict[str, Any]:
 
 
 def _group(results: Results, group: list[Finding], findings: Findings) -> dict[str, Any]:
-    from mia_audit.report.text.answer import WHOSE, accuracy_sentence, answer
+    from mia_audit.report.text.answer import WHOSE, answer
     from mia_audit.report.text.formatting import titled
 
     said, first = answer(group, findings), group[0]
+    guessing = results.guessing(first.setting)
     return {
         "name": first.setting.place,
         "conclusion": said.conclusion,
         "sentences": [{"term": item.term, "text": item.text} for item in said.items],
         "members": WHOSE[first.setting.explained is not None, first.by_person],
-        "accuracy": accuracy_sentence(group, results.guessing(first.setting)),
+        "base_rate": guessing.accuracy if guessing else None,
         "rows": [
             {
                 "setting": titled(finding.setting),
@@ -97,6 +98,8 @@ def answer_text(results: Path, width: int = WIDTH) -> str:
 
 
 def _lines(group: Mapping[str, Any], confidence: float, width: int, named: bool) -> Iterator[str]:
+    from mia_audit.report.text.answer import base_rate_sentence
+
     if named and group["name"]:
         yield group["name"]
     yield textwrap.fill(group["conclusion"].replace(" = ", "\u00a0=\u00a0"), width)
@@ -110,18 +113,22 @@ def _lines(group: Mapping[str, Any], confidence: float, width: int, named: bool)
         if number == 0:
             yield "  ".join("-" * size for size in widths)
     yield ""
-    if any(cell.endswith(" *") for row in rows for cell in row):
-        yield f"* {SILENT}"
-    accuracy = ", and the model's test accuracy" if rows[0][-1] == ACCURACY else ""
-    yield textwrap.fill(
+    for note, mark in MARKS.items():
+        if any(cell.endswith(f" {mark}") for row in rows for cell in row):
+            yield f"{mark} {note}"
+    trained = rows[0][-1] == ACCURACIES[-1]
+    sentences = (
         f"How well the strongest attack distinguishes {group['members']} from others (AUC, {confidence * 100:g}\u00a0% interval)"
-        f"{accuracy}. Guessing has an AUC of 0.5. {group.get('accuracy', '') if accuracy else ''}".rstrip(),
-        width,
+        f"{', and the accuracy on training records and on others' if trained else ''}.",
+        base_rate_sentence(group.get("base_rate")) if trained else "",
+        "Guessing has an AUC of 0.5.",
     )
+    yield textwrap.fill(" ".join(filter(None, sentences)), width)
     yield ""
 
 
-ACCURACY = "Test accuracy"
+ACCURACIES = ("Train accuracy", "Test accuracy")
+MARKS = {SILENT: "*", WORSE: "†"}
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
@@ -132,10 +139,11 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
         return
     channels = [channel for channel in TITLES if any(channel in row["attacks"] for row in rows)]
     trained = any(row["test_accuracy"] for row in rows)
-    yield ["Setting", *(TITLES[channel] for channel in channels), *([ACCURACY] if trained else [])]
+    yield ["Setting", *(TITLES[channel] for channel in channels), *(ACCURACIES if trained else [])]
     for row in rows:
         attacks = [_attack(row["attacks"].get(channel)) for channel in channels]
-        yield [row["setting"], *attacks, *([_accuracy(row["test_accuracy"])] if trained else [])]
+        accuracies = [_accuracy(row[f"{phase}_accuracy"]) for phase in ("train", "test")] if trained else []
+        yield [row["setting"], *attacks, *accuracies]
 
 
 def _attack(attack: Mapping[str, Any] | None) -> str:
@@ -144,7 +152,8 @@ def _attack(attack: Mapping[str, Any] | None) -> str:
     if attack is None:
         return "not attacked"
     value = _estimate(attack["auc"])
-    return _with(fixed(value.mean), interval(value)) + ("" if attack["beats_guessing"] else " *")
+    mark = MARKS.get(silence(value))
+    return _with(fixed(value.mean), interval(value)) + (f" {mark}" if mark else "")
 
 
 def _accuracy(numbers: Mapping[str, Any] | None) -> str:
@@ -159,7 +168,5 @@ def _with(value: str, within: str) -> str:
 
 
 def _estimate(numbers: Mapping[str, Any]) -> Estimate:
-    from mia_audit.report.data.findings import Estimate
-
     mean, low, high = (math.nan if numbers[name] is None else float(numbers[name]) for name in ("mean", "low", "high"))
     return Estimate(mean, math.nan, low, high, 0)

@@ -154,12 +154,23 @@ class Leak:
     @property
     def beats_guessing(self) -> bool:
         """Whether the interval of the AUC lies above ½."""
-        return bool(self.auc_estimate.low > 0.5)
+        return not silence(self.auc_estimate)
+
+
+SILENT, WORSE, ALONE = "not distinguishable from guessing", "worse than guessing", "one target, no interval"
+
+
+def silence(auc: Estimate) -> str:
+    """Say why an AUC shows no leak; empty if its interval lies above ½."""
+    if math.isnan(auc.low):
+        return ALONE
+    return "" if auc.low > 0.5 else WORSE if auc.high < 0.5 else SILENT
 
 
 def chosen(attacks: Sequence[Leak]) -> Leak:
-    """Return the attack with the largest mean AUC, with the others as its rivals."""
-    return replace(max(attacks, key=lambda leak: float(leak.auc.mean())), rivals=tuple(attacks))
+    """Return the attack with the largest mean AUC, with the others, and those over which they were chosen, as its rivals."""
+    rivals = tuple(rival for leak in attacks for rival in leak.rivals or (leak,))
+    return replace(max(attacks, key=lambda leak: float(leak.auc.mean())), rivals=rivals)
 
 
 def difference(first: Leak, second: Leak, metric: str = "auc") -> Estimate:
@@ -241,6 +252,11 @@ class Finding:
     def strongest(self) -> dict[str, Leak]:
         """The strongest attack by channel, chosen among all on it."""
         return {channel: chosen(attacks) for channel, attacks in self.leaks.items()}
+
+    @property
+    def chief(self) -> Leak:
+        """The attack with the largest mean AUC on any channel."""
+        return chosen(list({leak.key: leak for attacks in self.leaks.values() for leak in attacks}.values()))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,6 +60,8 @@ class Groups:
     """The smallest FPR that most groups of the audit resolve at their own thresholds; the headline's if there is none."""
     listed: Sequence[Group]
     small: Mapping[str, int]
+    highest: Estimate | None
+    """The largest of the groups' differences, after its selection among them; None if none is known."""
 
 
 def groups_of(results: Results, findings: Findings) -> list[Groups]:
@@ -117,7 +119,19 @@ def _groups(
         _group(part, None if one is None else one[0], float(p), fpr, level, count)
         for part, one, p in zip(parts, differences, holm(p_values), strict=True)
     ]
-    return Groups(finding, leak, fpr, listed, small.get(finding.aggregate, {}))
+    overs = [one[0] for one in differences if one is not None]
+    return Groups(finding, leak, fpr, listed, small.get(finding.aggregate, {}), _highest(overs, listed, level))
+
+
+def _highest(overs: Sequence[OverTargets], listed: Sequence[Group], level: float) -> Estimate | None:
+    """Return the largest difference after its selection, or, of a single target, as it is listed; None if none is known."""
+    from mia_audit.evaluation.selection import after_selection
+
+    highest = max((one.difference for one in listed if one.difference), key=lambda gap: gap.mean, default=None)
+    if highest is None or highest.targets < 2:
+        return highest
+    found = after_selection(overs, level)
+    return replace(highest, mean=found.mean, low=found.low, high=found.high)
 
 
 def _group(

@@ -60,7 +60,8 @@ def _settings(spec: Spec) -> dict[str, Setting]:
     "roc",
     _settings,
     "ROC curves on logarithmic axes: mean over targets as steps, never interpolated. Above the dashed diagonal an attack beats "
-    "guessing. Bands: ± one standard deviation over targets, for the first two curves.",
+    "guessing. Curves are those of the attacks with the largest AUCs; the AUCs beside them allow for this choice. Bands: ± one "
+    "standard deviation over targets, for the first two curves.",
 )
 def roc(results: Results, findings: Findings, setting: Setting) -> Figure | str:
     """Draw the ROC curves of the strongest attacks on a setting, in the colours of its group."""
@@ -92,7 +93,9 @@ def roc_figure(finding: Finding, lines: Sequence[Curve]) -> Figure:
     setting = finding.setting
     axes.set_title(f"{setting.place}, {protection(setting)}")
     title = (
-        f"strongest attack on each, its AUC; band: ± 1 sd over {len(lines[0].leak.targets)} targets" if lines else None
+        f"strongest attack on each, AUC corrected for its choice; band: ± 1 sd over {len(lines[0].leak.targets)} targets"
+        if lines
+        else None
     )
     columns = 2 if max(len(text) for text in axes.get_legend_handles_labels()[1]) <= HALF_COLUMN else 1
     figure.legend(loc="outside lower center", ncols=columns, title=title, title_fontsize=6.5, columnspacing=1.2)
@@ -182,7 +185,7 @@ def _draw(axes: Axes, results: Results, one: Series, known: Curves) -> None:
             lowest = min(lowest, curve.fpr[0])
             draw_roc(axes, curve.fpr, curve.mean, label, curve.leak.auc_estimate.mean, **style)
     log_log(axes, lowest)
-    axes.legend(loc="lower right", fontsize=5, title="AUC", title_fontsize=5)
+    axes.legend(loc="lower right", fontsize=5, title="AUC, corrected for choice", title_fontsize=5)
 
 
 if TYPE_CHECKING:

@@ -124,7 +124,7 @@ def most_exposed(results: Results, finding: Finding, fpr: float | None) -> tuple
     """
     if not finding.strongest or not results.spec.exposed:
         return None
-    leak = max(finding.strongest.values(), key=lambda leak: float(leak.auc.mean()))
+    leak = finding.chief
     if finding.setting.finished:
         return _of_finished(results, finding, leak, fpr)
     halves, found = results.halves(finding.setting), results.estimated(finding.setting, fpr)

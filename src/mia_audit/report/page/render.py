@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from mia_audit.report.data.findings import Finding, Findings, Leak, reference
+from mia_audit.report.data.findings import Finding, Findings, Leak, reference, silence
 from mia_audit.report.data.groups import groups_of, strongest_only
 from mia_audit.report.data.provenance import base_names, guarantee
 from mia_audit.report.data.results import Results
@@ -32,7 +32,7 @@ from mia_audit.report.tables.settings import (
     setting_name,
     settings_layout,
 )
-from mia_audit.report.text.answer import TITLES, WHOSE, accuracy_sentence, answer
+from mia_audit.report.text.answer import TITLES, WHOSE, answer, base_rate_sentence
 from mia_audit.report.text.cautions import cautions, floors, readings
 from mia_audit.report.text.formatting import (
     capital,
@@ -109,12 +109,11 @@ def _bounds(group: Sequence[Finding]) -> tuple[float, float]:
 
 
 def _row(finding: Finding, present: Sequence[str], bounds: tuple[float, float]) -> dict[str, Any]:
-    accuracy = finding.test_accuracy
+    known = (finding.train_accuracy, finding.test_accuracy)
     return {
         "name": titled(finding.setting),
         "cells": [_cell(channel, finding.strongest.get(channel), bounds) for channel in present],
-        "accuracy": percent(accuracy.mean) if accuracy else "",
-        "accuracy_interval": percent_interval(accuracy) if accuracy else "",
+        "accuracies": [(percent(one.mean), percent_interval(one)) if one else None for one in known],
     }
 
 
@@ -126,7 +125,7 @@ def _cell(channel: str, leak: Leak | None, bounds: tuple[float, float]) -> dict[
     low, high = (auc.mean if math.isnan(value) else value for value in (auc.low, auc.high))
     places = {"chance": 0.5, "low": low, "mean": auc.mean, "high": high}
     cell |= {name: f"{100 * (value - bounds[0]) / (bounds[1] - bounds[0]):.1f}" for name, value in places.items()}
-    return cell | {"auc": fixed(auc.mean), "interval": interval(auc), "leaks": leak.beats_guessing}
+    return cell | {"auc": fixed(auc.mean), "interval": interval(auc), "silence": silence(auc)}
 
 
 def attacks_layout(group: Sequence[Finding]) -> Layout:
@@ -305,6 +304,7 @@ def _group(
     sheet: Sheet,
 ) -> dict[str, Any]:
     """Return the part of one data set and architecture, with its figures."""
+    guessing = results.guessing(group[0].setting)
     return {
         "name": group[0].setting.place,
         "answer": answer(group, findings),
@@ -313,7 +313,7 @@ def _group(
         "trained": any(finding.test_accuracy for finding in group),
         "rows": answer_table(group),
         "null_sentence": null_sentence(group),
-        "accuracy": accuracy_sentence(group, results.guessing(group[0].setting)),
+        "base_rate": base_rate_sentence(guessing.accuracy if guessing else None),
         "figures": list(group_figures(results, findings, group, interpretation, sheet)),
         "attacks": attacks_layout(group),
     }

@@ -144,8 +144,7 @@ def _ranked(results: Results, finding: Finding, aggregate: str, origin: Callable
 
     halves, fpr = results.halves(finding.setting), results.fpr_of_halves(finding.setting)
     found = results.estimated(finding.setting, fpr) if aggregate == finding.aggregate else None
-    leak = max(finding.strongest.values(), key=lambda leak: float(leak.auc.mean()))
-    key = halves.key if halves else leak.key
+    key = halves.key if halves else finding.chief.key
     scored = results.scored(finding.setting, *key, aggregate)
     persons = aggregate != RECORDS
     named = identity(finding.setting) | {"unit": unit_of(aggregate)} | dict(zip(ATTACK, key, strict=True))
@@ -191,7 +190,7 @@ LITTLE = 0.005
 
 MODELS_CAPTION = (
     "The strongest attack on every setting, on persons where membership was drawn by person, with fewer other models per target, in random"
-    " groups: means over the same targets. "
+    " groups: means over the same targets, not corrected for the choice of the attack. "
     f"*: with this many or more, using all other models changes AUC and TPR by less than {LITTLE:g}."
 )
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from mia_audit.report.data.findings import (
+    SILENT,
+    WORSE,
     Estimate,
     Finding,
     Findings,
@@ -17,6 +19,7 @@ from mia_audit.report.data.findings import (
     accuracy_difference,
     difference,
     reference,
+    silence,
 )
 from mia_audit.report.text.formatting import (
     count,
@@ -34,9 +37,6 @@ from mia_audit.report.text.formatting import (
 )
 from mia_audit.report.text.statements import no_guarantee_sentence
 from mia_audit.signals.name import read_signal
-
-if TYPE_CHECKING:
-    from mia_audit.report.data.results import Guessing
 
 NAMES = {
     "outputs": "the model's outputs",
@@ -220,9 +220,9 @@ def _strength(leak: Leak, confidence: float, names: Members) -> str:
         if auc.targets == 1:
             return f"{subject} {share}. {amount} The interval is that of this one model, over its records."
         return f"{subject} {share}. {amount} The AUC of one further model would lie between {fixed(low)} and {fixed(high)}."
-    if auc.high < 0.5:
+    if silence(auc) == WORSE:
         return f"{subject} is worse than guessing ({numbers}): its score points the wrong way, which is no protection."
-    return f"{subject} is not distinguishable from guessing ({numbers})."
+    return f"{subject} is {SILENT} ({numbers})."
 
 
 def _recognised(leak: Leak, fpr: float | None, names: Members) -> Iterator[str]:
@@ -284,7 +284,7 @@ def _change(channel: str, leak: Leak, before: Leak) -> str:
     gap = difference(before, leak)
     name = SUBJECTS[channel]
     after = f"AUC {fixed(leak.auc_estimate.mean)} ({interval(leak.auc_estimate)})"
-    rest = after if leak.beats_guessing else f"{after}, not distinguishable from guessing"
+    rest = after if leak.beats_guessing else f"{after}, {silence(leak.auc_estimate)}"
     if gap.low > 0:
         return f"{name} leak {_points_with_interval(gap)} less, leaving {rest}"
     if gap.high < 0:
@@ -297,11 +297,8 @@ def _points_with_interval(gap: Estimate) -> str:
     return f"{points(gap.mean)} points ({points(low)} to {points(high)})"
 
 
-def accuracy_sentence(group: list[Finding], guessing: Guessing | None) -> str:
-    """State the accuracy on training records beside which test accuracies are read, and that of guessing; empty if neither is known."""
-    known = [(titled(finding.setting), finding.train_accuracy) for finding in group]
-    trained = joined([f"{name} {percent(value.mean)}" for name, value in known if value])
-    parts = [f"On the models' own training records: {trained}"] if trained else []
-    if guessing:
-        parts.append(f"Always predicting the most frequent class: {percent(guessing.accuracy)}")
-    return "".join(f"{part}. " for part in parts).strip()
+def base_rate_sentence(base_rate: float | None) -> str:
+    """State the accuracy of guessing, beside which the models' accuracies are read; empty where it is not known."""
+    if base_rate is None:
+        return ""
+    return f"Always predicting the most frequent class has an accuracy of {percent(base_rate)}."

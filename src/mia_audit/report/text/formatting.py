@@ -5,7 +5,7 @@ import re
 import textwrap
 from decimal import ROUND_CEILING, Context
 
-from mia_audit.report.data.findings import Estimate
+from mia_audit.report.data.findings import ALONE, Estimate
 from mia_audit.report.data.spec import Setting
 
 
@@ -64,7 +64,7 @@ def points(value: float) -> str:
 def interval(value: Estimate, scale: float = 1.0, decimals: int = 3) -> str:
     """Format an interval as low to high."""
     if math.isnan(value.low):
-        return "one target, no interval"
+        return ALONE
     return f"{fixed(value.low * scale, decimals)} to {fixed(value.high * scale, decimals)}"
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mia_audit.evaluation.groups import LEAST
 from mia_audit.explain.catalogue import explainer_label, explainers
 from mia_audit.report.data.findings import Estimate, Finding, Findings, Leak, chosen, difference
-from mia_audit.report.text.formatting import count, fixed, interval, joined, percent, rate, titled
+from mia_audit.report.text.formatting import count, fixed, interval, joined, titled
 from mia_audit.signals.name import read_signal
 
 if TYPE_CHECKING:
@@ -48,13 +48,17 @@ class Comparison:
     sources: list[Source]
 
     def strongest(self, kind: str, protection: str, architecture: str | None = None) -> Source | None:
-        """Return the source of a kind with the largest leak under a protection."""
+        """Return the source of a kind with the largest leak under a protection, which is corrected for this choice."""
         known = [
             source
             for source in self.sources
             if source.kind == kind and protection in source.leaks and architecture in (None, source.architecture)
         ]
-        return max(known, key=lambda source: float(source.leaks[protection].auc.mean()), default=None)
+        if not known:
+            return None
+        leaks = [source.leaks[protection] for source in known]
+        place = max(range(len(known)), key=lambda place: float(leaks[place].auc.mean()))
+        return replace(known[place], leaks={protection: chosen(leaks)})
 
 
 def compared(findings: Findings) -> dict[str, Comparison]:
@@ -126,10 +130,6 @@ def _with_interval(value: Estimate) -> str:
     return fixed(value.mean) if math.isnan(value.low) else f"{fixed(value.mean)}, {interval(value)}"
 
 
-NAMED = 3
-"""Largest number of groups that a sentence names."""
-
-
 def risk_sentences(grouped: Groups, confidence: float) -> str:
     """Say which groups of a setting the attack recognises better than everybody else, and which worse."""
     different = [one for one in grouped.listed if one.difference and one.p <= 1 - confidence]
@@ -142,29 +142,17 @@ def risk_sentences(grouped: Groups, confidence: float) -> str:
             f" {confidence * 100:g}\u00a0% level over all of them)."
         )
     parts = []
-    if higher:
-        more = f", and {len(higher) - NAMED} more groups" if len(higher) > NAMED else ""
-        parts.append(
-            f"the risk is highest for {joined([_described(one, grouped.fpr) for one in higher[:NAMED]])}{more}"
-        )
+    if higher and grouped.highest:
+        more = f", and above all others' for {count(len(higher) - 1, 'more group')}" if len(higher) > 1 else ""
+        gap = f"AUC +{fixed(grouped.highest.mean)} against all others, {interval(grouped.highest)}"
+        parts.append(f"the risk is highest for {higher[0].column} {higher[0].label} ({gap}){more}")
     if lower:
-        parts.append(f"{'it is ' if higher else 'the risk is '}lowest for {_described(lower[0], grouped.fpr)}")
+        parts.append(f"{'it is ' if higher else 'the risk is '}lowest for {lower[0].column} {lower[0].label}")
     return f"{head}{'; '.join(parts)}."
 
 
 def _gap(group: Group) -> float:
     return group.difference.mean if group.difference else math.nan
-
-
-def _described(group: Group, fpr: float | None) -> str:
-    difference = group.difference
-    text = f"{group.column} {group.label} (AUC {fixed(group.auc.mean)}"
-    if difference:
-        sign = "+" if difference.mean > 0 else ""
-        text += f", {sign}{fixed(difference.mean)} against all others, {interval(difference)}"
-    if fpr is not None and not math.isnan(group.common.mean):
-        text += f"; {percent(group.common.mean)} recognised at the threshold where {rate(fpr)} of all are false alarms"
-    return f"{text})"
 
 
 def small_sentence(grouped: Sequence[Groups]) -> str:
