@@ -153,7 +153,7 @@ def test_a_model_stores_its_own_weights_alone(architecture: dict[str, Any], star
 
 def test_training_that_moves_too_much_or_too_little_is_noticed(adapted: nn.Module) -> None:
     movement = Movement(adapted)
-    with pytest.raises(UserError, match=r"left 'blocks.0.attn.qkv.down' at its initial values"):
+    with pytest.raises(UserError, match=r"the training left 'blocks.0.attn.qkv.down' at its initial values"):
         movement.check()
     with torch.no_grad():
         for value in adapted.parameters():

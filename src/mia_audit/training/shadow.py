@@ -120,15 +120,16 @@ def train_shadow(
         None if people is None else torch.from_numpy(people.of),
     )
     protection = recipe.mechanism.kind(recipe.mechanism, job)
-    movement = Movement(model)
+    partly = recipe.training.trainable != "all"
+    movement = Movement(model) if partly else None
     with computing(trained, recipe.training.precision or "float32"):
         epochs = fit(job, protection, Subset(batches, training_set), labels[training_set], progress, checkpoint)
-        movement.check()
+        if movement is not None:
+            movement.check()
         factors = merge_adapters(model)
         evaluated = hits_and_losses(trained, batches, labels, recipe.micro_batch)
         hits, losses = (values.cpu().numpy() for values in evaluated)
     epsilon, epsilon_rdp = protection.spent(epochs[-1].steps)
-    partly = recipe.training.trainable != "all"
     return Shadow(
         records=len(training_set),
         persons=None if people is None else len(people),

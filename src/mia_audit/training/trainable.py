@@ -135,12 +135,13 @@ class Movement:
         self._first = {
             name: value.detach().clone()
             for name, value in model.named_parameters()
-            if value.requires_grad and self._frozen and not name.endswith("bias")
+            if value.requires_grad and not name.endswith("bias")
         }
 
     def _digest(self) -> str:
-        frozen = {name: value.cpu() for name, value in self._model.named_parameters() if not value.requires_grad}
-        return digest_of(frozen) if frozen else ""
+        return digest_of(
+            {name: value.cpu() for name, value in self._model.named_parameters() if not value.requires_grad}
+        )
 
     def check(self) -> None:
         """Raise RuntimeError if a frozen parameter has changed, and UserError if a trained one of a part has not."""
@@ -148,7 +149,9 @@ class Movement:
             raise RuntimeError("training changed a parameter that is frozen")
         for name, value in self._model.named_parameters():
             if name in self._first and torch.equal(value, self._first[name]):
-                raise UserError(f"training.trainable: training left '{name}' at its initial values: take more steps")
+                raise UserError(
+                    f"training.trainable: the training left '{name}' at its initial values: take more steps"
+                )
 
 
 class Features:
