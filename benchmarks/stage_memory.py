@@ -38,8 +38,8 @@ def signals(member: np.ndarray, model: int, names: tuple[str, ...]) -> pa.Table:
     )
 
 
-def measured(stage: str, arguments: list[str], cells: int) -> None:
-    """Run one stage and print its memory and time."""
+def measured(stage: str, arguments: list[str], cells: int) -> tuple[float, float]:
+    """Run one stage and print its memory and time; return its bytes and CPU seconds."""
     process = os.spawnlp(os.P_NOWAIT, sys.executable, sys.executable, "-m", "mia_audit.cli", stage, *arguments)
     _, status, usage = os.wait4(process, 0)
     if status:
@@ -49,10 +49,11 @@ def measured(stage: str, arguments: list[str], cells: int) -> None:
     print(
         f"{stage:10} {size / 1e9:5.2f} GB   {size / cells:6.0f} bytes a cell   {seconds:6.1f} CPU seconds", flush=True
     )
+    return size, seconds
 
 
-def main(records: int, models: int, count: int, attacks: dict[str, list[str]]) -> None:
-    """Write the signals and run the three stages."""
+def main(records: int, models: int, count: int, attacks: dict[str, list[str]], table: Path | None) -> None:
+    """Write the signals and run the three stages; add a row per stage to the table."""
     cells = records * models
     print(f"{records} records × {models} models, {count} signals")
     with tempfile.TemporaryDirectory() as name:
@@ -69,7 +70,12 @@ def main(records: int, models: int, count: int, attacks: dict[str, list[str]]) -
             path = folder / f"{name}.json"
             path.write_text(json.dumps(spec))
             words = {"spec": path, **files}.items()
-            measured(name, [word for option, file in words for word in (f"--{option}", str(file))], cells)
+            size, seconds = measured(
+                name, [word for option, file in words for word in (f"--{option}", str(file))], cells
+            )
+            if table is not None:
+                with table.open("a", encoding="utf-8") as rows:
+                    rows.write(f"{name}\t{records}\t{models}\t{count}\t{size / 1e9:.2f}\t{seconds:.0f}\n")
 
         scores = folder / "scores.parquet"
         stage("merge", {"families": ["gradient"], "models": models}, signals=folder, membership=membership, out=joined)
@@ -85,5 +91,9 @@ if __name__ == "__main__":
     parser.add_argument("signals", nargs="?", type=int, default=4)
     parser.add_argument("--attacks", nargs="+", default=list(ATTACKS))
     parser.add_argument("--likelihoods", nargs="+", default=["hierarchical"])
+    parser.add_argument(
+        "--table", type=Path, help="file to which a row per stage is added: records, models, signals, GB, s"
+    )
     given = parser.parse_args()
-    main(given.records, given.models, given.signals, {"methods": given.attacks, "likelihoods": given.likelihoods})
+    attacks = {"methods": given.attacks, "likelihoods": given.likelihoods}
+    main(given.records, given.models, given.signals, attacks, given.table)

@@ -39,7 +39,7 @@ def measure(likelihood: str, records: int, models: int) -> tuple[float, float, f
     signals, member = drawn(records, models)
     with threadpool_limits(1):
         start = time.process_time()
-        scores = JOINT_RATIOS[likelihood](signals, member, None)
+        scores = JOINT_RATIOS[likelihood](signals, member)
         seconds = time.process_time() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
     return seconds, peak, float(np.mean([auc(scores[:, k], member[:, k]) for k in range(8)]))

@@ -68,6 +68,12 @@ class Columns:
         some._offsets = None if self._offsets is None else self._offsets[models]
         return some
 
+    def among(self, rows: Some) -> Columns:
+        """Return some of the records."""
+        some = Columns(self._values[rows], self._scale, None if self._whole else self._models)
+        some._offsets = self._offsets
+        return some
+
     def minus(self, offsets: Float[np.ndarray, " K"]) -> Columns:
         """Return the columns with these offsets."""
         moved = Columns(self._values, self._scale, None if self._whole else self._models)

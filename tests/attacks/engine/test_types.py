@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from mia_audit.attacks.engine import type_ratio
 from mia_audit.attacks.engine import types as engine
 from mia_audit.attacks.engine.joint import JOINT_RATIOS
 from mia_audit.attacks.engine.ratios import RATIOS
@@ -92,6 +93,25 @@ def test_the_blend_keeps_the_hierarchical_ratio_where_its_model_holds():
     found = {name: mean_auc(RATIOS[name](values, member), member) for name in ("types", "hierarchical", "blend")}
     assert found["hierarchical"] > found["types"] + 0.01
     assert found["blend"] > found["hierarchical"] - 0.01
+
+
+@pytest.mark.parametrize("design", ["drawn", "balanced"])
+@pytest.mark.parametrize("likelihood", ["types", "blend"])
+def test_types_learned_from_some_records_serve_all(likelihood, design, monkeypatch):
+    """Records of two kinds alternate, so that evenly spaced ones would be of one kind."""
+    values, member = draw(4, records=3000)
+    if design == "balanced":
+        ranks = np.random.default_rng(0).permuted(np.tile(np.arange(9), (3000, 1)), axis=1)
+        values[0] += (1 - np.arange(3000)[:, None] % 2) * ((ranks < 4) * 1.0 - member)
+        member = ranks < 4
+    whole = JOINT_RATIOS[likelihood](values, member)
+    monkeypatch.setattr(type_ratio, "LEARNED", 1500)
+    some = JOINT_RATIOS[likelihood](values, member)
+    assert np.isfinite(some).all() and not np.array_equal(some, whole)
+    assert mean_auc(some, member) == pytest.approx(mean_auc(whole, member), abs=4e-3)
+    assert np.corrcoef(some.ravel(), whole.ravel())[0, 1] > 0.97
+    monkeypatch.setattr(type_ratio, "LEARNED", 3000)
+    np.testing.assert_array_equal(JOINT_RATIOS[likelihood](values, member), whole)
 
 
 def test_weights_are_never_negative_and_equal_where_nothing_predicts():

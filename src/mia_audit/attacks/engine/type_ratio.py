@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
     from mia_audit.attacks.engine.types import Counts, Types
-    from mia_audit.signals.name import Cells, Columns, Member
+    from mia_audit.signals.name import Cells, Columns, Member, Some
 
 LEVELS, SHIFTS = 20, 8
 """Number of quantile cells of the out mean, and of the shift within each of them."""
@@ -144,6 +144,9 @@ if TYPE_CHECKING:
 FOLDS = 4
 """Number of folds of models; 33 folds give the same AUC on the published scores."""
 
+LEARNED = 1 << 17
+"""Largest number of records from which types and weights are learned, drawn at random; they are applied to all records."""
+
 MOST_SIGNALS = 2
 """Number of signals that can be read together: most bins of a joint histogram of three would be empty."""
 
@@ -152,7 +155,7 @@ class Evidence:
     """One or two signals of all models, with the membership: the data from which types are learned, and to which they are applied."""
 
     def __init__(self, signals: Sequence[Cells | Columns], member: Member) -> None:
-        """Subtract each model's median from signals, [N, K], and compute the values' positions on a grid."""
+        """Subtract each model's median from signals, [N, K], compute the values' positions on a grid, and choose the records to learn from."""
         columns = [columns_of(signal) for signal in signals]
         centred = [one.centred() for one in columns]
         self._leading, self._member = centred[0], member
@@ -161,6 +164,9 @@ class Evidence:
         self._side = np.ascontiguousarray(member.T)
         self._grid = Grid(centred)
         self._counts = self._grid.counts(self._side, range(member.shape[1]))
+        self.learned: Some = slice(None)
+        if (records := len(member)) > LEARNED:
+            self.learned = np.sort(generator("records of types", records).choice(records, LEARNED, replace=False))
 
     @property
     def folds(self) -> list[Fold]:
@@ -178,12 +184,13 @@ class Evidence:
         Where every record is in the same number of models, `strictly` leaves out some of the other models, record by
         record, so that the rest carry no information on the membership in `models`.
         """
-        rest = np.setdiff1d(np.arange(self._member.shape[1]), models)
+        rows, rest = self.learned, np.setdiff1d(np.arange(self._member.shape[1]), models)
+        signal, member = self._leading.among(rows), self._member[rows]
         if strictly and self._design.kind == "balanced":
-            counted = equalised(self._member, models)
-            counts = self._grid.counts(self._side, rest, counted.T)
-            return learn(self._grid, counts, first_types(self._leading, self._member, rest, counted))
-        return learn(self._grid, self._counted_without(models), first_types(self._leading, self._member, rest))
+            counted = equalised(member, models)
+            counts = self._grid.counts(self._side, rest, counted.T, rows)
+            return learn(self._grid, counts, first_types(signal, member, rest, counted))
+        return learn(self._grid, self._counted_without(models, rows), first_types(signal, member, rest))
 
     def scores(self, fold: Fold) -> Float[np.ndarray, "N F"]:
         """Score the targets of one fold by the types learned from the other folds. Their shadow models are all other models."""
@@ -203,10 +210,10 @@ class Evidence:
             without = self._partners[:, pseudo]
         return score(types, self._grid, self._side, self._counted_without(unseen), pseudo, without)
 
-    def _counted_without(self, models: Fold) -> Counts:
-        """Return the counts of all models except some."""
-        counts = self._grid.counts(self._side, models)
-        np.subtract(self._counts, counts, out=counts)
+    def _counted_without(self, models: Fold, rows: Some = slice(None)) -> Counts:
+        """Return the counts of all models except some, at some records."""
+        counts = self._grid.counts(self._side, models, rows=rows)
+        np.subtract(self._counts[rows], counts, out=counts)
         return counts
 
 
@@ -324,17 +331,18 @@ class PseudoScores:
         rest = np.setdiff1d(np.arange(member.shape[1]), unseen)
         pseudo_targets = list(_pseudo_targets(folds, place, len(member)))
         kept = np.searchsorted(rest, np.concatenate([pseudo for _, pseudo in pseudo_targets]))
-        others = [other([signal.of(rest) for signal in signals], member[:, rest], kept=kept)]
+        rows = evidence.learned
+        others = [other([signal.of(rest).among(rows) for signal in signals], member[rows][:, rest], kept=kept)]
         if beside is not None:
-            others.append(beside(rest, member[:, rest], kept=kept))
+            others.append(beside(rest, member[:, rest], kept=kept)[rows])
         features, labels, start = [], [], 0
         for second, pseudo in pseudo_targets:
             both = tuple(sorted((place, second)))
             if both not in learned:
                 learned[both] = evidence.without(np.union1d(unseen, folds[second]), strictly=False)
-            by_types = evidence.pseudo_scores(learned[both], pseudo, unseen)
+            by_types = evidence.pseudo_scores(learned[both], pseudo, unseen)[rows]
             features.append(_features([by_types, *(one[:, start : start + len(pseudo)] for one in others)]))
-            labels.append(member[:, pseudo].ravel())
+            labels.append(member[rows][:, pseudo].ravel())
             start += len(pseudo)
         return cls(np.concatenate(features), np.concatenate(labels))
 

@@ -93,19 +93,21 @@ class Grid:
         """Return the weight of every value at each of the grid points around it."""
         return weights_of(self.shares(model, record))
 
-    def counts(self, side: Sides, models: Iterable[int], counted: Sides | None = None) -> Float[np.ndarray, "N B"]:
-        """Count for each record the models at every grid point: first the models without the record (out), then those with it (in).
+    def counts(
+        self, side: Sides, models: Iterable[int], counted: Sides | None = None, rows: Some = slice(None)
+    ) -> Float[np.ndarray, "n B"]:
+        """Count for some records the models at every grid point: first the models without the record (out), then those with it (in).
 
-        `side` is true where a record was in, [K, N]; cells where `counted` is false are ignored.
+        `side` is true where a record was in, [K, N]; cells where `counted`, [K, n], is false are ignored.
         """
-        records = self.place.shape[1]
+        records = len(self.place[0, rows])
         counts = np.zeros((records, 2 * self.size), dtype=np.float32)
         cells = counts.reshape(-1)
         start = np.arange(records, dtype=np.int64) * (2 * self.size)
         for model in models:
-            here = start + self.place[model]
-            here += side[model] * np.int64(self.size)
-            weights = self.weights(model)
+            here = start + self.place[model, rows]
+            here += side[model, rows] * np.int64(self.size)
+            weights = self.weights(model, rows)
             if counted is not None:
                 weights *= counted[model][:, None]
             for offset, weight in zip(self.offsets, weights.T, strict=True):
