@@ -1,12 +1,14 @@
 """Measure a private training step against a plain one and against Opacus's implementations, in one run on one thread.
 
-    python benchmarks/dp_step.py                      seven models, every side (thirty minutes)
+    python benchmarks/dp_step.py                      eight models, every side (thirty minutes)
     python benchmarks/dp_step.py --models vit         one model (two to five minutes)
+    python benchmarks/dp_step.py --sides "dp-sgd" "dp-sgd, vmap" "opacus ghost" --no-memory --out benchmarks/dp_step.tsv
 
-A step consists of gradients, clipping (flat, at 1), noise and optimizer. Time is CPU time, with the sides taking turns. Memory
-is what steps add to the peak of a separate process; this project's private step is also measured at sixteen times the batch.
-The noise's share is the part of this project's private step that draws noise and adds it to the clipped sum. A side that
-cannot train a model prints the reason.
+A step is that of the defaults of a config: its way of computing gradients, and its micro-batch. It consists of gradients,
+clipping (flat, at 1), noise and optimizer. Time is CPU time, with the sides taking turns. Memory is what steps add to the
+peak of a separate process; this project's private step is also measured at sixteen times the batch. The noise's share is
+the part of this project's private step that draws noise and adds it to the clipped sum. A side that cannot train a model
+prints the reason.
 """
 
 import argparse
@@ -17,11 +19,13 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from mia_audit.config.schema import Compute
 from mia_audit.models import build
 from mia_audit.privacy.catalogue import Job, Mechanism, PerRecord, mechanisms
 from mia_audit.privacy.noise import Stream
@@ -31,7 +35,7 @@ from mia_audit.training.trainable import PARTS
 IMAGE = {"img_size": 224, "patch_size": 16, "embed_dim": 192, "depth": 4, "num_heads": 3}
 SMALL = {**IMAGE, "img_size": 32, "patch_size": 4}
 CLASSES = 10
-MICRO_BATCH = 256
+MICRO_BATCH = Compute().micro_batch
 
 MODELS: dict[str, tuple[str, dict[str, Any], tuple[int, ...], int]] = {
     "vit": ("vision_transformer", IMAGE, (3, 224, 224), 32),
@@ -98,7 +102,7 @@ def opacus(mode: str) -> Callable[[nn.Module, int], Step]:
 SIDES: dict[str, Callable[[nn.Module, int], Step]] = {
     "none": ours("none"),
     "dp-sgd": ours("dp-sgd"),
-    "dp-sgd, book-keeping": ours("dp-sgd", way="book-keeping"),
+    "dp-sgd, vmap": ours("dp-sgd", way="vmap"),
     "dp-sgd, head": ours("dp-sgd", "head"),
     "dp-sgd, bias": ours("dp-sgd", "bias"),
     "opacus hooks": opacus("hooks"),
@@ -162,9 +166,7 @@ def memory(name: str, side: str) -> str:
     batch = MODELS[name][3]
     text = f"{added_memory(name, side, batch, 2):7.0f} MB"
     return text + (
-        f", {added_memory(name, side, 16 * batch, 1):.0f} MB at 16×"
-        if side in ("dp-sgd", "dp-sgd, book-keeping")
-        else ""
+        f", {added_memory(name, side, 16 * batch, 1):.0f} MB at 16×" if side in ("dp-sgd", "dp-sgd, vmap") else ""
     )
 
 
@@ -175,8 +177,8 @@ def seconds(call: Callable[[], None]) -> float:
     return time.process_time() - start
 
 
-def measure(name: str, sides: list[str], repeats: int, added: dict[str, str]) -> None:
-    """Print a line a side."""
+def measure(name: str, sides: list[str], repeats: int, added: dict[str, str]) -> list[str]:
+    """Print a line a side, and return those of a table."""
     batch = MODELS[name][3]
     steps: dict[str, Callable[[], None]] = {}
     for side in sides:
@@ -194,12 +196,15 @@ def measure(name: str, sides: list[str], repeats: int, added: dict[str, str]) ->
             times[side].append(seconds(step))
             if side in noises:
                 shares[side].append(seconds(noises[side]) / times[side][-1])
+    lines = []
     for side, mine in times.items():
         ratio = statistics.median(a / b for a, b in zip(mine, times["none"], strict=True))
         share = f"{statistics.median(shares[side]):8.1%} noise" if side in shares else ""
         print(
             f"{name:<19}{side:<22}{1000 * statistics.median(mine):8.1f} ms{ratio:8.2f}×{added[side]}{share}", flush=True
         )
+        lines.append(f"{name}\t{side}\t{1000 * statistics.median(mine):.1f}\t{ratio:.2f}")
+    return lines
 
 
 def main() -> None:
@@ -209,13 +214,17 @@ def main() -> None:
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--no-memory", action="store_true", help="measure times only")
+    parser.add_argument("--out", type=Path, help="also write the times as a table")
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     sides = list(dict.fromkeys(["none", *options.sides]))
     added = {name: {side: "" if options.no_memory else memory(name, side) for side in sides} for name in options.models}
+    lines = ["model\tstep\tmilliseconds\tratio"]
     for name in options.models:
-        measure(name, sides, options.repeats, added[name])
+        lines += measure(name, sides, options.repeats, added[name])
+    if options.out:
+        options.out.write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

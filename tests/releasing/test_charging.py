@@ -51,6 +51,21 @@ def test_an_older_copy_of_the_ledger_is_refused(recipe):
     assert [one.what for one in read_ledger(Path("rows.ledger"))[1]] == [MODEL, AGAIN, AGAIN]
 
 
+def test_what_older_ledgers_and_results_show_is_what_the_documentation_says(recipe):
+    prepared, ledger = recipe(privacy=LEDGER), Path("rows.ledger")
+    released(prepared)
+    kept = next(Path("results").glob("**/.ledger-rows"))
+    older = ledger.read_bytes(), kept.read_bytes()
+    released(prepared, "second")
+    kept.write_bytes(older[1])
+    released(prepared, "third")  # older results alone: charged after everything
+    assert len(read_ledger(ledger)[1]) == 3
+    ledger.write_bytes(older[0])
+    kept.write_bytes(older[1])
+    released(prepared, "fourth")  # both together: not noticed, and two releases are not counted
+    assert len(read_ledger(ledger)[1]) == 2
+
+
 def test_the_same_records_under_another_part_or_name_are_refused(recipe):
     north = LEDGER | {"ledger": "{dataset}.ledger", "part": "hospitals/north"}
     released(recipe(privacy=north, datasets=BOTH))
