@@ -1,8 +1,8 @@
-"""Exact per-record gradients of every trainable parameter, and their clipped sum in bounded memory.
+"""The clipped sum of a batch's per-record (per-person) gradients, exactly and in bounded memory.
 
-Equivalent replacements for operations that vmap batches badly.
-
-Persons as the unit of private training, and the choice of their records in a step.
+`ClippedSum` takes one of three ways, which the model alone decides before the first record: a closed form that the
+model brings, book-keeping where every module is of a covered kind, or `torch.func`'s vmap, which takes any model, with
+replacements of the operations that it batches badly. `People` chooses the records of persons in a step.
 """
 
 from __future__ import annotations
@@ -299,11 +299,14 @@ class ClippedSum:
     def _padded(self, inputs: Tensor, labels: Tensor) -> tuple[Gradients, Float[Tensor, " b"]]:
         """Return the gradients and losses of records, from a pass of at least `LEAST` records."""
         count = len(labels)
-        if count < (least := min(LEAST, self.at_once.size)):
-            again = torch.arange(least, device=labels.device) % count
-            inputs, labels = inputs[again], labels[again]
-        gradients, losses = self._gradients(inputs, labels)
+        gradients, losses = self._gradients(*self._pad(inputs, labels))
         return {name: value[:count] for name, value in gradients.items()}, losses[:count]
+
+    def _pad(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Repeat records until there are at least `LEAST`, or as many as are held at once."""
+        count, least = len(labels), min(LEAST, self.at_once.size)
+        again = torch.arange(least, device=labels.device) % count if count < least else slice(None)
+        return inputs[again], labels[again]
 
     def _summed(self, inputs: Tensor, labels: Int[Tensor, " b"], size: int) -> tuple[Tensor, Tensor]:
         total = torch.zeros(self.size, dtype=torch.float64, device=inputs.device)
@@ -318,22 +321,18 @@ class ClippedSum:
     def _add(self, inputs: Tensor, labels: Int[Tensor, " b"], total: Float[Tensor, " p"]) -> Float[Tensor, " b"]:
         """Add a micro-batch's clipped gradients to the total; return its losses."""
         count = len(labels)
-        if count < (least := min(LEAST, self.at_once.size)):
-            again = torch.arange(least, device=labels.device) % count
-            inputs, labels = inputs[again], labels[again]
         if self._closed is not None:
-            sums, losses = self._closed(inputs, labels, lambda norms, losses: self._factors(norms, losses, count))
+            sums, losses = self._closed(
+                *self._pad(inputs, labels), lambda norms, losses: self._factors(norms, losses, count)
+            )
             total += torch.cat([value.flatten() for value in sums])
             return losses[:count]
         if self._book is not None:
-            with suppress(
-                NotCovered
-            ):  # this pass is computed by vmap, and nobody is told, because records may decide it
-                done = self._book.run(self.model, inputs, labels, self._scales)
+            with suppress(NotCovered):  # by vmap then, and nobody is told, because records may decide it
+                done = self._book.run(self.model, *self._pad(inputs, labels), self._scales)
                 self._book.add(done, self._factors(done.norms, done.losses, count), total)
                 return done.losses[:count]
-        gradients, losses = self._gradients(inputs, labels)
-        gradients, losses = {name: value[:count] for name, value in gradients.items()}, losses[:count]
+        gradients, losses = self._padded(inputs, labels)
         self._add_clipped(gradients, total, losses)
         return losses
 

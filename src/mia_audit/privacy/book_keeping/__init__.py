@@ -1,5 +1,5 @@
-"""Clipped sums of per-record gradients by book-keeping (Bu et al. 2022), with one backward pass that computes no weight gradients.
+"""Clipped sums of per-record gradients by book-keeping (Bu et al. 2022), from one backward pass without weight gradients.
 
-`engine` runs a micro-batch, `trace` follows how a model uses its parameters, `rules` covers the layers, `products`
-covers weights whose gradients are sums of outer products, and `check` decides whether a model is covered.
+`kinds` lists what is covered, `rules` follow a model's calls, `products` sum its weights' gradients, and `engine` runs
+and checks a pass.
 """

@@ -48,7 +48,6 @@ class Trace(TorchFunctionMode):
         self.count = count
         self.expanded: dict[int, tuple[Tensor, Tensor]] = {}
         self.leaves: dict[int, Tensor] = {}
-        self.events: list[str] = []
         self.operations: set[str] = set()
         """Names of the functions that were called on what was computed from the records."""
         self.on_product: Callable[[Product], bool] = lambda product: False
@@ -93,11 +92,6 @@ class Trace(TorchFunctionMode):
         """Return the only position at which a weight has a gradient; None if it has several, or if this is not known."""
         number = self.number(weight)
         return None if number is None else self._places.get(number)
-
-    def note(self, kind: str, *values: object) -> None:
-        """Record the use of a rule. Every pass of a model must record the same uses."""
-        names = [str(self._parameters[id(value)]) if id(value) in self._parameters else "" for value in values]
-        self.events.append(f"{kind} {','.join(names)}")
 
     def rows(self, value: Tensor) -> Tensor:
         """Check that a tensor's first dimension is that of the records, and return the tensor."""
@@ -230,7 +224,6 @@ Call = Callable[..., Tensor]
 def linear(trace: Trace, func: Call, inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """A linear layer on features: the gradient of the weight is Σ over positions of g aᵀ."""
     trace.rows(inputs)
-    trace.note("linear", weight, bias)
     fixed, shift, place = trace.fixed(weight), trace.fixed(bias), trace.place(weight)
     if place is None or inputs.dim() != 3 or torch.is_autocast_enabled(inputs.device.type):
         outputs = func(inputs, fixed, shift)
@@ -254,7 +247,6 @@ def conv2d(
     trace.rows(images)
     if isinstance(padding, str) or images.dim() != 4:
         raise NotCovered("the padding of a convolution is a word, or its input is not a batch of images")
-    trace.note("conv2d", weight, bias)
     fixed, shift = trace.fixed(weight), trace.fixed(bias)
     assert fixed is not None
     pieces = cut(images, weight, stride, padding, dilation, groups)
@@ -293,7 +285,6 @@ def embedding(
     trace.rows(indices)
     if padding_idx is not None or max_norm is not None or scale_grad_by_freq or sparse:
         raise NotCovered("an embedding uses padding_idx, max_norm, scale_grad_by_freq or sparse")
-    trace.note("embedding", weight)
     trace.claim(weight)
     outputs = func(indices, trace.fixed(weight))
 
@@ -314,7 +305,6 @@ def normalised(
 ) -> Tensor:
     """Layer, group or RMS normalisation: the gradient of the weight is Σ over positions of g x̂, and that of the bias is Σ g."""
     trace.rows(inputs)
-    trace.note(func.__name__, weight, bias)
     for value in (weight, bias):
         if value is not None and trace.depends(value):
             trace.use(value)
@@ -346,7 +336,6 @@ def elementwise(trace: Trace, func: Call, *values: Any, **options: Any) -> Tenso
         raise NotCovered("a parameter is changed in place")
     of_records = max((value for value in values if of_batch(value)), key=Tensor.dim)
     trace.rows(of_records)
-    trace.note("elementwise", *values)
     return func(*(_expanded(trace, value, of_records.dim()) for value in values), **options)
 
 
@@ -354,7 +343,6 @@ def cat(trace: Trace, func: Call, tensors: Sequence[Tensor], dim: int = 0) -> Te
     """A concatenation of records with parameters along any dimension except the first, which is that of the records."""
     if dim % tensors[0].dim() == 0:
         raise NotCovered("a parameter is concatenated with the records along their dimension")
-    trace.note("cat", *tensors)
     return func([_expanded(trace, value, value.dim()) for value in tensors], dim)
 
 
@@ -365,7 +353,6 @@ def expand(trace: Trace, func: Call, value: Tensor, *sizes: Any) -> Tensor:
     one_each = len(target) == value.dim() and value.shape[0] == 1 and target[0] == trace.count and rest_as_it_is
     if of_batch(value) or not one_each:
         return func(value, *sizes)
-    trace.note("copies", value)
     return trace.per_record(value, value.dim())
 
 
@@ -383,7 +370,6 @@ def scaled_dot_product_attention(
     if attn_mask is None or any(map(trace.depends, (query, key, value))):
         raise NotCovered("attention has no additive mask, or its query, key or value is a parameter")
     trace.rows(query)
-    trace.note("attention", attn_mask)
     return attention(query, key, value, trace.per_record(attn_mask, query.dim()), dropout_p, **options)
 
 
