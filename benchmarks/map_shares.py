@@ -1,6 +1,6 @@
 """Measure how unevenly locally linear maps are mixed, with intervals over restarts.
 
-    snakemake --cores all --configfile config/harder2020/shares.yaml --until training
+    snakemake --cores all --configfile config/harder2020/shares.yaml --until train
     python benchmarks/map_shares.py results/harder2020_shares     (seconds)
 
 The share of the top map is the largest share of any map for the predicted class, averaged over the first 2,000 records of

@@ -153,7 +153,7 @@ def test_dense_queries_are_of_the_tightest_cluster_and_sparse_ones_of_all():
     random = np.random.default_rng(3)
     blob, spread = np.arange(600) % 15, np.linspace(0.5, 3, 15)
     records = 100 * np.eye(15)[blob] + spread[blob, None] * random.standard_normal((600, 15))
-    study = Study(ExplanationSet.of(records, np.where(blob > 7, 1.0, -1.0)), SECTION, (0, "study"))
+    study = Study(ExplanationSet.from_arrays(records, np.where(blob > 7, 1.0, -1.0)), SECTION, (0, "study"))
     asked, dense, sparse = study._densities(np.arange(60), random)
     assert len(asked) == len(dense) == len(sparse) == len(set(sparse)) == 20
     assert set(blob[dense]) == {0}
