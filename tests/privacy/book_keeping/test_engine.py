@@ -195,3 +195,14 @@ def test_bfloat16_gradients_are_near_those_of_vmap(models) -> None:  # type: ign
         done = book.run(model, inputs, labels)
     rows = torch.cat([value.flatten(1) for value in expected.values()], dim=1).double()
     torch.testing.assert_close(done.norms, rows.norm(dim=1), rtol=0.02, atol=0)
+
+
+def test_a_small_gradient_of_large_features_has_its_norm() -> None:
+    """Squares of either alone are 0 or infinite in float32; their product is neither."""
+    generator = torch.Generator().manual_seed(0)
+    features = 1e18 * torch.rand(8, 4096, generator=generator)
+    gradients = 1e-23 * torch.rand(8, 1, 2048, generator=generator)
+    one = products.Product(0, None, 1, features, lambda some: some[:, None, None], gradients[:, None])
+    found = products.Factored(one).squares(4096 * 2048, 1.0, 0.0).sqrt()
+    expected = features.double().norm(dim=1) * gradients[:, 0].double().norm(dim=1)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)

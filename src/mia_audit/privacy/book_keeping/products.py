@@ -115,7 +115,12 @@ class Factored:
         if self.product.groups == ONE_HOT:
             alike = (columns[:, :, None] == columns[:, None, :]).double()
         elif gradients.shape[1] == 1:
-            return squared_norms(gradients[:, 0]) * (squared_norms(columns[:, 0, 0]) * scale**2 + shift**2)
+            kind = torch.float64  # float32 squares of small gradients of large features are 0 times infinity
+            slopes, features = (
+                torch.linalg.vector_norm(one.flatten(1), dim=1, dtype=kind) for one in (gradients, columns)
+            )
+            sides: Tensor = slopes.square() * (features.square() * scale**2 + shift**2)
+            return sides
         else:
             columns = columns[:, 0].double()
             alike = columns @ columns.transpose(1, 2)
