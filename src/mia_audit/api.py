@@ -124,6 +124,7 @@ def audit(
     person: Any = None,
     attacks: Sequence[str] = METHODS,
     likelihoods: Sequence[str] = ("hierarchical",),
+    leave_out: Sequence[int] = (),
     fprs: Sequence[float] = (0.001, 0.01, 0.1),
     confidence: float = 0.95,
     delta: float = 1e-5,
@@ -151,7 +152,9 @@ def audit(
         raise UserError(f"audit: design '{design}': expected half or bernoulli")
     if not signals:
         raise UserError("audit: no signals; expected matrices by name, such as {'loss': losses}")
-    section = parse(Attacks, {"methods": list(attacks), "likelihoods": list(likelihoods)}, "audit")
+    section = parse(
+        Attacks, {"methods": list(attacks), "likelihoods": list(likelihoods), "leave_out": list(leave_out)}, "audit"
+    )
     evaluation = parse(Evaluation, {"fprs": list(fprs), "confidence": confidence}, "audit")
     folder: TemporaryDirectory[str] = TemporaryDirectory(prefix="mia-audit-")
     root = Path(folder.name)
@@ -186,6 +189,7 @@ def audit(
         out=root / "audit",
         attacks=tuple(attacks),
         likelihoods=tuple(likelihoods),
+        leave_out=section.leave_out,
         fprs=tuple(fprs),
         confidence=confidence,
         delta=delta,

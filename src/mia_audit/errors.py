@@ -32,11 +32,22 @@ class Diverged(NotFinite):
         super().__init__(message, f"diverged in epoch {epoch}: {what}")
 
 
+LONGEST, MOST = 80, 10
+"""Characters of a quoted text, and items of a list, in a message."""
+
+
+def few(names: Iterable[object]) -> str:
+    """Join names with commas: each one cut, the first ten, and how many more there are."""
+    texts = [str(name) for name in names]
+    cut = [text if len(text) <= LONGEST else f"{text[:LONGEST]}…" for text in texts[:MOST]]
+    return ", ".join(cut) + (f" … and {len(texts) - MOST} more" if len(texts) > MOST else "")
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
     """Return the end of an error about an unknown name: the nearest known name, if any, and the list of known names."""
     names = sorted(known)
     near = get_close_matches(name, names, n=1, cutoff=0.6)
-    return f"did you mean '{near[0]}'? (known: {', '.join(names)})" if near else f"known: {', '.join(names)}"
+    return f"did you mean '{near[0]}'? (known: {few(names)})" if near else f"known: {few(names)}"
 
 
 def first_line(error: Exception) -> str:

@@ -146,6 +146,36 @@ def test_a_class_without_training_records_is_unlikely(table: Records, task: Make
     np.testing.assert_allclose(logits[:, 1], np.log(0.5 / 8.5))
 
 
+LACKING: dict[str, dict[str, Any]] = {
+    "xgboost:XGBClassifier": {"parameters": {"n_estimators": 5}},
+    "sklearn.naive_bayes:GaussianNB": {"outputs": "labels"},
+    "sklearn.svm:LinearSVC": {"outputs": "logits"},
+    "sklearn.linear_model:LogisticRegression": {"parameters": {"class_weight": {0: 1.0, 1: 2.0, 2: 3.0}}},
+}
+
+
+@pytest.mark.parametrize("model", LACKING)
+def test_classes_that_a_training_set_lacks_are_no_others(
+    model: str, table: Records, task: MakeTask, described: Described, tmp_path: Path
+) -> None:
+    """A model of the classes 0 and 2 answers as one of 0 and 1, with outputs in their own columns, also after storage."""
+    pytest.importorskip(model.partition(":")[0].partition(".")[0])
+    learner = EstimatorLearner(described(EstimatorLearner, model, **LACKING[model]), Compute())
+    few = Records(table.values, np.where(table.labels == 1, 0, table.labels), table.metadata, table.numbers)
+    trained = learner.train(task(few))
+    trained.save(tmp_path)
+    two = dict(few.metadata) | {"classes": ["a", "c"]}
+    if not LACKING[model].get("parameters", {}).get("class_weight"):
+        plain = learner.train(task(Records(few.values, few.labels // 2, two, few.numbers)))
+        np.testing.assert_array_equal(
+            trained.logits(table).argmax(axis=1) // 2,
+            plain.logits(Records(few.values, few.labels // 2, two, few.numbers)).argmax(axis=1),
+        )
+    logits = trained.logits(table)
+    assert set(logits.argmax(axis=1)) == {0, 2}
+    np.testing.assert_array_equal(learner.load(tmp_path).logits(table), logits)
+
+
 @pytest.mark.parametrize("outputs", ["logits", "labels"])
 def test_declared_outputs_are_what_is_asked(outputs: str, table: Records, task: MakeTask, described: Described) -> None:
     model = "sklearn.svm:LinearSVC" if outputs == "logits" else "sklearn.neighbors:NearestCentroid"

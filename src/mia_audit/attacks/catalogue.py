@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 import numpy as np
-from pydantic import field_validator, model_validator
+from pydantic import NonNegativeInt, field_validator, model_validator
 
 from mia_audit.attacks.design import recognise
 from mia_audit.attacks.engine.joint import AT_MOST
@@ -130,6 +130,8 @@ class Attacks(Section):
         "hierarchical",
     )
     """Likelihoods of the likelihood ratios; the first is the headline."""
+    leave_out: tuple[NonNegativeInt, ...] = ()
+    """Numbers of models that are neither attacked nor references for other models."""
 
     @field_validator("methods")
     @classmethod

@@ -58,6 +58,9 @@ def audit_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--attacks", nargs="+", metavar="ATTACK", help=f"default: {' '.join(METHODS)}")
     parser.add_argument("--likelihoods", nargs="+", default=["blend"], metavar="LIKELIHOOD", help="default: blend")
     parser.add_argument(
+        "--leave-out", nargs="+", type=int, default=[], metavar="MODEL", help="models, by number from 0, to leave out"
+    )
+    parser.add_argument(
         "--fprs", nargs="+", type=float, default=[0.001, 0.01, 0.1], metavar="FPR", help="default: 0.001 0.01 0.1"
     )
     parser.add_argument("--confidence", type=float, default=0.95, help="level of the intervals (0.95)")
@@ -103,7 +106,7 @@ def run_audit(options: argparse.Namespace) -> None:
         )
     parse(Report, {"exposed": options.exposed}, "audit")
     options.stated = options.attacks is not None
-    keys = {"methods": options.attacks or METHODS, "likelihoods": options.likelihoods}
+    keys = {"methods": options.attacks or METHODS, "likelihoods": options.likelihoods, "leave_out": options.leave_out}
     attacks = parse(Attacks, keys, "audit")
     options.attacks = list(attacks.methods)
     evaluation = parse(Evaluation, {"fprs": options.fprs, "confidence": options.confidence}, "audit")

@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from mia_audit.attacks.catalogue import Run, Scores, permuted_membership, plan, scores_of
 from mia_audit.attacks.design import HEADLINE, RECORDS, in_unit, recognise
+from mia_audit.attacks.io.outliers import LEFT_OUT, without_left_out
 from mia_audit.attacks.io.parquet import (
     GIVEN,
     TARGET,
@@ -37,7 +38,7 @@ from mia_audit.evaluation.run import MODEL_COUNTS, FurtherScorings, in_halves, m
 from mia_audit.pools.groups import Grouping, read_groups
 from mia_audit.sanitise import csv
 from mia_audit.storage import ROW_GROUPS, check_out, given_digest, table_metadata, write_table, write_text
-from mia_audit.storage.tables import DIVERGED, diverged_of_all
+from mia_audit.storage.tables import DIVERGED, diverged_metadata, diverged_models, diverged_of_all
 
 
 def attack_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,8 +54,9 @@ def run_attack(options: argparse.Namespace) -> None:
     spec = AttackSpec.read(options.spec)
     metadata: dict[str, Any] = {"seed": spec.seed, "dataset": spec.dataset}
     metadata |= diverged_of_all([options.signals], "signals")
+    metadata |= diverged_metadata(without_left_out(metadata.get(DIVERGED, {}), spec.attacks.leave_out))
     try:
-        file = SignalsFile(options.signals)
+        file = SignalsFile(options.signals, spec.attacks.leave_out)
     except TooFewModels:
         if DIVERGED not in metadata:
             raise
@@ -113,13 +115,15 @@ def run_evaluate(options: argparse.Namespace) -> None:
             if (
                 options.signals and further is None
             ):  # a setting whose models all diverged has neither scores nor signals
-                further = FurtherScorings(options.signals)
+                left = [model for model, why in diverged_models(options.scores, "scores").items() if why == LEFT_OUT]
+                further = FurtherScorings(options.signals, left)
             without = _without(further, scored, section.fprs) if further and not scored.key[-1] else None
             rows += metric_rows(scored, section.fprs, section.confidence, without)
             del scored  # free the memory before the next scores are read
         metrics = metrics_table(rows)
         if further:
             file, further = further.file, None  # free the signals that the file holds
+            metadata |= file.outliers.metadata
             place = file.target.tolist().index(metadata[TARGET]) if TARGET in metadata else None
             metadata[MODEL_COUNTS] = model_counts(metrics, file, section.fprs, place)
             if place is None:

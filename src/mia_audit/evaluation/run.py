@@ -44,6 +44,7 @@ class Source(Protocol):
     member: Bool[np.ndarray, "N K"]
     record: Int[np.ndarray, " N"]
     models: int
+    target: Int[np.ndarray, " K"]
     persons: Persons | None
 
     def read(self, signal: Signal) -> list[Float[np.ndarray, "N K"]]:
@@ -105,7 +106,7 @@ def score_and_evaluate(
 
 def _in_unit(key: tuple[str, str, str, bool], source: Source, member: Member, scores: Cells, aggregate: str) -> Scored:
     """Return scores of records as they are, or aggregated to scores of persons."""
-    target, persons = np.arange(source.models), source.persons
+    target, persons = source.target, source.persons
     if persons is None or aggregate == RECORDS:
         return Scored(key, target, source.record, member, scores)
     of_persons = in_unit(scores, persons, aggregate).astype(np.float32)
@@ -117,9 +118,9 @@ def _in_unit(key: tuple[str, str, str, bool], source: Source, member: Member, sc
 class FurtherScorings:
     """Repeats attacks, each time without one model. The last attack's signals and scores are kept for the scores of persons."""
 
-    def __init__(self, path: Path) -> None:
-        """Open a signals.parquet."""
-        self.file = SignalsFile(path)
+    def __init__(self, path: Path, leave_out: Sequence[int] = ()) -> None:
+        """Open a signals.parquet, without the models to leave out."""
+        self.file = SignalsFile(path, leave_out)
         self._path = path
         self._known = {signal.name: signal for signal in self.file.signals}
         self._held = Held(self.file.read)

@@ -131,6 +131,16 @@ def check_order(
         )
 
 
+FITTED_CLASSES = "mia_audit_classes_"
+"""The attribute of an estimator for the pool's classes that its labels 0, 1 … stand for, where classes are missing from its training set."""
+
+
+def known_classes(estimator: Any) -> np.ndarray | None:
+    """Return the pool's class of each of a fitted estimator's outputs; None if it does not tell."""
+    known = getattr(estimator, FITTED_CLASSES, getattr(estimator, "classes_", None))
+    return None if known is None else np.asarray(known)
+
+
 def boxed_attributions(
     ask: Callable[[Records], Float[np.ndarray, "n C"]],
     records: Records,
@@ -162,7 +172,7 @@ def boxed_attributions(
     convert = prepare if estimator is not None else lambda rows: rows
     true_class = request.options["explained_class"] == "true"
     classes = records.labels if true_class else ask(records).argmax(axis=1)
-    known = getattr(estimator, "classes_", None)
+    known = known_classes(estimator)
     key = (request.seed, "shap", *(() if request.model is None else (request.model,)))
     box = Box(convert(flat(records.values)), np.asarray(classes), logits, members, key, estimator, known)
     attributions: dict[Attribution, np.ndarray] = {}

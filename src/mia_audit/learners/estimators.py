@@ -21,7 +21,14 @@ import numpy as np
 
 from mia_audit.arrays import real_array
 from mia_audit.errors import UserError, first_line, suggest
-from mia_audit.learners.answers import UNKNOWN_VOTES, boxed_attributions, check_order, logits_of
+from mia_audit.learners.answers import (
+    FITTED_CLASSES,
+    UNKNOWN_VOTES,
+    boxed_attributions,
+    check_order,
+    known_classes,
+    logits_of,
+)
 from mia_audit.learners.finished import copy_into
 from mia_audit.learners.naming import Outputs, packages_of, script_and_function, seed_everything, user_code
 from mia_audit.learners.protocol import Attribution, Compute, ExplanationRequest, ModelSection, described
@@ -182,21 +189,25 @@ class EstimatorModel:
             )
         with user_code(self._where, minutes=self._compute.minutes), threadpool_limits(self._compute.threads):
             answer = real_array(ask(rows_of(records)), self._where)
-        known = np.asarray(getattr(self.estimator, "classes_", np.arange(records.classes)))
+        known = known_classes(self.estimator)
+        if self._outputs == "labels" and hasattr(self.estimator, FITTED_CLASSES):
+            answer = np.asarray(getattr(self.estimator, FITTED_CLASSES))[answer.astype(np.int64)]
+        known = np.arange(records.classes) if known is None else known
         return logits_of(
             self._of_all_classes(answer, known, records.classes), self._outputs, records, self._votes, self._where
         )
 
     def _of_all_classes(self, answer: np.ndarray, known: np.ndarray, classes: int) -> np.ndarray:
-        """Return outputs with a column for each of the pool's classes; classes without a training record get the smallest value."""
+        """Return outputs with a column for each of the pool's classes; classes without a training record get the record's smallest value."""
         if self._outputs == "labels":
             return answer
         if answer.ndim == 1 and len(known) == 2:  # for two classes the decision function is a single number
             answer = np.stack([np.zeros_like(answer), answer], axis=1)
         if answer.ndim != 2 or answer.shape[1] != len(known) or len(known) == classes:
             return answer
-        least = 0.0 if self._outputs == "probabilities" else float(answer.min(initial=0.0))
-        spread = np.full((len(answer), classes), least, dtype=answer.dtype)
+        spread = np.zeros((len(answer), classes), dtype=answer.dtype)
+        if self._outputs == "logits":
+            spread += answer.min(axis=1, keepdims=True, initial=0.0)
         spread[:, known.astype(np.int64)] = answer
         return spread
 
@@ -262,7 +273,7 @@ class EstimatorLearner:
         estimator = self.unfitted(self._compute.threads, *(() if task.key is None else (*task.key, task.shadow)))
         inside = task.records[np.flatnonzero(task.members)]
         with user_code(self._where, minutes=self._compute.minutes), threadpool_limits(self._compute.threads):
-            estimator.fit(rows_of(inside), inside.labels)
+            fit(estimator, rows_of(inside), inside.labels, inside.classes)
         task.progress(len(inside), 1)
         return self.model(estimator)
 
@@ -300,6 +311,21 @@ class EstimatorLearner:
         """Return a fitted estimator as a model."""
         outputs = cast(Outputs, self.architecture["outputs"])
         return EstimatorModel(estimator, outputs, self.architecture["votes"], self._compute, self._where)
+
+
+def fit(estimator: Any, rows: Float[np.ndarray, "n d"], labels: np.ndarray, classes: int) -> None:
+    """Fit an estimator; where the labels lack classes they are numbered anew, because some libraries expect 0, 1 … k − 1.
+
+    They are not where parameters name classes, as the dictionary `class_weight` does.
+    """
+    present, numbered = np.unique(labels, return_inverse=True)
+    parameters = estimator.get_params(deep=True) if hasattr(estimator, "get_params") else {}
+    weighted = any(name.endswith("class_weight") and isinstance(value, dict) for name, value in parameters.items())
+    if len(present) == classes or weighted:
+        estimator.fit(rows, labels)
+    else:
+        estimator.fit(rows, numbered)
+        setattr(estimator, FITTED_CLASSES, present)
 
 
 def constructor(model: str) -> tuple[Any, set[str]]:

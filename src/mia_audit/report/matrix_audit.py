@@ -18,6 +18,7 @@ import pyarrow as pa
 from mia_audit.attacks.catalogue import AUTHORS, Run, asked, permuted_membership, plan
 from mia_audit.attacks.design import RECORDS, recognise, unit_of
 from mia_audit.attacks.io.matrices import MatrixFiles, parse_signal_file, read_column
+from mia_audit.attacks.io.outliers import without_left_out
 from mia_audit.attacks.io.parquet import (
     GIVEN,
     TARGET,
@@ -45,6 +46,7 @@ from mia_audit.sanitise import csv
 from mia_audit.sections import NAME
 from mia_audit.storage import check_out, open_table, read_frame, sha256, table_metadata, write_table, write_text
 from mia_audit.storage.digests import write_manifest
+from mia_audit.storage.tables import diverged_metadata
 from mia_audit.training.report import Epoch, TrainingReport, training_table
 
 REPORTED = ("tables", "figures", "report.html", ANSWER, "provenance.json")
@@ -74,6 +76,7 @@ class Request:
     out: Path
     attacks: Sequence[str]
     likelihoods: Sequence[str]
+    leave_out: Sequence[int]
     fprs: Sequence[float]
     confidence: float
     delta: float
@@ -182,7 +185,7 @@ def _part(request: Request, name: str, given: GivenSetting) -> Part:
         raise UserError(f"{where}no membership: give --membership, or `membership` in the setting")
     source: SignalsFile | MatrixFiles
     if given.table:
-        source = SignalsFile(Path(given.table))
+        source = SignalsFile(Path(given.table), request.leave_out)
         if (finished := table_metadata(Path(given.table), "signals").get(TARGET)) is not None:
             print(
                 f"mia-audit: {given.table}: model {finished} is a finished model and the only target of its own audit; here every model is one",
@@ -190,7 +193,7 @@ def _part(request: Request, name: str, given: GivenSetting) -> Part:
             )
     else:
         files = [parse_signal_file(f"{signal}={file}") for signal, file in given.signals.items()]
-        source = MatrixFiles(membership, files, given.person or request.person or "")
+        source = MatrixFiles(membership, files, given.person or request.person or "", request.leave_out)
     if source.persons is None:
         warn_of_persons(source.member, given.table or membership)
     if request.design == "bernoulli":
@@ -283,13 +286,12 @@ def _score(request: Request, part: Part) -> None:
 
     metadata = {"seed": request.seed, "dataset": request.name, **recognise(source.member).metadata}
     metadata |= readings_metadata(request.attacks if request.stated else (), source.signals, source.derived)
+    metadata |= diverged_metadata(without_left_out({}, request.leave_out))
     metadata[GIVEN] = by_base_name({str(file): sha256(file) for file in part.files if file.is_file()})
-    write_scores(
-        out / "scores.parquet", scored(), part.runs, source.record, range(source.models), metadata, source.persons
-    )
+    write_scores(out / "scores.parquet", scored(), part.runs, source.record, source.target, metadata, source.persons)
     metrics = metrics_table(rows)
     metadata |= {"confidence": request.confidence, MODEL_COUNTS: model_counts(metrics, source, request.fprs)}
-    metadata |= in_halves(metrics, source, request.fprs)
+    metadata |= in_halves(metrics, source, request.fprs) | source.outliers.metadata
     write_table(out / "metrics.parquet", metrics.to_arrow(), "metrics", len(metrics), metadata)
     write_text(out / "metrics.csv", csv(flat(metrics)))
     write_text(out / "summary.csv", csv(summarise(metrics, request.confidence)))

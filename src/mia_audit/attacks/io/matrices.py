@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mia_audit.attacks.io.outliers import Outliers, kept_models
 from mia_audit.attacks.io.parquet import (
     LEAST_MODELS,
     check_loss,
@@ -26,7 +27,7 @@ from mia_audit.signals.name import PROBABILITY, SUMMARIES, Signal, read_signal
 from mia_audit.storage.unpacked import NOT_NUMPY, Npz, check_parquet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from jaxtyping import Float
 
@@ -113,13 +114,20 @@ def check_order(file: str, index: np.ndarray, reason: str) -> None:
 class MatrixFiles:
     """Membership and signals in matrix files, checked against each other and read one at a time."""
 
-    def __init__(self, membership: str, given: list[SignalFile], person: str = "") -> None:
+    def __init__(
+        self, membership: str, given: list[SignalFile], person: str = "", leave_out: Sequence[int] = ()
+    ) -> None:
         """Read the membership, and every record's person if a file has them. If only one of loss and confidence is given, the other is derived."""
         self.member, index = read_membership(membership)
         self._ids = RecordIds()
         self._ids.add(membership, index)
         self.record = np.arange(len(self.member))
-        self.models = self.member.shape[1]
+        self._shape = self.member.shape
+        every = np.arange(self._shape[1])
+        self._kept = kept_models(every.tolist(), leave_out, membership)
+        self.target, self.member = every[self._kept], self.member[:, self._kept]
+        self.models = len(self.target)
+        self.outliers = Outliers()
         self.persons = _persons(person, self.member, membership) if person else None
         self._membership = membership
         self._person = person
@@ -148,10 +156,11 @@ class MatrixFiles:
     def read(self, signal: Signal) -> list[Float[np.ndarray, "N K"]]:
         """Return one matrix [N, K] per query of a signal; UserError for invalid values, or if records or shape differ from the membership's."""
         if source := source_of(signal.name, self._files):
-            return derive(signal.name, source, self.read)
+            return self.outliers.replaced(signal, derive(signal.name, source, self.read), self.target)
         file = self._files[signal.name]
-        matrix, index = read_matrix(file, Expected(self.member.shape, self._membership))
+        matrix, index = read_matrix(file, Expected(self._shape, self._membership))
         self._ids.add(file, index)
+        matrix = matrix[:, self._kept]
         queries = [matrix] if matrix.ndim == 2 else [matrix[:, :, query] for query in range(matrix.shape[2])]
         checked = []
         for values in queries:
@@ -161,7 +170,7 @@ class MatrixFiles:
             checked.append(np.asfortranarray(values, dtype=np.float64))
         if signal.name == "loss":
             check_loss(checked[0], self.member, file)
-        return checked
+        return self.outliers.replaced(signal, checked, self.target)
 
 
 def read_membership(file: str) -> Read:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from mia_audit.attacks.catalogue import Run, unread
 from mia_audit.attacks.design import RECORDS, aggregates_of, in_unit, recognise, same_training_set, unit_of
+from mia_audit.attacks.io.outliers import Outliers, kept_models
 from mia_audit.errors import UserError
 from mia_audit.pools.persons import Persons, numbered_ids
 from mia_audit.signals.families import derive, derived_from, source_of, with_derived
@@ -190,9 +191,10 @@ class TooFewModels(UserError):
 class SignalsFile:
     """A signals.parquet, read column by column as matrices [N records, K models]. They are transposed views, contiguous by model."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, leave_out: Sequence[int] = ()) -> None:
         """Open the file and read the membership; UserError for a file that is not K models × the same N records in order."""
         self._path = path
+        self.outliers = Outliers()
         self._file = open_table(path, "signals", ["shadow", "record", "member"])
         self._queries: dict[str, list[str]] = {}
         for name in self._file.schema_arrow.names:
@@ -211,23 +213,26 @@ class SignalsFile:
         self.missing = diverged_models(path, "signals")
         self.target: Int[np.ndarray, " K"]
         self.target, starts = stretches(self._parts("shadow"))
-        self.models = len(self.target)
+        stored = len(self.target)
+        self._kept = kept_models(self.target.tolist(), leave_out, str(path))
+        self.models = len(self.target[self._kept])
         if self.models < LEAST_MODELS:
             raise TooFewModels(f"{path}: {self.models} models; attacks need at least {LEAST_MODELS}")
         rows = self._file.metadata.num_rows
-        self._records = rows // self.models
+        self._records = rows // stored
         record = repeated(self._parts("record"), self._records)
-        expected = [model for model in range(self.models + len(self.missing)) if model not in self.missing]
+        expected = [model for model in range(stored + len(self.missing)) if model not in self.missing]
         if not (
             (self._order is not None or self.target.tolist() == expected)
-            and rows == self.models * self._records
-            and np.array_equal(starts, np.arange(self.models) * self._records)
+            and rows == stored * self._records
+            and np.array_equal(starts, np.arange(stored) * self._records)
             and record is not None
         ):
             order = "" if self._order is not None else " one after the other"
             same = ", once each" if self._order is not None else " in the same order"
             raise UserError(f"{path}: expected the rows of every model{order}, each with the same records{same}")
         self.record: Int[np.ndarray, " N"] = record
+        self._stored, self.target = stored, self.target[self._kept]
         self.member: Bool[np.ndarray, "N K"] = self._matrix(self._checked_member(), bool)
         check_orientation(self.member, str(path))
         check_membership(self.member, str(path))
@@ -242,7 +247,7 @@ class SignalsFile:
         if signal.is_vector:
             return [self._vectors(name) for name in self._queries[signal.name]]
         if source := source_of(signal.name, self._queries):
-            return derive(signal.name, source, self.read)
+            return self.outliers.replaced(signal, derive(signal.name, source, self.read), self.target)
         kinds = {
             field.name: np.float32 if field.type == pa.float32() else np.float64 for field in self._file.schema_arrow
         }
@@ -254,11 +259,11 @@ class SignalsFile:
                 check_probability(values, f"{self._path}: column '{name}'")
         if signal.name == "loss":
             check_loss(next(iter(queries.values())), self.member, f"{self._path}: column 'loss'")
-        return list(queries.values())
+        return self.outliers.replaced(signal, list(queries.values()), self.target)
 
     def _vectors(self, name: str) -> Float[np.ndarray, "N K m"]:
         """Return a column of vectors, over their L1 norms, float16."""
-        rows, size = self.models * self._records, self._file.schema_arrow.field(name).type.list_size
+        rows, size = self._stored * self._records, self._file.schema_arrow.field(name).type.list_size
         values = np.empty((rows, size), dtype=np.float16)
         start = 0
         with naming_damage(self._path, "signals"):
@@ -267,7 +272,7 @@ class SignalsFile:
                 start += len(part)
         if not np.isfinite(values.sum(dtype=np.float32)):
             raise UserError(f"{self._path}: column '{name}': expected finite numbers")
-        return values.reshape(self.models, self._records, -1).swapaxes(0, 1)
+        return values.reshape(self._stored, self._records, -1)[self._kept].swapaxes(0, 1)
 
     @property
     def derived(self) -> dict[str, str]:
@@ -290,7 +295,7 @@ class SignalsFile:
         values = joined(self._parts("person"))
         values = values.astype(np.str_) if values.dtype.kind == "O" else values
         ids = numbered_ids(values, f"{self._path}: column 'person'")
-        of_models = ids.reshape(self.models, self._records)
+        of_models = ids.reshape(self._stored, self._records)
         if (of_models != of_models[0]).any():
             raise UserError(f"{self._path}: column 'person': expected the same person for a record in every model")
         persons = Persons.numbered(of_models[0])
@@ -312,7 +317,7 @@ class SignalsFile:
             yield part
 
     def _matrix(self, parts: Iterable[np.ndarray], kind: type) -> np.ndarray:
-        return filled(parts, self.models * self._records, kind).reshape(self.models, self._records).T
+        return filled(parts, self._stored * self._records, kind).reshape(self._stored, self._records)[self._kept].T
 
     def _parts(self, name: str) -> Iterator[np.ndarray]:
         """Yield a column's values, ordered by model, then record. If the table has another order, they are yielded at once."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from mia_audit.attacks.io.outliers import OUTLIERS
 from mia_audit.attacks.io.parquet import DERIVED, UNLIKE, UNREAD
 from mia_audit.report.data.findings import (
     Finding,
@@ -45,6 +46,7 @@ def cautions(results: Results, findings: Findings) -> list[str]:
         *_unlearned(results, findings),
         *_inverted(findings),
         *_unlike(results),
+        *_outliers(results),
         *_unread(results),
         *_guessed(results, findings),
         *_mixed(results),
@@ -131,6 +133,13 @@ def _unlike(results: Results) -> Iterator[str]:
                 f"{setting.architecture_name} ({setting.finished}) is unlike the shadow models that help to attack it: {joined(parts)}."
                 " It was trained by another recipe, so the attack on it may be much weaker than it could be, and its AUC too low."
             )
+
+
+def _outliers(results: Results) -> Iterator[str]:
+    """Name the cells and models of signals that no ordinary training produces."""
+    for setting in results.spec.settings:
+        for sentences in results.facts(setting).get(OUTLIERS, {}).values():
+            yield from (f"{setting.path}: {sentence}." for sentence in sentences)
 
 
 def _unread(results: Results) -> Iterator[str]:

@@ -1,0 +1,110 @@
+"""Cells and models that no ordinary training produces, such as a loss of 1e6 among losses of 1.
+
+A likelihood ratio shares scales between records and models, so that one such cell changes the scores of all the others.
+It is therefore read as the median of its record. An outlier lies far from everything that its model and its record have
+elsewhere, on the scale on which attacks read the signal. In ordinary audits no cell does, and nothing is replaced.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mia_audit.errors import UserError, few
+from mia_audit.signals.name import Reading
+
+if TYPE_CHECKING:
+    from mia_audit.signals.name import Cells, Signal
+
+OUTLIERS = "outliers"
+"""The metadata key of metrics.parquet for the sentences on outliers, by signal."""
+
+LEFT_OUT = "by attacks.leave_out"
+"""The reason why a model is missing from scores, among those of diverged models."""
+
+OF_MODELS, OF_RECORD = 2.5, 8.0
+"""An outlier's least distance from the median of its model, as a multiple of the farthest record's in a typical model and of
+the distance that 1 % of its own records exceed, and from the median of its record, as a multiple of the distance that a
+quarter of the models exceed."""
+
+APART, WIDE = 3.0, 30.0
+"""A model is named if its median is this many of the models' 99 % distances from the others, or its distance is this many times theirs or less."""
+
+
+class Outliers:
+    """The sentences on outliers of the signals that were read, by signal."""
+
+    def __init__(self) -> None:
+        self.sentences: dict[str, list[str]] = {}
+
+    def replaced(self, signal: Signal, queries: Sequence[Cells], models: Sequence[int] | np.ndarray) -> list[Cells]:
+        """Return the queries of a signal, [N, K] each, with the median of its record for every outlier; name outliers on stderr once."""
+        found = [_replaced(signal, values, models) for values in queries]
+        sentences = list(dict.fromkeys(sentence for _, some in found for sentence in some))
+        if sentences and signal.name not in self.sentences:
+            self.sentences[signal.name] = sentences
+            for sentence in sentences:
+                print(f"mia-audit: warning: {sentence}", file=sys.stderr)
+        return [values for values, _ in found]
+
+    @property
+    def metadata(self) -> Mapping[str, dict[str, list[str]]]:
+        """The metadata of metrics.parquet; empty without outliers."""
+        return {OUTLIERS: self.sentences} if self.sentences else {}
+
+
+def _replaced(signal: Signal, values: Cells, models: Sequence[int] | np.ndarray) -> tuple[Cells, list[str]]:
+    scaled = Reading(signal, [values]).scaled
+    centres, far = np.median(scaled, axis=0), []
+    spread, usual, farthest = np.array([_distances(column) for column in scaled.T]).T
+    limit = OF_MODELS * np.maximum(usual, np.median(farthest))
+    for model in np.flatnonzero(farthest > limit):
+        for record in np.flatnonzero(np.abs(scaled[:, model] - centres[model]) > limit[model]):
+            around = np.abs(scaled[record] - np.median(scaled[record]))
+            if around[model] > OF_RECORD * max(np.quantile(around, 0.75, method="lower"), spread[model]):
+                far.append((record, model))
+    sentences = _models(signal, centres, usual, models)
+    if far:
+        repaired = values.copy(order="K")
+        for record, model in far:
+            repaired[record, model] = np.median(values[record])
+        cells = [f"{values[cell]:g} at model {models[cell[1]]}, record {cell[0]}" for cell in far]
+        sentences.append(
+            f"{signal.name}: {few(cells)} is far from all that model and record have elsewhere, and read as the record's median"
+        )
+        values = repaired
+    return values, sentences
+
+
+def _distances(column: np.ndarray) -> np.ndarray:
+    """Return the median, the 99 % quantile and the largest of a model's distances from its median."""
+    return np.quantile(np.abs(column - np.median(column)), (0.5, 0.99, 1.0), method="lower")
+
+
+def _models(
+    signal: Signal, centres: np.ndarray, distances: np.ndarray, models: Sequence[int] | np.ndarray
+) -> list[str]:
+    """Name the models of another scale than the others."""
+    typical, middle = np.median(distances), np.median(centres)
+    odd = (np.abs(centres - middle) > APART * typical) | (distances > WIDE * typical) | (distances * WIDE < typical)
+    return [
+        f"{signal.name}: the values of model {models[model]} are on another scale than those of the other models; if it is of another"
+        f" recipe or unit, leave it out (attacks.leave_out, --leave-out {models[model]})"
+        for model in np.flatnonzero(odd)[:10]
+    ]
+
+
+def without_left_out(diverged: Mapping[str, str], leave_out: Sequence[int]) -> dict[str, str]:
+    """Return the reasons for missing models by number: those of diverged models, and of models that are left out."""
+    return {**diverged, **dict.fromkeys(map(str, leave_out), LEFT_OUT)}
+
+
+def kept_models(models: Sequence[int], leave_out: Sequence[int], where: str) -> np.ndarray | slice:
+    """Return the places of the models that are not left out; all of them as a slice. UserError for a number that no model has."""
+    for model in leave_out:
+        if model not in models:
+            raise UserError(f"{where}: leave_out: no model {model}; it has {few([str(one) for one in models])}")
+    return np.flatnonzero(~np.isin(models, leave_out)) if leave_out else slice(None)

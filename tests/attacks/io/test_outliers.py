@@ -1,0 +1,65 @@
+"""One absurd cell, or one model of another scale, in matrices that are otherwise ordinary."""
+
+import numpy as np
+import pytest
+
+import mia_audit as mia
+from mia_audit.attacks.io.outliers import Outliers
+from mia_audit.errors import UserError
+from mia_audit.signals.name import read_signal
+
+RECORDS, MODELS = 120, 8
+RANDOM = np.random.default_rng(0)
+MEMBER = np.stack([RANDOM.permutation(RECORDS) < RECORDS // 2 for _ in range(MODELS)], axis=1)
+CONFIDENCE = 2 + 2 * RANDOM.normal(size=(RECORDS, 1)) + MEMBER + RANDOM.normal(size=MEMBER.shape)
+SIGNALS = {"loss": np.logaddexp(0, -CONFIDENCE), "confidence": CONFIDENCE, "ixg_l1": np.exp(-CONFIDENCE / 4)}
+LIKELIHOODS = ("hierarchical", "blend", "pooled")
+
+
+def aucs(**signals: np.ndarray) -> dict[tuple[str, ...], float]:
+    rows = mia.audit(MEMBER, signals, likelihoods=LIKELIHOODS).summary.filter(null_control=False)
+    return {
+        (attack, likelihood): auc for attack, likelihood, auc in rows.select("attack", "likelihood", "auc_mean").rows()
+    }
+
+
+@pytest.mark.parametrize(("name", "value"), [("loss", 1e6), ("confidence", -1e6), ("confidence", 1e6), ("ixg_l1", 1e6)])
+def test_one_absurd_cell_moves_no_auc(name: str, value: float, capsys: pytest.CaptureFixture[str]) -> None:
+    changed = SIGNALS[name].copy()
+    changed[7, 3] = value
+    ordinary, odd = aucs(**{name: SIGNALS[name]}), aucs(**{name: changed})
+    assert odd == pytest.approx(ordinary, abs=0.005)
+    assert "at model 3, record 7 is far from all" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", SIGNALS)
+def test_ordinary_signals_stay_as_they_are(name: str) -> None:
+    outliers = Outliers()
+    (values,) = outliers.replaced(read_signal(name), [SIGNALS[name]], range(MODELS))
+    assert values is SIGNALS[name]
+    assert not outliers.sentences
+
+
+def test_rare_wrong_answers_of_a_model_that_knows_no_doubt_are_ordinary() -> None:
+    """Trees and nearest neighbours have only the probabilities 0 and 1."""
+    confidence = np.full((1000, MODELS), 36.0)
+    confidence[RANDOM.integers(0, 1000, MODELS), np.arange(MODELS)] = -36.0
+    (values,) = Outliers().replaced(read_signal("confidence"), [confidence], range(MODELS))
+    assert values is confidence
+
+
+def test_a_model_of_another_scale_is_named_and_can_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    loss = SIGNALS["loss"].copy()
+    loss[:, 5] *= 1000
+    audit = mia.audit(MEMBER, {"loss": loss})
+    assert "confidence: the values of model 5 are on another scale" in capsys.readouterr().err
+    assert set(audit.metrics["target"]) == set(range(MODELS))
+    left = mia.audit(MEMBER, {"loss": loss}, leave_out=[5])
+    assert set(left.metrics["target"]) == set(range(MODELS)) - {5}
+    assert not capsys.readouterr().err
+    kept = [model for model in range(MODELS) if model != 5]
+    alone = mia.audit(MEMBER[:, kept], {"loss": loss[:, kept]})
+    ours, theirs = (one.summary.filter(null_control=False)["auc_mean"] for one in (left, alone))
+    np.testing.assert_array_equal(ours, theirs)
+    with pytest.raises(UserError, match="leave_out: no model 8"):
+        mia.audit(MEMBER, {"loss": loss}, leave_out=[8])
