@@ -20,7 +20,7 @@ NAMES = {
     "SNAKEFILE": "",
     "Audit": "epsilon exposure figure metrics report scores summary",
     "UserError": "",
-    "audit": "membership signals person attacks likelihoods fprs confidence delta design seed name exposed threads",
+    "audit": "membership signals person attacks likelihoods leave_out fprs confidence delta design seed name exposed threads",
     "observe_canaries": "folder model loss inputs every_step",
     "run": "config cores options",
     "signals": "model records labels explainers seed batch options",

@@ -123,8 +123,22 @@ def softmax(values: Any) -> Any:
     return result if isinstance(values, torch.Tensor) else result.numpy()
 
 
+def sigmoid(values: Any) -> Any:
+    result = to_tensor(values).sigmoid()
+    return result if isinstance(values, torch.Tensor) else result.numpy()
+
+
 def as_text(values: Any) -> Any:
     return np.asarray(values).astype(str)
+
+
+def frame_of(values: Any) -> Any:
+    pd = pytest.importorskip("pandas")
+    return pd.DataFrame(np.asarray(values), columns=list("abc"))
+
+
+def shuffled_frame(values: Any) -> Any:
+    return frame_of(values).sample(frac=1, random_state=0)
 
 
 DOORS = {
@@ -149,6 +163,15 @@ CHECKS: dict[str, tuple[Change, dict[str, str]]] = {
         softmax,
         dict.fromkeys((*MODULES, *ARRAYS, "import"), "probabilities, (not logits|where logits)|softmax"),
     ),
+    "sigmoid": (sigmoid, dict.fromkeys((*MODULES, *ARRAYS, "import"), "probabilities, (not logits|where logits)")),
+    "frame of other rows": (
+        shuffled_frame,
+        dict.fromkeys(ARRAYS, "the rows in the order of the records"),
+    ),
+    "frame of other columns": (
+        lambda z: frame_of(z)[list("bca")],
+        dict.fromkeys(ARRAYS, "expected the classes in their order, a, b, c"),
+    ),
     "half precision": (lambda z: z.half() if isinstance(z, torch.Tensor) else np.asarray(z, np.float16), {}),
     "bfloat16": (lambda z: to_tensor(z).bfloat16(), {"file": "-", "import": "-"}),
     "requires_grad": (lambda z: to_tensor(z).clone().detach().requires_grad_(), {"file": "-", "import": "-"}),
@@ -160,6 +183,9 @@ ABSENT = {
     "dict": FILES,
     "text": MODULES,
     "softmax": ("audit", "file"),
+    "sigmoid": ("audit", "file"),
+    "frame of other rows": (*MODULES, "audit", *FILES),
+    "frame of other columns": (*MODULES, "audit", *FILES),
     "masked": (*MODULES, *FILES),
 }
 """The doors at which a change cannot occur, or is another one's."""

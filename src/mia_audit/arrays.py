@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mia_audit.errors import UserError, first_line
+from mia_audit.errors import UserError, few, first_line
 
 SOFTMAX_ERROR = 0.01
 """The largest rounding error of the sum of a softmax, also in half precision with a thousand classes."""
@@ -67,19 +67,34 @@ def row_ids(values: Any) -> np.ndarray | None:
     return None if index is None or callable(index) else np.asarray(index).astype(str)
 
 
-def is_softmax(values: np.ndarray) -> bool:
-    """Return whether values are within [0, 1] and add up to 1 over the last axis, which logits do not."""
+def check_row_order(values: Any, where: str) -> None:
+    """Raise UserError for a frame whose index says that its rows, numbered from 0, are in another order."""
+    ids = row_ids(values)
+    if ids is not None and (ids != (numbers := np.arange(len(ids)).astype(str))).any() and set(ids) == set(numbers):
+        raise UserError(
+            f"{where}: the index of the rows is {few(ids[:3])} …; expected the rows in the order of the records"
+        )
+
+
+ROWS = 8
+"""Number of rows of logits that are all within [0, 1] by chance only if they are a sigmoid's."""
+
+
+def probabilities_named(values: np.ndarray) -> str:
+    """Return what values over the last axis are, `a softmax` or `a sigmoid`, if they are within [0, 1] as logits are not; else nothing."""
     if not values.size or not (values.min() >= 0 and values.max() <= 1):
-        return False
-    return bool(np.allclose(values.sum(axis=-1, dtype=np.float64), 1, rtol=0, atol=SOFTMAX_ERROR))
+        return ""
+    if np.allclose(values.sum(axis=-1, dtype=np.float64), 1, rtol=0, atol=SOFTMAX_ERROR):
+        return "a softmax, they add up to 1 over the classes"
+    return "a sigmoid" if values.size >= ROWS * values.shape[-1] and values.min() < values.max() else ""
 
 
 def check_logits(logits: np.ndarray, where: str) -> None:
-    """Raise UserError for values that are a softmax."""
-    if is_softmax(logits):
+    """Raise UserError for values that are a softmax or a sigmoid."""
+    if kind := probabilities_named(logits):
         raise UserError(
-            f"{where}: values are within [0, 1] and add up to 1 over the classes: they are softmax probabilities, not logits; "
-            "give the logits, or the logarithms of the probabilities"
+            f"{where}: values are within [0, 1] ({kind}): they are probabilities, not logits; give the logits, or the logarithms"
+            " of the probabilities"
         )
 
 

@@ -71,6 +71,20 @@ def test_images_and_arrays() -> None:
     assert load_audit(Path("numbers.yaml")).architectures["mine"].learner == "estimator"
 
 
+def test_names_of_other_letters(capsys: pytest.CaptureFixture[str]) -> None:
+    """An audit's name is in ASCII, so a name of other letters becomes one or is asked for; `--name` is checked."""
+    for name in ("données", "数据"):
+        Path(name).mkdir()
+        np.save(f"{name}/records.npy", np.zeros((40, 2), dtype=np.float32) + np.arange(40)[:, None])
+        np.save(f"{name}/labels.npy", np.arange(40) % 2)
+    assert init("données", "--no-estimate") == 0
+    assert load_audit(Path("donnees.yaml")).datasets["donnees"].path == "données"
+    for words, message in (((), "数据: an audit's name has letters"), (("--name", "a b"), "--name: 'a b' becomes")):
+        assert init("数据", "--no-estimate", *words) == 2
+        assert message in capsys.readouterr().err
+    assert init("数据", "--no-estimate", "--name", "data") == 0
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -161,6 +161,14 @@ CONFIGS = {
         "architectures: {mlp: {}}",
         "architectures.mlp: 'mlp' takes rows of a table, but datasets.digits holds images",
     ),
+    "a last batch of one record": (
+        "datasets: {digits: {records: 40}}\narchitectures: {resnet18: {}}\ntraining: {batch: 19}",
+        "the last batch of a training set of 20 records has a single one, which BatchNorm cannot normalise",
+    ),
+    "a BatchNorm under noise": (
+        "architectures: {resnet18: {}}\nmechanisms: {dp-sgd: {epsilon: 8, delta: 0.001}}",
+        "architectures.resnet18: layer 'bn1' of 'resnet18' (20 in all) is a BatchNorm",
+    ),
 }
 
 TABLES = {
@@ -284,6 +292,13 @@ def found(words: str, values: dict[str, Any]) -> None:
 )
 def test_a_mistake_in_a_config_is_one_line(base: str, change: str, words: str) -> None:
     found(words, config(base, change))
+
+
+def test_a_batch_norm_that_is_frozen_is_no_mistake() -> None:
+    """A classifier is trained alone on features that are computed in evaluation mode, which mix no records."""
+    change = "datasets: {digits: {records: 40}}\narchitectures: {resnet18: {}}\ntraining: {batch: 19, trainable: head}"
+    change += "\nmechanisms: {none: {}, dp-sgd: {epsilon: 8, delta: 0.001}}"
+    assert not check(check_audit(config(IMAGES, change), "mine.yaml")).mistakes
 
 
 FILES = {

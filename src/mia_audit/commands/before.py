@@ -83,10 +83,10 @@ def init_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_init(options: argparse.Namespace) -> None:
     """Write NAME.yaml."""
-    from mia_audit.planning.first_config import architecture_of, config_path, first_config
+    from mia_audit.planning.first_config import architecture_of, config_path, first_config, name_of
     from mia_audit.storage import write_text
 
-    name = options.name or options.data.stem
+    name = options.name or name_of(options.data)
     path = config_path(name, Path())
     given = vars(options).copy()
     try:

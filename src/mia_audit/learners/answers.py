@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mia_audit.arrays import is_softmax, real_array
-from mia_audit.errors import NotFinite, UserError, shown
+from mia_audit.arrays import check_row_order, probabilities_named, real_array
+from mia_audit.errors import NotFinite, UserError, few, shown
 from mia_audit.explain.catalogue import explainers, needs_module
 from mia_audit.explain.shapley import Box
 from mia_audit.learners.protocol import Attribution, ExplanationRequest
@@ -52,6 +52,7 @@ def logits_of(answer: object, outputs: Outputs, records: Records, votes: float, 
     or kind than declared, and NotFinite for numbers that are not finite.
     """
     values = real_array(answer, where)
+    check_frame(answer, records, where)
     count, classes = len(records), records.classes
     if outputs == "labels":
         return np.asarray(np.log(smoothed(np.eye(classes)[_labels(values, records, where)], 1)))
@@ -73,13 +74,23 @@ def logits_of(answer: object, outputs: Outputs, records: Records, votes: float, 
             " the training diverged, or the input has missing values",
             "returned outputs that are not finite",
         )
-    if outputs == "logits" and count >= SURE and is_softmax(values):
+    if outputs == "logits" and count >= SURE and (kind := probabilities_named(values)):
         raise UserError(
-            f"{where}: outputs are within [0, 1] and add up to 1 for each record, {shown(values[0])} for record"
-            f" {records.numbers[0]}: they are probabilities, not logits; return the values before the softmax, or set"
-            " outputs: probabilities if predict returns them"
+            f"{where}: outputs are within [0, 1], {shown(values[0])} for record {records.numbers[0]} ({kind}): they are"
+            " probabilities, not logits; return the values before that, or set outputs: probabilities if predict returns them"
         )
     return values if outputs == "logits" else np.asarray(np.log(smoothed(_checked(values, records, where), votes)))
+
+
+def check_frame(answer: object, records: Records, where: str) -> None:
+    """Raise UserError for a frame whose index or columns name the records or the classes in another order."""
+    check_row_order(answer, where)
+    columns, classes = (
+        [str(name) for name in names] for names in (getattr(answer, "columns", ()), records.metadata["classes"])
+    )
+    counted = columns == [str(number) for number in range(len(classes))]
+    if columns != classes and set(columns) == set(classes) and not counted:
+        raise UserError(f"{where}: the columns are {few(columns)}; expected the classes in their order, {few(classes)}")
 
 
 def _labels(values: np.ndarray, records: Records, where: str) -> np.ndarray:

@@ -25,6 +25,7 @@ from mia_audit.learners.answers import (
     FITTED_CLASSES,
     UNKNOWN_VOTES,
     boxed_attributions,
+    check_frame,
     check_order,
     known_classes,
     logits_of,
@@ -188,7 +189,9 @@ class EstimatorModel:
                 f"{self._where}: the estimator has no {method}; it supports outputs: {' or '.join(able) or 'none'}"
             )
         with user_code(self._where, minutes=self._compute.minutes), threadpool_limits(self._compute.threads):
-            answer = real_array(ask(rows_of(records)), self._where)
+            returned = ask(rows_of(records))
+        check_frame(returned, records, self._where)
+        answer = real_array(returned, self._where)
         known = known_classes(self.estimator)
         if self._outputs == "labels" and hasattr(self.estimator, FITTED_CLASSES):
             answer = np.asarray(getattr(self.estimator, FITTED_CLASSES))[answer.astype(np.int64)]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from mia_audit.arrays import check_row_order, real_array
 from mia_audit.errors import UserError, suggest
 from mia_audit.explain.catalogue import OWN
 from mia_audit.learners.answers import UNKNOWN_VOTES, boxed_attributions, check_order, logits_of
@@ -211,8 +212,9 @@ class ExplainedScriptModel(ScriptModel):
                 raise UserError(
                     f"{where}: returned no attributions '{short}', which explainers.methods requests: {suggest(short, explained)}"
                 )
-            array = np.asarray(explained[short], dtype=np.float64)
-            if len(array) != len(records) or array.ndim < 2 or not np.isfinite(array).all():
+            array = real_array(explained[short], f"{where}: attributions '{short}'").astype(np.float64)
+            check_row_order(explained[short], f"{where}: attributions '{short}'")
+            if array.ndim < 2 or len(array) != len(records) or not np.isfinite(array).all():
                 raise UserError(
                     f"{where}: returned attributions '{short}' of shape {list(array.shape)}; expected finite numbers, one row for"
                     f" each of {len(records)} records"

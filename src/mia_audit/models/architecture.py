@@ -196,6 +196,29 @@ def batch_norm_layers(model: nn.Module) -> list[str]:
     return [name for name, layer in model.named_modules() if isinstance(layer, _BatchNorm)]
 
 
+LONE = "more than 1 value per channel"
+"""Part of PyTorch's message on a batch norm that is given a single value."""
+
+
+def lone_record_message(records: int) -> str:
+    """Say that a batch of one record cannot be normalised over its records."""
+    return (
+        f"training.batch: the last batch of a training set of {records} records has a single one, which BatchNorm cannot"
+        " normalise: choose another batch, or a model with LayerNorm or GroupNorm"
+    )
+
+
+def trains_on_one_record(model: nn.Module, input_shape: tuple[int, ...]) -> bool:
+    """Return whether a model in training mode takes a batch of one record: a batch norm of single values does not."""
+    try:
+        model.train()(torch.zeros(1, *input_shape))
+    except ValueError as error:
+        if LONE in str(error):
+            return False
+        raise
+    return True
+
+
 def changing_state(model: nn.Module, input_shape: tuple[int, ...]) -> str | None:
     """Name a buffer, frozen parameter or attribute that a pass changes, such as running statistics; None if there is none.
 

@@ -98,6 +98,7 @@ def _check_models(checked: Checked, audit: Audit, dataset: str, size: Size) -> N
             metadata = checked.attempt(describe_model, name, section, pool, private)
             if metadata is not None:
                 checked.models[dataset, name] = metadata
+                checked.attempt(_check_last_batch, audit, name, metadata, size)
                 _check_parts(checked, audit, name, metadata)
 
 
@@ -145,6 +146,21 @@ def describe_model(name: str, section: Architecture, pool: Metadata, private: bo
         if changing:
             raise UserError(f"architectures.{name}: {state_message(metadata['model'], changing)}")
     return metadata
+
+
+def _check_last_batch(audit: Audit, name: str, metadata: Metadata, size: Size) -> None:
+    """Raise UserError if the last batch of a training set is a single record, and the model normalises over the records of a batch."""
+    if not metadata.get("batch_norm") or audit.membership.design != "half" or size.persons:
+        return
+    records = size.records // 2
+    trained = [audit.training_of(name, mechanism) for mechanism in audit.budgets(name)]
+    if not any(one.trainable != "head" and records % one.batch == 1 for one in trained):
+        return
+    from mia_audit.models import construct
+    from mia_audit.models.architecture import lone_record_message, trains_on_one_record
+
+    if not trains_on_one_record(construct(metadata, seed=0), tuple(metadata["input_shape"])):
+        raise UserError(f"architectures.{name}: {lone_record_message(records)}")
 
 
 def missing(path: Path) -> str:

@@ -6,6 +6,8 @@ Inspect data and a training script for a first config: columns, classes, identif
 from __future__ import annotations
 
 import json
+import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,11 +175,11 @@ def first_config(
         "#",
         f"# {estimate or f'The cost of the audit: mia-audit plan {name}.yaml'}",
         "# All keys: config/README.md.",
-        f"audit: {folder_name(name)}",
+        f"audit: {name}",
         "seed: 0",
         "",
         "datasets:",
-        f"  {folder_name(name)}:",
+        f"  {name}:",
         *(f"    {key}: {_yaml(value)}{_remark(key, value)}" for key, value in dataset.items()),
         "",
         "membership:",
@@ -234,8 +236,21 @@ def _remark(key: str, value: Any) -> str:
     return remarks.get(key, "")
 
 
+def name_of(data: Path) -> str:
+    """Return a name for an audit of the data: that of the file or folder, in letters, digits, '.', '_' and '-'."""
+    plain = unicodedata.normalize("NFKD", data.resolve().stem).encode("ascii", "ignore").decode()
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", plain).strip("._-")
+    if not name:
+        raise UserError(f"{data}: an audit's name has letters, digits, '.', '_' and '-': give one by --name")
+    return name
+
+
 def config_path(name: str, folder: Path) -> Path:
-    """Return the path for a config; UserError if it exists."""
+    """Return the path for a config; UserError if it exists, or if the name is not that of a folder."""
+    try:
+        folder_name(name)
+    except ValueError as error:
+        raise UserError(f"--name: {error}") from None
     path = folder / f"{name}.yaml"
     if path.exists():
         raise UserError(f"{path}: the file exists already; give another --name")

@@ -213,7 +213,14 @@ class Unprotected:
 
     def backward(self, inputs: Tensor, labels: Tensor, *persons: Tensor) -> Tensor:
         """Set `grad` to the gradient of the mean loss, accumulated over micro-batches."""
-        return self._at_once(lambda size: self._accumulated(inputs, labels, size))
+        from mia_audit.models.architecture import LONE, lone_record_message
+
+        try:
+            return self._at_once(lambda size: self._accumulated(inputs, labels, size))
+        except ValueError as error:
+            if LONE not in str(error):
+                raise
+            raise UserError(lone_record_message(self.job.records)) from None
 
     def _accumulated(self, inputs: Tensor, labels: Tensor, size: int) -> Tensor:
         import torch

@@ -1,5 +1,7 @@
 """One absurd cell, or one model of another scale, in matrices that are otherwise ordinary."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -30,6 +32,17 @@ def test_one_absurd_cell_moves_no_auc(name: str, value: float, capsys: pytest.Ca
     ordinary, odd = aucs(**{name: SIGNALS[name]}), aucs(**{name: changed})
     assert odd == pytest.approx(ordinary, abs=0.005)
     assert "at model 3, record 7 is far from all" in capsys.readouterr().err
+
+
+def test_attributions_of_zero_are_said_and_no_sentence_is_built_on_them(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    audit = mia.audit(MEMBER, {"loss": SIGNALS["loss"], "ixg_l1": np.zeros(MEMBER.shape)})
+    said = "ixg_l1: every value is 0, for every model and record, so that nothing can be read from it"
+    assert said in capsys.readouterr().err
+    page = audit.report(tmp_path / "report.html").read_text()
+    assert said in page
+    assert "norms did better" not in page and "explanations leak" not in page
 
 
 @pytest.mark.parametrize("name", SIGNALS)

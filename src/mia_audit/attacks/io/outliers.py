@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 OUTLIERS = "outliers"
 """The metadata key of metrics.parquet for the sentences on outliers, by signal."""
+
+CONSTANT = "constant"
+"""The metadata key of metrics.parquet for the names of signals without two different values."""
 
 LEFT_OUT = "by attacks.leave_out"
 """The reason why a model is missing from scores, among those of diverged models."""
@@ -39,10 +42,14 @@ class Outliers:
 
     def __init__(self) -> None:
         self.sentences: dict[str, list[str]] = {}
+        self._constant: list[str] = []
 
     def replaced(self, signal: Signal, queries: Sequence[Cells], models: Sequence[int] | np.ndarray) -> list[Cells]:
         """Return the queries of a signal, [N, K] each, with the median of its record for every outlier; name outliers on stderr once."""
-        found = [_replaced(signal, values, models) for values in queries]
+        if all(values.min() == values.max() for values in queries):
+            found = [(values, [self._same(signal, values.flat[0])]) for values in queries]
+        else:
+            found = [_replaced(signal, values, models) for values in queries]
         sentences = list(dict.fromkeys(sentence for _, some in found for sentence in some))
         if sentences and signal.name not in self.sentences:
             self.sentences[signal.name] = sentences
@@ -50,19 +57,29 @@ class Outliers:
                 print(f"mia-audit: warning: {sentence}", file=sys.stderr)
         return [values for values, _ in found]
 
+    def _same(self, signal: Signal, value: float) -> str:
+        """Note a signal without two different values, and say so."""
+        if signal.name not in self._constant:
+            self._constant.append(signal.name)
+        return (
+            f"{signal.name}: every value is {value:g}, for every model and record, so that nothing can be read from it"
+        )
+
     @property
-    def metadata(self) -> Mapping[str, dict[str, list[str]]]:
-        """The metadata of metrics.parquet; empty without outliers."""
-        return {OUTLIERS: self.sentences} if self.sentences else {}
+    def metadata(self) -> dict[str, Any]:
+        """The metadata of metrics.parquet; empty without outliers and constant signals."""
+        found: dict[str, Any] = {OUTLIERS: self.sentences, CONSTANT: self._constant}
+        return {key: value for key, value in found.items() if value}
 
 
 def _replaced(signal: Signal, values: Cells, models: Sequence[int] | np.ndarray) -> tuple[Cells, list[str]]:
     scaled = Reading(signal, [values]).scaled
-    centres, far = np.median(scaled, axis=0), []
+    centres = np.median(scaled, axis=0)
+    far: list[tuple[int, int]] = []
     spread, usual, farthest = np.array([_distances(column) for column in scaled.T]).T
     limit = OF_MODELS * np.maximum(usual, np.median(farthest))
-    for model in np.flatnonzero(farthest > limit):
-        for record in np.flatnonzero(np.abs(scaled[:, model] - centres[model]) > limit[model]):
+    for model in np.flatnonzero(farthest > limit).tolist():
+        for record in np.flatnonzero(np.abs(scaled[:, model] - centres[model]) > limit[model]).tolist():
             around = np.abs(scaled[record] - np.median(scaled[record]))
             if around[model] > OF_RECORD * max(np.quantile(around, 0.75, method="lower"), spread[model]):
                 far.append((record, model))
@@ -81,7 +98,7 @@ def _replaced(signal: Signal, values: Cells, models: Sequence[int] | np.ndarray)
 
 def _distances(column: np.ndarray) -> np.ndarray:
     """Return the median, the 99 % quantile and the largest of a model's distances from its median."""
-    return np.quantile(np.abs(column - np.median(column)), (0.5, 0.99, 1.0), method="lower")
+    return np.asarray(np.quantile(np.abs(column - np.median(column)), (0.5, 0.99, 1.0), method="lower"))
 
 
 def _models(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePath
@@ -19,6 +19,7 @@ import numpy as np
 import polars as pl
 
 from mia_audit.attacks.design import CORRECTION, PERSON, RECORDS
+from mia_audit.attacks.io.outliers import CONSTANT
 from mia_audit.attacks.io.parquet import GIVEN
 from mia_audit.errors import UserError
 from mia_audit.evaluation.epsilon_bounds import lower_bounds
@@ -444,7 +445,7 @@ def find(results: Results) -> Findings:
     fpr = headline_fpr([headline_unit(metrics)[1] for metrics in results.metrics])
     findings = []
     for setting, every, shadows in zip(spec.settings, results.metrics, results.training, strict=True):
-        aggregate, metrics = headline_unit(every)
+        aggregate, metrics = headline_unit(_informative(every, results.facts(setting)))
         leaking = by_channel(metrics, fpr, spec.likelihood, spec.confidence)
         strongest = {channel: listed[0] for channel, listed in leaking.items()}
         findings.append(
@@ -467,6 +468,12 @@ def find(results: Results) -> Findings:
             )
         )
     return Findings(fpr, findings, spec.confidence)
+
+
+def _informative(metrics: pl.DataFrame, facts: Mapping[str, Any]) -> pl.DataFrame:
+    """Leave out the attacks on signals without two different values, unless there are no others."""
+    some = metrics.filter(~pl.col("signal").is_in(facts.get(CONSTANT, [])))
+    return metrics if some.is_empty() else some
 
 
 def _learned(shadows: pl.DataFrame | None, chance: Guessing | None, confidence: float) -> bool:
