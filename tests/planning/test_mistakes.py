@@ -94,7 +94,7 @@ CONFIGS = {
     ),
     "a quantity that is none": (
         "explainers: {explain: [softmax]}",
-        "explainers.explain.0: input should be 'logit' or 'probability'",
+        "explainers.explain.0: input should be 'logit', ",
     ),
     "an attack that is none": ("attacks: {methods: [lira]}", "unknown attack 'lira': did you mean 'loss-lira'?"),
     "a label of nothing": (
