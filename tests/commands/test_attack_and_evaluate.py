@@ -11,7 +11,8 @@ import pytest
 from mia_audit.attacks.engine.likelihood import likelihood_ratio
 from mia_audit.cli import main
 from mia_audit.evaluation import target_metrics
-from mia_audit.evaluation.files import read_scores
+from mia_audit.evaluation.files import metrics_table, read_scores
+from mia_audit.evaluation.run import FIRST_MODELS
 from mia_audit.storage import read_table, table_metadata, tables, write_table
 
 from .conftest import spec_file
@@ -42,7 +43,8 @@ def write_signals(path, values, metadata=None):
             columns[name] = pa.array(matrix[:, k] if name == "member" else matrix[:, k].astype(np.float32))
         return pa.table(columns)
 
-    write_table(path, (shadow(k) for k in range(MODELS)), "signals", RECORDS * MODELS, metadata)
+    models = values["member"].shape[1]
+    write_table(path, (shadow(k) for k in range(models)), "signals", RECORDS * models, metadata)
     return path
 
 
@@ -264,3 +266,23 @@ def test_an_input_is_not_overwritten(tmp_path, capsys, command, linked):
     message = "a link, which would be replaced" if linked else "would overwrite a file that is read"
     assert f"{out}: {message}" in error and error.count("\n") == 1
     assert (tmp_path / "table").read_text() == "score,member\n"
+
+
+def test_the_first_models_are_evaluated_as_if_there_were_no_others(tmp_path, values):
+    """Comparisons with settings of five models read these rows, so more shadow models cannot make the attack stronger."""
+    found = {}
+    for name, models in (("all", MODELS), ("first", MODELS - 1)):
+        folder = tmp_path / name
+        folder.mkdir()
+        assert attack(folder, {signal: matrix[:, :models] for signal, matrix in values.items()}) == 0
+        spec = spec_file(tmp_path, {"evaluation": {"fprs": [0.1]}} | ({"models": MODELS - 1} if name == "all" else {}))
+        places = [f"--{part}={folder / part}.parquet" for part in ("scores", "signals")]
+        assert main(["evaluate", *places, "--spec", spec, "--out", str(folder / "metrics.parquet")]) == 0
+        found[name] = folder / "metrics.parquet"
+    rows = metrics_table(table_metadata(found["all"], "metrics")[FIRST_MODELS])
+    keys = ["attack", "signal", "likelihood"]
+    alone = pl.read_parquet(found["first"]).filter(~pl.col("null_control")).join(rows, on=keys, how="semi")
+    order = [*keys, "target"]
+    assert rows.sort(order).equals(alone.select(rows.columns).cast(dict(rows.schema)).sort(order))
+    assert set(rows["attack"]) == {"threshold", "l1-lrt", "loss-lira"} and len(rows) == 6 * (MODELS - 1)
+    assert FIRST_MODELS not in table_metadata(found["first"], "metrics")

@@ -326,3 +326,11 @@ def test_labels_are_by_mechanism_or_by_mechanism_and_epsilon() -> None:
     found = {f"{one.mechanism}-eps{one.epsilon}": (one.label, one.mechanism_label) for one in settings}
     assert found["none-epsinf"] == ("plain", "plain")
     assert found["dp-sgd-eps8"] == ("", "DP-SGD") and found["dp-sgd-eps2"] == ("ours", "DP-SGD")
+
+
+def test_settings_with_more_models_than_others_are_evaluated_by_as_many_too() -> None:
+    of = audit(
+        membership={"models": 9}, mechanisms={"none": {}, "few": {"mechanism": "dp-sgd", "epsilon": [8], "models": 5}}
+    )
+    models = {name: specs.EvaluationSpec.from_audit(of, name).models for name in ("none", "few", "imported")}
+    assert models == {"none": 5, "few": None, "imported": None}

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from mia_audit.evaluation.intervals import OverTargets
-from mia_audit.report.data.findings import estimate
+from mia_audit.report.data.findings import Leak, difference, estimate
 
 FIRST, SECOND = np.array([0.6, 0.65, 0.7, 0.62]), np.array([0.58, 0.66, 0.66, 0.6])
 
@@ -67,3 +67,17 @@ def test_a_difference_as_large_as_the_margin_is_rarely_called_equivalent():
     random = np.random.default_rng(3)
     estimates = [estimate(random.normal(0.02, 0.01, 8), 0.95) for _ in range(2000)]
     assert 0.035 < np.mean([one.equivalence(0.02, 0.95) < 0.05 for one in estimates]) < 0.065
+
+
+def test_settings_with_different_numbers_of_models_are_compared_by_as_many():
+    def leak(values, by_first=None):
+        unresolved = np.full(len(values), np.nan)
+        return Leak("a", "s", "none", np.arange(len(values)), np.asarray(values), unresolved, 1, 0.9, by_first=by_first)
+
+    alone, small = leak([0.6, 0.61, 0.62, 0.6]), leak(SECOND)
+    larger = leak([0.7, 0.72, 0.71, 0.7, 0.75], by_first=alone)
+    for first, second, sign in ((larger, small, 1), (small, larger, -1)):
+        gap = difference(first, second)
+        assert gap.mean == pytest.approx(sign * np.mean(alone.auc - SECOND))
+        assert (gap.high - gap.low) == pytest.approx(np.ptp(aucs(alone.auc).minus(aucs(SECOND)).interval(0.9)))
+    assert difference(larger, leak(FIRST)).targets == 4 and difference(larger, larger).targets == 5

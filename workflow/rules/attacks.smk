@@ -29,7 +29,7 @@ rule evaluate:
     resources:
         mem_mb=REQUESTS.attack,
     params:
-        spec=lambda w: spec(w, specs.EvaluationSpec.from_audit),
+        spec=lambda w: spec(w, specs.EvaluationSpec.from_audit, w.mechanism),
     shell:
         "mia-audit evaluate --scores {input.scores} --signals {input.signals} --spec {params.spec} --out {output} --usage {log.usage} >{log.out} 2>&1"
 

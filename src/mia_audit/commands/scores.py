@@ -34,7 +34,7 @@ from mia_audit.evaluation.epsilon_bounds import bounds_table, is_score_list, rea
 from mia_audit.evaluation.files import Scored, metric_rows, metrics_table, read_scores
 from mia_audit.evaluation.groups import Slices, group_rows, groups_table
 from mia_audit.evaluation.intervals import Columns, metrics_without
-from mia_audit.evaluation.run import MODEL_COUNTS, FurtherScorings, in_halves, model_counts
+from mia_audit.evaluation.run import FIRST_MODELS, MODEL_COUNTS, FurtherScorings, by_first, in_halves, model_counts
 from mia_audit.pools.groups import Grouping, read_groups
 from mia_audit.sanitise import csv
 from mia_audit.storage import ROW_GROUPS, check_out, given_digest, table_metadata, write_table, write_text
@@ -103,7 +103,8 @@ def evaluate_arguments(parser: argparse.ArgumentParser) -> None:
 def run_evaluate(options: argparse.Namespace) -> None:
     """Write metrics.parquet."""
     check_out(options.out, options.spec, options.scores, options.signals)
-    section = EvaluationSpec.read(options.spec).evaluation
+    spec = EvaluationSpec.read(options.spec)
+    section = spec.evaluation
     metadata = table_metadata(options.scores, "scores") | {"confidence": section.confidence}
     metadata.pop(ROW_GROUPS, None)
     if brought := given_digest(options.scores):
@@ -128,6 +129,8 @@ def run_evaluate(options: argparse.Namespace) -> None:
             metadata[MODEL_COUNTS] = model_counts(metrics, file, section.fprs, place)
             if place is None:
                 metadata |= in_halves(metrics, file, section.fprs)
+                if spec.models:
+                    metadata[FIRST_MODELS] = by_first(spec.models, metrics, file, section.fprs, section.confidence)
     write_table(options.out, metrics.to_arrow(), "metrics", len(metrics), metadata)
 
 

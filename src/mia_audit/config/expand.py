@@ -254,8 +254,13 @@ def compared_settings(audit: Audit) -> dict[str, list[Setting]]:
 
 def compared_models(audit: Audit) -> int:
     """Return the number of shadow models per setting whose explanations are measured."""
-    fewest = min(map(audit.number_of_models, audit.mechanisms), default=audit.membership.models)
+    fewest = fewest_models(audit)
     return min(audit.explanation_metrics.models or fewest, fewest)
+
+
+def fewest_models(audit: Audit) -> int:
+    """Return the smallest number of models that a mechanism's settings have."""
+    return min(map(audit.number_of_models, audit.mechanisms), default=audit.membership.models)
 
 
 def kept_models(audit: Audit) -> int:

@@ -487,11 +487,17 @@ class EvaluationSpec(Spec):
     """Metrics of a setting."""
 
     evaluation: Evaluation
+    models: int | None = None
+    """The fewest models of the audit's settings, if this one has more: comparisons take its first ones alone."""
 
     @classmethod
-    def from_audit(cls, audit: Audit) -> Self:
-        """Specify an audit's metrics."""
-        return cls(evaluation=Evaluation(**audit.evaluation.model_dump()))
+    def from_audit(cls, audit: Audit, mechanism: str = "") -> Self:
+        """Specify the metrics of a mechanism's settings."""
+        fewest = expand.fewest_models(audit)
+        more: Any = (
+            {"models": fewest} if mechanism in audit.mechanisms and audit.number_of_models(mechanism) > fewest else {}
+        )
+        return cls(evaluation=Evaluation(**audit.evaluation.model_dump()), **more)
 
 
 class StudiedSetting(Section):

@@ -27,7 +27,7 @@ from mia_audit.evaluation.files import Scored, headline_unit, metric_rows
 from mia_audit.evaluation.intervals import Rescored, metrics_without, scored_without
 from mia_audit.evaluation.metrics import log_grid, mean_log_roc, metrics_of_columns
 from mia_audit.seeds import generator
-from mia_audit.signals.name import Reading, Signal
+from mia_audit.signals.name import Reading, Signal, read_signal
 
 if TYPE_CHECKING:
     import polars as pl
@@ -106,7 +106,7 @@ def score_and_evaluate(
 
 def _in_unit(key: tuple[str, str, str, bool], source: Source, member: Member, scores: Cells, aggregate: str) -> Scored:
     """Return scores of records as they are, or aggregated to scores of persons."""
-    target, persons = source.target, source.persons
+    target, persons = source.target[: member.shape[1]], source.persons
     if persons is None or aggregate == RECORDS:
         return Scored(key, target, source.record, member, scores)
     of_persons = in_unit(scores, persons, aggregate).astype(np.float32)
@@ -260,6 +260,45 @@ def model_counts(
             rows += by_count(
                 Run(attack, signals, likelihood, False), readings, source.member, fprs, place, source.persons
             )
+    return rows
+
+
+FIRST_MODELS = "first_models"
+"""The metadata key of metrics.parquet for the rows of `by_first`."""
+
+
+def by_first(
+    models: int, metrics: pl.DataFrame, file: SignalsFile, fprs: Sequence[float], confidence: float
+) -> list[dict[str, Any]]:
+    """Return rows of metrics.parquet for the first models alone, as targets and as shadow models.
+
+    They are for comparisons with settings that have only so many: more shadow models make an attack stronger. Of every
+    attack with each likelihood there are those on the signals of every channel that have the largest mean AUC with all
+    models.
+    """
+    import polars as pl
+
+    count = int((file.target < models).sum())
+    first, member = np.arange(count), file.member[:, :count]
+    known = {signal.name: signal for signal in file.signals}
+    aggregate, real = headline_unit(metrics)
+    real = real.filter(~pl.col("null_control"), pl.col("auc").is_not_null())
+    means = real.group_by("attack", "signal", "likelihood", maintain_order=True).agg(pl.col("auc").mean())
+    strongest: dict[tuple[str, str, str], str] = {}
+    for attack, names, likelihood, _ in means.sort("auc", descending=True, maintain_order=True).iter_rows():
+        if set(names.split("+")) <= set(known):
+            strongest.setdefault((attack, likelihood, read_signal(names).channel), names)
+    rows = []
+    for (attack, likelihood, _), names in strongest.items():
+        run = Run(attack, tuple(known[name] for name in names.split("+")), likelihood, False)
+        readings = [Reading(signal, file.read(signal), first) for signal in run.signals]
+        scores = attacks[attack].score(readings, member, likelihood).astype(np.float32, copy=False)
+        scored = _in_unit((attack, names, likelihood, False), file, member, scores, aggregate)
+        rescored = scored_without(run, readings, member)
+        without = (
+            None if rescored is None else metrics_without(rescored, scored.score, member, fprs, file.persons, aggregate)
+        )
+        rows += metric_rows(scored, fprs, confidence, without)
     return rows
 
 

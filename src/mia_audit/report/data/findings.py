@@ -115,6 +115,8 @@ class Leak:
     """For a single target: the intervals of `auc` and `tpr` over its records."""
     rivals: tuple[Leak, ...] = ()
     """The attacks, this one among them, of which this has the largest mean AUC; empty if it was not chosen by that."""
+    by_first: Leak | None = None
+    """The same attack by as many models as the audit's smallest setting has, if this setting has more."""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -174,14 +176,20 @@ def chosen(attacks: Sequence[Leak]) -> Leak:
 
 
 def difference(first: Leak, second: Leak, metric: str = "auc") -> Estimate:
-    """Return first − second over the targets that both have; UserError if they have none in common."""
+    """Return first − second over the targets that both have; UserError if they have none in common.
+
+    Of two settings with different numbers of models, the larger one is attacked by the first models alone.
+    """
+    confidence = first.confidence
+    if len(first.targets) != len(second.targets):
+        first, second = first.by_first or first, second.by_first or second
     shared, left, right = np.intersect1d(first.targets, second.targets, return_indices=True)
     if not len(shared):
         raise UserError(
             f"metrics of {first.attack} and {second.attack} have no target in common; run the evaluation again"
         )
     gap = first.over(metric).only(left).minus(second.over(metric).only(right))
-    return estimate_over(gap, first.confidence)
+    return estimate_over(gap, confidence)
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from mia_audit.evaluation.exposure import HALVES, Estimated, Halves, estimated
 from mia_audit.evaluation.files import (
     Scored,
     headline_unit,
+    metrics_table,
     of_aggregate,
     of_drawn_unit,
     read_scores,
@@ -34,7 +35,7 @@ from mia_audit.evaluation.files import (
     with_units,
 )
 from mia_audit.evaluation.intervals import OverTargets
-from mia_audit.evaluation.run import MODEL_COUNTS
+from mia_audit.evaluation.run import FIRST_MODELS, MODEL_COUNTS
 from mia_audit.explanation_metrics.summary import per_model
 from mia_audit.foreign_json import parse_object
 from mia_audit.pools.store import read_persons
@@ -447,6 +448,8 @@ def find(results: Results) -> Findings:
     for setting, every, shadows in zip(spec.settings, results.metrics, results.training, strict=True):
         aggregate, metrics = headline_unit(_informative(every, results.facts(setting)))
         leaking = by_channel(metrics, fpr, spec.likelihood, spec.confidence)
+        if rows := results.facts(setting).get(FIRST_MODELS):
+            leaking = _with_first(leaking, metrics_table(rows), fpr, spec.confidence)
         strongest = {channel: listed[0] for channel, listed in leaking.items()}
         findings.append(
             Finding(
@@ -474,6 +477,20 @@ def _informative(metrics: pl.DataFrame, facts: Mapping[str, Any]) -> pl.DataFram
     """Leave out the attacks on signals without two different values, unless there are no others."""
     some = metrics.filter(~pl.col("signal").is_in(facts.get(CONSTANT, [])))
     return metrics if some.is_empty() else some
+
+
+def _with_first(
+    leaking: dict[str, list[Leak]], rows: pl.DataFrame, fpr: float | None, confidence: float
+) -> dict[str, list[Leak]]:
+    column = fpr_columns(rows)[fpr] if fpr is not None else None
+    groups = rows.group_by(*ATTACK, maintain_order=True)
+    by_first = {
+        tuple(map(str, key)): _leak(tuple(map(str, key)), group, column, 1, confidence) for key, group in groups
+    }
+    return {
+        channel: [replace(leak, by_first=by_first.get(leak.key)) for leak in listed]
+        for channel, listed in leaking.items()
+    }
 
 
 def _learned(shadows: pl.DataFrame | None, chance: Guessing | None, confidence: float) -> bool:

@@ -135,7 +135,17 @@ def _differences_layout(results: Results, findings: Findings, frame: pl.DataFram
         (Column("Difference"), lambda row: Cell(fixed(row["mean"]), within(row["low"], row["high"]))),
     ]
     caption = f"Paired over the same targets (accuracy: the same shadow models), {level(results)}."
-    return laid_out(columns, frame.iter_rows(named=True), caption)
+    return replace(laid_out(columns, frame.iter_rows(named=True), caption), notes=list(_equal_numbers(findings)))
+
+
+def _equal_numbers(findings: Findings) -> Iterator[str]:
+    """Say that settings with more models than others are attacked by the first ones alone."""
+    leaks = (leak.by_first for finding in findings.settings for leak in finding.strongest.values())
+    for models in sorted({len(leak.targets) for leak in leaks if leak}):
+        yield (
+            f"Settings have different numbers of models: of those with more than {models}, differences from others are of the first"
+            f" {models}, each attacked with {models - 1} others."
+        )
 
 
 @table("differences", _differences_layout)
