@@ -75,7 +75,8 @@ def main(records: int, models: int, count: int, attacks: dict[str, list[str]], t
             )
             if table is not None:
                 with table.open("a", encoding="utf-8") as rows:
-                    rows.write(f"{name}\t{records}\t{models}\t{count}\t{size / 1e9:.2f}\t{seconds:.0f}\n")
+                    rows.write("" if rows.tell() else "stage\trecords\tmodels\tsignals\tgigabytes\tseconds\n")
+                    rows.write(f"{name}\t{records}\t{models}\t{count}\t{size / 1e9:.2f}\t{seconds:.1f}\n")
 
         scores = folder / "scores.parquet"
         stage("merge", {"families": ["gradient"], "models": models}, signals=folder, membership=membership, out=joined)

@@ -111,7 +111,8 @@ def test_types_learned_from_some_records_serve_all(likelihood, design, monkeypat
     assert mean_auc(some, member) == pytest.approx(mean_auc(whole, member), abs=4e-3)
     assert np.corrcoef(some.ravel(), whole.ravel())[0, 1] > 0.97
     monkeypatch.setattr(type_ratio, "LEARNED", 3000)
-    np.testing.assert_array_equal(JOINT_RATIOS[likelihood](values, member), whole)
+    monkeypatch.setattr(engine, "PART", 700)
+    np.testing.assert_allclose(JOINT_RATIOS[likelihood](values, member), whole, atol=2e-4)
 
 
 def test_weights_are_never_negative_and_equal_where_nothing_predicts():

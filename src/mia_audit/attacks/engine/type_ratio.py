@@ -200,15 +200,16 @@ class Evidence:
         return ratios
 
     def pseudo_scores(self, types: Types, pseudo: Fold, unseen: Fold) -> Float[np.ndarray, "N F"]:
-        """Score shadow models as if they were targets, with all others except the `unseen` as shadow models.
+        """Score shadow models at the records to learn from as if they were targets, with all others except the `unseen` as shadow models.
 
         The types depend neither on the membership of `pseudo` nor on that of `unseen`.
         """
-        without = None
+        rows, without = self.learned, None
         # The further model of a pseudo-target is always seen if models come in pairs; in a balanced design it may be unseen.
         if self._design.kind == "pairs" and self._partners is not None:
-            without = self._partners[:, pseudo]
-        return score(types, self._grid, self._side, self._counted_without(unseen), pseudo, without)
+            without = self._partners[rows][:, pseudo]
+        counts, numbers = self._counted_without(unseen, rows), np.arange(len(self._member))[rows]
+        return score(types, self._grid, self._side, counts, pseudo, without, numbers)
 
     def _counted_without(self, models: Fold, rows: Some = slice(None)) -> Counts:
         """Return the counts of all models except some, at some records."""
@@ -340,7 +341,7 @@ class PseudoScores:
             both = tuple(sorted((place, second)))
             if both not in learned:
                 learned[both] = evidence.without(np.union1d(unseen, folds[second]), strictly=False)
-            by_types = evidence.pseudo_scores(learned[both], pseudo, unseen)[rows]
+            by_types = evidence.pseudo_scores(learned[both], pseudo, unseen)
             features.append(_features([by_types, *(one[:, start : start + len(pseudo)] for one in others)]))
             labels.append(member[rows][:, pseudo].ravel())
             start += len(pseudo)

@@ -209,6 +209,9 @@ PRODUCT = 20.0
 EMPTY = 0.01
 """Total pseudo-count added to the pool's histogram, so that no bin has probability 0."""
 
+PART = 1 << 17
+"""Largest number of records scored at a time, which bounds memory."""
+
 TOGETHER = 512
 """Cells scored at a time, so that they stay in the processor's cache."""
 
@@ -292,19 +295,39 @@ def score(
     counts: Counts,
     targets: Int[np.ndarray, " T"],
     left: Int[np.ndarray, "N T"] | None = None,
+    numbers: Int[np.ndarray, " N"] | None = None,
 ) -> Float[np.ndarray, "N T"]:
-    """Score records by the posterior predictive log ratio for some targets, [N, T].
+    """Score records by the posterior predictive log ratio for some targets, [N, T], a part of the records at a time.
 
-    `side` is true where a record was in, [K, N]. `counts` include the targets and their shadow models; each target's
-    own value is then removed from γ, and so is that of the further model in `left` (`design.NONE`: no model).
+    `side` is true where a record was in, [K, records]. `counts` include the targets and their shadow models; each
+    target's own value is then removed from γ, and so is that of the further model in `left` (`design.NONE`: no model).
+    `numbers` are those of the N records, if they are not all.
     """
+    numbers = np.arange(len(counts)) if numbers is None else numbers
+    scores = np.empty((len(targets), len(counts)), dtype=np.float32).T
+    for start in range(0, len(counts), PART):
+        part = slice(start, start + PART)
+        beside = None if left is None else left[part]
+        scores[part] = _scored(types, grid, side, counts[part], targets, beside, numbers[part])
+    return scores
+
+
+def _scored(
+    types: Types,
+    grid: Grid,
+    side: Sides,
+    counts: Counts,
+    targets: Int[np.ndarray, " T"],
+    left: Int[np.ndarray, "N T"] | None,
+    numbers: Int[np.ndarray, " N"],
+) -> Float[np.ndarray, "N T"]:
     posterior = types.posterior(counts)
     records = len(posterior)
     key = np.empty((len(targets), records), dtype=np.min_scalar_type(2 * grid.size))
     shares = np.empty((len(grid.shape), len(targets), records), dtype=np.float32)
     for place, target in enumerate(targets.tolist()):
-        np.add(grid.place[target], side[target] * key.dtype.type(grid.size), out=key[place])
-        shares[:, place] = grid.shares(target)
+        np.add(grid.place[target, numbers], side[target, numbers] * key.dtype.type(grid.size), out=key[place])
+        shares[:, place] = grid.shares(target, numbers)
     key = key.reshape(-1)
     scores = np.empty(len(key), dtype=np.float32)
     tempered = types.logs * np.float32(-TEMPER)
@@ -314,10 +337,11 @@ def score(
         model = targets[column]
         weights = weights_of(shares[:, column, record])
         chosen = cells[:1] if alike else cells
-        out = (key[chosen] - side[model, record][: len(chosen)] * key.dtype.type(grid.size))[:, None] + grid.offsets
+        inside = side[model, numbers[record]][: len(chosen)]
+        out = (key[chosen] - inside * key.dtype.type(grid.size))[:, None] + grid.offsets
         gamma = _interpolated(weights, tempered[key[chosen][:, None] + grid.offsets])
         if left is not None:
-            _take_out(gamma, tempered, grid, side, record, left[record, column])
+            _take_out(gamma, tempered, grid, side, numbers[record], left[record, column])
         np.exp(gamma, out=gamma)
         gamma *= posterior[record]
         of_out, of_in = (_averaged(gamma, weights, types.histogram[half]) for half in (out, out + grid.size))
