@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from mia_audit.evaluation.intervals import OverTargets
-from mia_audit.report.data.findings import Leak, difference, estimate
+from mia_audit.report.data.findings import Leak, difference, estimate, welch
 
 FIRST, SECOND = np.array([0.6, 0.65, 0.7, 0.62]), np.array([0.58, 0.66, 0.66, 0.6])
 
@@ -81,3 +81,13 @@ def test_settings_with_different_numbers_of_models_are_compared_by_as_many():
         assert gap.mean == pytest.approx(sign * np.mean(alone.auc - SECOND))
         assert (gap.high - gap.low) == pytest.approx(np.ptp(aucs(alone.auc).minus(aucs(SECOND)).interval(0.9)))
     assert difference(larger, leak(FIRST)).targets == 4 and difference(larger, larger).targets == 5
+
+
+def test_means_of_unrelated_data_sets_differ_as_scipy_says():
+    first, second = FIRST, np.array([0.5, 0.7, 0.61, 0.64, 0.52, 0.6])
+    expected = stats.ttest_ind(first, second, equal_var=False)
+    gap = welch([(one.mean(), one.std(ddof=1) / len(one) ** 0.5, len(one)) for one in (first, second)], 0.9)
+    assert (gap.low, gap.high) == pytest.approx(tuple(expected.confidence_interval(0.9)))
+    assert gap.mean == pytest.approx(first.mean() - second.mean()) and gap.targets == 4
+    assert np.isnan(welch([(0.6, 0.1, 1), (0.5, 0.1, 9)], 0.9).low)
+    assert welch([(0.6, 0.0, 3), (0.5, 0.0, 3)], 0.9).high == pytest.approx(0.1)

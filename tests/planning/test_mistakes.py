@@ -42,11 +42,11 @@ CONFIGS = {
     "a comparison with itself": ("report: {compare: [none, none]}", "report.compare: name two or more, each once"),
     "a comparison with a stranger": (
         "report: {compare: [ixg, none]}",
-        "report.compare: name either architectures, or mechanisms, or explainers",
+        "report.compare: name either data sets, or architectures, or mechanisms, or explainers",
     ),
     "a comparison of an unknown name": (
         "report: {compare: [none, dpsgd]}",
-        "report.compare: 'dpsgd' is no architecture, mechanism or explainer of the audit",
+        "report.compare: 'dpsgd' is no data set, architecture, mechanism or explainer of the audit",
     ),
     "a seed twice": ("seeds: [1, 1]", "seeds: the same seed is given twice; leave one out"),
     "a seed and seeds": ("{seed: 0, seeds: [1, 2]}", "seed: given together with seeds; leave one of them out"),

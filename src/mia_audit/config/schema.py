@@ -467,16 +467,19 @@ class Audit(Section):
 
     @model_validator(mode="after")
     def _compared(self) -> Self:
-        chosen, kinds = self.report.compare, (self.architectures, self.mechanisms, self.explainers.methods)
+        chosen, kinds = (
+            self.report.compare,
+            (self.datasets, self.architectures, self.mechanisms, self.explainers.methods),
+        )
         if chosen and len(set(chosen)) < max(2, len(chosen)):
             raise ValueError("report.compare: name two or more, each once")
         if unknown := [name for name in chosen if not any(name in kind for kind in kinds)]:
             every = [name for kind in kinds for name in kind]
             raise ValueError(
-                f"report.compare: '{unknown[0]}' is no architecture, mechanism or explainer of the audit: {suggest(unknown[0], every)}"
+                f"report.compare: '{unknown[0]}' is no data set, architecture, mechanism or explainer of the audit: {suggest(unknown[0], every)}"
             )
         if chosen and not any(all(name in kind for name in chosen) for kind in kinds):
-            raise ValueError("report.compare: name either architectures, or mechanisms, or explainers")
+            raise ValueError("report.compare: name either data sets, or architectures, or mechanisms, or explainers")
         return self
 
     @model_validator(mode="after")

@@ -686,7 +686,7 @@ class ReportSpec(Spec):
     explainers: Explainers = Explainers()
     figures: Figures = Figures()
     compare: tuple[str, ...] = ()
-    """Architectures, mechanisms or explainers that are compared pairwise."""
+    """Data sets, architectures, mechanisms or explainers that are compared pairwise."""
     margins: dict[str, float] = Field(default_factory=dict)
     """Largest differences between two mechanisms that are irrelevant, by metric."""
     studies: dict[str, Study] = Field(default_factory=dict)

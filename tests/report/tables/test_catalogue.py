@@ -98,6 +98,25 @@ def test_comparisons_are_the_differences_with_intervals_that_hold_together(table
     assert (both["low"] < both["low_alone"]).all() and (both["high"] > both["high_alone"]).all()
 
 
+def test_data_sets_are_compared_without_pairing(small, findings):
+    """Their targets are unrelated, so the interval is wider than that of a difference over the same targets."""
+    none, weak = findings.settings[:2]
+    elsewhere = replace(none.setting, dataset="elsewhere")
+    unrelated = replace(findings, settings=[none, replace(weak, setting=elsewhere)])
+    frame = compared(small, unrelated, none.setting.dataset, "elsewhere")
+    assert set(frame["metric"]) == {"auc", "tpr_at_fpr_0.01", "test_accuracy"} and set(frame["dataset"]) == {
+        "elsewhere"
+    }
+    row = frame.filter(metric="auc", minuend="outputs of elsewhere")
+    first, second = (one.strongest["outputs"].over("auc") for one in (weak, none))
+    assert row["mean"].item() == pytest.approx(first.mean - second.mean)
+    assert row["subtrahend"].item() == f"outputs of {none.setting.dataset}"
+    widest = sum(side.interval(0.95, len(frame))[1] - side.mean for side in (first, second))
+    assert max(first.error, second.error) < (row["high"] - row["low"]).item() / 2 < widest
+    accuracy = frame.filter(metric="test_accuracy")
+    assert accuracy["mean"].item() == pytest.approx(weak.test_accuracy.mean - none.test_accuracy.mean)
+
+
 def test_explainers_are_compared_by_the_strongest_attacks_on_them(small, findings):
     frame = compared(small, findings, "ixg", "ig").filter(epsilon="inf", metric="auc")
     metrics = small.results().metrics[0].filter(~pl.col("null_control"))

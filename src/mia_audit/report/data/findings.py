@@ -181,8 +181,7 @@ def difference(first: Leak, second: Leak, metric: str = "auc") -> Estimate:
     Of two settings with different numbers of models, the larger one is attacked by the first models alone.
     """
     confidence = first.confidence
-    if len(first.targets) != len(second.targets):
-        first, second = first.by_first or first, second.by_first or second
+    first, second = _by_as_many(first, second)
     shared, left, right = np.intersect1d(first.targets, second.targets, return_indices=True)
     if not len(shared):
         raise UserError(
@@ -190,6 +189,35 @@ def difference(first: Leak, second: Leak, metric: str = "auc") -> Estimate:
         )
     gap = first.over(metric).only(left).minus(second.over(metric).only(right))
     return estimate_over(gap, confidence)
+
+
+def independent_difference(first: Leak, second: Leak, metric: str = "auc") -> Estimate:
+    """Return first − second of two data sets, whose targets have nothing in common, by as many models."""
+    sides = [leak.over(metric) for leak in _by_as_many(first, second)]
+    return welch([(side.mean, side.error, side.count) for side in sides], first.confidence)
+
+
+def welch(sides: Sequence[tuple[float, float, int]], confidence: float) -> Estimate:
+    """Return the difference of two independent means, each with its standard error and count (Welch 1947).
+
+    `targets` is the smaller count; with a count of 1 there is no interval.
+    """
+    from scipy.special import stdtrit
+
+    (first, _, _), (second, _, _) = sides
+    gap, fewest = first - second, min(count for _, _, count in sides)
+    error = math.hypot(*(one for _, one, _ in sides))
+    if fewest < 2 or math.isnan(error):
+        return Estimate(gap, math.nan, math.nan, math.nan, fewest)
+    shares = (one**4 / (count - 1) for _, one, count in sides)
+    half = float(stdtrit(error**4 / sum(shares), (1 + confidence) / 2)) * error if error else 0.0
+    return Estimate(gap, math.nan, gap - half, gap + half, fewest)
+
+
+def _by_as_many(first: Leak, second: Leak) -> tuple[Leak, Leak]:
+    if len(first.targets) == len(second.targets):
+        return first, second
+    return first.by_first or first, second.by_first or second
 
 
 @dataclass(frozen=True)

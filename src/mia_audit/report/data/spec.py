@@ -86,7 +86,7 @@ class Report(Section):
     decide whether the mechanisms are equivalent.
     """
     compare: tuple[str, ...] = ()
-    """Architectures, mechanisms or explainers whose settings are compared pairwise, with intervals that hold together (`tables/comparisons`)."""
+    """Data sets, architectures, mechanisms or explainers that are compared pairwise, with intervals that hold together (`tables/comparisons`)."""
     show_records: bool = True
     """With `false` the page contains no record, neither the most exposed ones nor maps of explanations, and can be passed on."""
     policy: FilePath = ""
@@ -252,7 +252,7 @@ class Spec:
     margins: Mapping[str, float] = field(default_factory=dict)
     """By metric, the largest difference at which two mechanisms count as equivalent."""
     compare: tuple[str, ...] = ()
-    """The architectures, mechanisms or explainers that are compared pairwise."""
+    """The data sets, architectures, mechanisms or explainers that are compared pairwise."""
     policy: Mapping[str, Any] | None = None
     """The policy that the report evaluates."""
 

@@ -1,7 +1,7 @@
 """Measures of explanations, and deletion and insertion curves, over shadow models.
 
 Paired differences over the same targets: between channels, between settings and their reference, between mechanisms, and
-between the architectures, mechanisms or explainers that the config compares.
+between the architectures, mechanisms or explainers that the config compares. Data sets are compared unpaired.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from mia_audit.report.data.findings import (
     accuracy_difference,
     chosen,
     difference,
+    independent_difference,
     reference,
+    welch,
 )
 from mia_audit.report.data.series import Peer, curves_of, interpretations, margin_of, peers
 from mia_audit.report.tables.attacks import level
@@ -174,7 +176,7 @@ def differences(results: Results, findings: Findings) -> pl.DataFrame:
 
 def _comparisons_layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout:
     layout = _differences_layout(results, findings, frame)
-    caption = f"Paired over the same targets, {level(results)} that hold together for all {len(frame)} differences."
+    caption = f"Paired over the same targets (data sets: unpaired), {level(results)} that hold together for all {len(frame)} differences."
     return replace(layout, caption=caption)
 
 
@@ -193,14 +195,16 @@ def _pairwise(results: Results, findings: Findings, confidence: float) -> Iterat
             where = identity(finding.setting)
             for row in _between_explainers(finding, later, earlier, findings.fpr, confidence):
                 yield where | row
-            for dimension in ("architecture", "mechanism"):
+            for dimension in ("dataset", "architecture", "mechanism"):
                 for other in _partners(finding, findings.settings, dimension, later, earlier):
                     names = _named(finding, dimension), _named(other, dimension)
                     for channel in (name for name in finding.strongest if name in other.strongest):
                         leaks = finding.strongest[channel], other.strongest[channel]
                         labels = f"{channel} of {names[0]}", f"{channel} of {names[1]}"
-                        yield from (where | row for row in _gaps(*leaks, *labels, findings.fpr, confidence))
-                    if gap := accuracy_difference(finding, other, confidence):
+                        rows = _gaps(*leaks, *labels, findings.fpr, confidence, paired=dimension != "dataset")
+                        yield from (where | row for row in rows)
+                    compared = _independent_accuracies if dimension == "dataset" else accuracy_difference
+                    if gap := compared(finding, other, confidence):
                         labels = f"test_accuracy of {names[0]}", f"test_accuracy of {names[1]}"
                         yield where | _row("test_accuracy", *labels, gap)
 
@@ -208,12 +212,12 @@ def _pairwise(results: Results, findings: Findings, confidence: float) -> Iterat
 def _partners(
     finding: Finding, every: Sequence[Finding], dimension: str, later: str, earlier: str
 ) -> Iterator[Finding]:
-    """Yield the settings that differ from a setting only in the architecture, or only in mechanism and, if one has none, ε."""
-    setting, (kept,) = finding.setting, {"architecture", "mechanism"} - {dimension}
+    """Yield the settings that differ from a setting only in data set or architecture, or only in mechanism and, if one has none, ε."""
+    setting, kept = finding.setting, {"dataset", "architecture", "mechanism"} - {dimension}
     if getattr(setting, dimension) != later:
         return
     for other in every:
-        alike = (other.setting.dataset, getattr(other.setting, kept)) == (setting.dataset, getattr(setting, kept))
+        alike = all(getattr(other.setting, name) == getattr(setting, name) for name in kept)
         none = dimension == "mechanism" and "inf" in (setting.epsilon, other.setting.epsilon)
         same_epsilon = none or setting.epsilon == other.setting.epsilon
         if getattr(other.setting, dimension) == earlier and alike and same_epsilon:
@@ -233,15 +237,30 @@ def _between_explainers(
 
 
 def _gaps(
-    first: Leak, second: Leak, minuend: str, subtrahend: str, fpr: float | None, confidence: float
+    first: Leak,
+    second: Leak,
+    minuend: str,
+    subtrahend: str,
+    fpr: float | None,
+    confidence: float,
+    paired: bool = True,
 ) -> Iterator[dict[str, Any]]:
-    first = replace(first, confidence=confidence)
+    first, minus = replace(first, confidence=confidence), difference if paired else independent_difference
     for metric, column in {"auc": "auc", **({"tpr": f"tpr_at_fpr_{fpr:g}"} if fpr is not None else {})}.items():
-        yield _row(column, minuend, subtrahend, difference(first, second, metric))
+        yield _row(column, minuend, subtrahend, minus(first, second, metric))
+
+
+def _independent_accuracies(first: Finding, second: Finding, confidence: float) -> Estimate | None:
+    """Return the difference in test accuracy between models of two data sets; None where one was not trained."""
+    one, other = first.test_accuracy, second.test_accuracy
+    if one is None or other is None:
+        return None
+    sides = [(side.mean, side.sd / math.sqrt(side.targets), side.targets) for side in (one, other)]
+    return welch(sides, confidence)
 
 
 def _named(finding: Finding, dimension: str) -> str:
-    return finding.setting.architecture if dimension == "architecture" else _name(finding)
+    return _name(finding) if dimension == "mechanism" else str(getattr(finding.setting, dimension))
 
 
 def _equivalence(peer: Peer, margins: Mapping[str, float], confidence: float) -> dict[str, float]:
