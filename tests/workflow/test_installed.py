@@ -1,9 +1,8 @@
 """The wheel, installed where there is no checkout: what it holds, and the tiny audit in a folder of the user's."""
 
-import os
+import re
 import shutil
-import subprocess
-import sys
+import tomllib
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -11,79 +10,23 @@ from typing import Any
 import pytest
 import yaml
 
-from mia_audit.runtime import warm
+from ..installation import ROOT, Environment, build_wheel
 
-ROOT = Path(__file__).parents[2]
-PARTS = ("src", "workflow", "config", "pyproject.toml", "README.md", "LICENSE")
-"""What a wheel is built from."""
-
-MODULE = """
-import mia_audit
-
-
-configfile: "tiny.yaml"
-
-
-module mia:
-    snakefile:
-        mia_audit.SNAKEFILE
-    config:
-        config
-
-
-use rule * from mia
-
-
-onstart:
-    mia.onstart()
-"""
-"""A user's Snakefile that uses the workflow as a module."""
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("installed")]
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the wheel from a copy, so that no build is left in the checkout."""
-    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
-    for name in PARTS:
-        if (ROOT / name).is_dir():
-            ignored = shutil.ignore_patterns("*.egg-info", "__pycache__")
-            shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=ignored)
-        else:
-            shutil.copy(ROOT / name, source)
-    _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", out, source)
-    (built,) = out.iterdir()
-    return built
+    """Build the wheel."""
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
-def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Install the wheel into an empty folder that comes first on the paths."""
-    target = tmp_path_factory.mktemp("target")
-    _pip("install", "--no-deps", "--no-index", "--target", target, wheel)
-    programs = f"{target / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    return os.environ | {"PATH": programs, "PYTHONPATH": str(target), warm.ADDRESS: ""}
-
-
-def _pip(*words: object) -> None:
-    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *map(str, words)]
-    subprocess.run(command, check=True, capture_output=True)
-
-
-def run(words: list[str], folder: Path, environment: dict[str, str]) -> str:
-    """Run a command in a folder, and return what it printed."""
-    found = subprocess.run(
-        [sys.executable, "-m", *words],
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert found.returncode == 0, found.stdout
-    return found.stdout
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """Install the wheel into a fresh environment."""
+    return Environment.from_wheel(wheel, tmp_path_factory.mktemp("environment"))
 
 
 def test_the_wheel_holds_the_whole_workflow_and_no_tests(wheel: Path) -> None:
@@ -100,23 +43,52 @@ def test_the_wheel_holds_the_whole_workflow_and_no_tests(wheel: Path) -> None:
     assert packages == {"mia_audit", "snakemake_logger_plugin_mia_audit"}
 
 
-def test_an_audit_in_a_folder_of_its_own(tmp_path: Path, tiny: dict[str, Any], environment: dict[str, str]) -> None:
+def test_the_environment_sees_the_wheel_alone(environment: Environment, tmp_path: Path) -> None:
+    found = environment.output(["-c", "import mia_audit; print(mia_audit.__file__, mia_audit.SNAKEFILE)"], tmp_path)
+    assert all(Path(path).is_relative_to(environment.folder) for path in found.split())
+    assert environment.mia_audit("--version", folder=tmp_path).split()[1] == VERSION
+
+
+def test_an_audit_in_a_folder_of_its_own(tmp_path: Path, tiny: dict[str, Any], environment: Environment) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "tiny.yaml").write_text(yaml.safe_dump(tiny))
-    planned = run(["mia_audit.cli", "plan", "mine/tiny.yaml", "--records-per-second", "1000"], tmp_path, environment)
+    planned = environment.mia_audit("plan", "mine/tiny.yaml", "--records-per-second", "1000", folder=tmp_path)
     assert "10 models; " in planned
-    printed = run(["mia_audit.cli", "run", "mine/tiny.yaml", "--cores", "2"], tmp_path, environment)
+    printed = environment.mia_audit("run", "mine/tiny.yaml", "--cores", "2", folder=tmp_path)
     assert "Report" in printed
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
     assert {path.name for path in mine.iterdir()} == {"tiny.yaml", "results", ".snakemake"}
     assert (mine / "results" / "tiny" / "report.html").is_file()
 
 
-def test_the_workflow_as_a_module(tmp_path: Path, tiny: dict[str, Any], environment: dict[str, str]) -> None:
-    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(tiny))
-    (tmp_path / "Snakefile").write_text(MODULE)
+def test_four_commands_lead_from_the_wheel_to_the_report_of_a_table(tmp_path: Path, environment: Environment) -> None:
+    """The first of them, pip install, made the environment."""
+    rows = (f"{20 + row % 60},{row % 7},{'yes' if row % 3 else 'no'}" for row in range(300))
+    (tmp_path / "mine.csv").write_text("age,visits,ill\n" + "\n".join(rows) + "\n")
+    environment.mia_audit("init", "mine.csv", "--label", "ill", "--no-estimate", folder=tmp_path)
+    environment.mia_audit("check", "mine.yaml", folder=tmp_path)
+    assert "Report" in environment.mia_audit("run", "mine.yaml", "--cores", "2", folder=tmp_path)
+    assert (tmp_path / "results" / "mine" / "report.html").is_file()
+
+
+@pytest.mark.parametrize("deployed", [False, True])
+def test_the_workflow_as_a_module(
+    deployed: bool, tmp_path: Path, tiny: dict[str, Any], environment: Environment
+) -> None:
+    """The Snakefile of config/README.md, with the package's workflow, and as snakedeploy writes it with a copy of the repository's."""
+    (snakefile,) = re.findall(
+        r"```python\n(import mia_audit\n.*?)```", (ROOT / "config" / "README.md").read_text(), re.DOTALL
+    )
+    if deployed:
+        shutil.copytree(ROOT / "workflow", tmp_path / "tag" / "workflow")
+        snakefile = snakefile.replace("import mia_audit\n", "").replace(
+            "mia_audit.SNAKEFILE", '"tag/workflow/Snakefile"'
+        )
+    assert ("mia_audit" in snakefile) != deployed
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(tiny))
+    (tmp_path / "Snakefile").write_text(snakefile)
     wanted = "results/tiny/digits/vit/none-epsinf/signals.parquet"
-    run(["snakemake", "--cores", "2", wanted], tmp_path, environment)
+    environment.output(["-m", "snakemake", "--cores", "2", wanted], tmp_path)
     assert (tmp_path / wanted).is_file()
-    assert "report" in run(["snakemake", "--cores", "2", "--dry-run"], tmp_path, environment)
+    assert "report" in environment.output(["-m", "snakemake", "--cores", "2", "--dry-run"], tmp_path)

@@ -68,6 +68,13 @@ def test_no_record_is_listed_where_nothing_leaks(written):
     assert records == []
 
 
+def test_the_list_is_empty_where_no_record_stands_out(small, findings):
+    """With the pool at hand, whose records there are none to show of."""
+    weak = findings.settings[2]
+    assert (small.root / "pools" / "toy" / "records.npy").exists()
+    assert most_exposed(small.results(), weak, findings.fpr)[1] == []
+
+
 def test_none_are_shown_where_none_are_asked_for(small):
     assert listed(small, exposed=0) is None
 

@@ -99,7 +99,8 @@ def test_the_answer_comes_first_and_is_the_one_that_was_found(page, findings):
     assert f"its explanations by the norm ({100 * (explanations.mean - 0.5):.1f} points)" in words
     assert "With dp-sgd at ε = 1, no attack that was tried does better than guessing" in words
     sections = [a["id"] for tag, a in page.elements if tag == "section"]
-    assert sections == ["answer", "words", "curves", "settings", "records", "null", "attacks", "limits", "provenance"]
+    assert sections[:3] == ["answer", "now", "curves"]
+    assert sections[3:] == ["settings", "records", "null", "attacks", "limits", "unexamined", "words", "provenance"]
     assert words.index("reveal who was in the training set") < words.rindex(
         "Glossary"
     )  # the heading, after the contents
@@ -218,6 +219,29 @@ def test_a_browser_draws_the_figures_under_the_policy_and_runs_nothing(html, tmp
     attacked, complaints = opened(path)
     assert "data-ran" not in attacked
     assert sum("Content Security Policy" in line for line in complaints) >= 3
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (Debian: chromium)")
+def test_the_page_is_printed_on_few_pages(html, tmp_path):
+    path, pdf = tmp_path / "report.html", tmp_path / "report.pdf"
+    path.write_text(html, encoding="utf-8")
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    subprocess.run(
+        [CHROMIUM, *flags, f"--print-to-pdf={pdf}", path.as_uri()], check=True, capture_output=True, timeout=120
+    )
+    assert 1 <= len(re.findall(rb"/Type\s*/Page\b", pdf.read_bytes())) <= 10
+
+
+def test_a_policy_s_verdict_comes_before_the_answer(small):
+    results = small.results(policy={"models": 8})
+    page = Page(page_of(results))
+    assert [a["id"] for tag, a in page.elements if tag == "section"][:3] == ["policy", "answer", "now"]
+    assert "Release: the policy is met" in page.words()
+
+
+def test_the_glossary_has_the_words_and_the_unit_of_the_page(page, small):
+    assert "Point A hundredth" in page.words() and "can tell whether a given record was in it" in page.words()
 
 
 def test_labels_stand_in_the_answer_and_the_charts(small):

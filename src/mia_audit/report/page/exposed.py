@@ -218,7 +218,7 @@ def _illustrate(
     setting = finding.setting
     metadata = results.pool_metadata(setting.dataset)
     pool = results.root / "pools" / setting.dataset
-    if metadata is None or not (pool / "records.npy").exists():
+    if metadata is None or not exposed or not (pool / "records.npy").exists():
         return
     labels = read_table(pool / "records.parquet", "records", ["label"])["label"].to_numpy()
     stored = np.load(pool / "records.npy", mmap_mode="r")

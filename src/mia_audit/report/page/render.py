@@ -63,6 +63,7 @@ from mia_audit.report.text.statements import (
     sampling_name,
     scope,
 )
+from mia_audit.report.text.steps import next_steps, not_examined
 from mia_audit.sanitise import html
 from mia_audit.signals.name import read_signal
 
@@ -181,8 +182,9 @@ def null_layout(findings: Findings, level: str) -> Layout | None:
 
 
 CONTENTS = {
+    "policy": ("Policy", "judged"),
     "answer": ("Answer", ""),
-    "words": ("Glossary", ""),
+    "now": ("What to do now", "steps"),
     "curves": ("Curves", "groups"),
     "settings": ("Settings", "groups"),
     "persons": ("Persons", "by_person"),
@@ -194,9 +196,10 @@ CONTENTS = {
     "models": ("How many models", "models"),
     "published": ("As published", "published"),
     "null": ("Null control", "null"),
-    "policy": ("Policy", "judged"),
     "attacks": ("All attacks", "groups"),
     "limits": ("Limits", ""),
+    "unexamined": ("Not examined", ""),
+    "words": ("Glossary", ""),
     "provenance": ("Provenance", ""),
 }
 """The sections of the page, each with its name in the table of contents and the part of the template's input that it shows."""
@@ -235,6 +238,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         "published": tables["as_published"].printed(results, findings) if spec.as_published else None,
         "null": null,
         "null_text": f"{null_sentence(findings.settings)} {null_ceiling(findings)}" if null else "",
+        "steps": next_steps(findings, _verdict(judged)),
         "judged": judged_layout(judged) if judged else None,
         "judged_text": f"{conclusion(judged)} {digests}" if judged else "",
     }
@@ -244,6 +248,10 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         version=sources["versions"].get("mia-audit", ""),
         scope=" ".join(filter(None, _opening(results, findings))),
         cautions=cautions(results, findings),
+        unexamined=list(not_examined(spec, findings)),
+        points=any("point" in f"{one['answer'].conclusion}{one['answer'].items}" for one in groups),
+        guessed=any(not leak.beats_guessing for one in findings.settings for leak in one.strongest.values()),
+        unit="person" if findings.settings and all(one.by_person for one in findings.settings) else "record",
         contents=[(anchor, name) for anchor, (name, part) in CONTENTS.items() if not part or shown[part]],
         level=level,
         fpr=rate(findings.fpr) if findings.fpr is not None else "",
@@ -287,6 +295,12 @@ def _private_studies(results: Results, findings: Findings, sheet: Sheet) -> list
 
 
 DIGESTS = "This page is one of the files and cannot check digests itself: mia-audit gate checks them when the audit has ended."
+
+
+def _verdict(judged: Sequence[Judged]) -> str:
+    from mia_audit.report.gate import overall
+
+    return overall(judged).value if judged else ""
 
 
 def _judged(results: Results, findings: Findings) -> list[Judged]:

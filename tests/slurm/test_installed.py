@@ -1,0 +1,30 @@
+"""The wheel on a real SLURM: jobs find the workflow in the environment, and data and config in the user's folder."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ..installation import ROOT, Environment, build_wheel
+
+
+def test_an_audit_in_a_folder_of_its_own(
+    tmp_path: Path, tiny: dict[str, Any], cluster: Any, profile: Path, tmp_path_factory: Any
+) -> None:
+    wheel = build_wheel(tmp_path_factory.mktemp("wheel"))
+    environment = Environment.from_wheel(wheel, tmp_path_factory.mktemp("environment"))
+    tiny["mechanisms"] = {"none": {}}
+    tiny["compute"] |= {"shadows_per_job": 5, "blocks_explained_per_job": 5}  # fewer jobs
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(tiny))
+    options = ["--workflow-profile", str(profile), "--slurm-keep-successful-logs", *cluster.quick]
+    printed = environment.mia_audit("run", "tiny.yaml", "--", *options, folder=tmp_path, more=cluster.environment)
+    assert "Report" in printed
+    assert (tmp_path / "results" / "tiny" / "report.html").is_file()
+    # what a job was given and said: nothing in it leads to the checkout
+    logs = [path for path in (tmp_path / "results").rglob("*.log") if "slurm" in str(path)]
+    assert len(logs) > 5
+    read = "".join(path.read_text() for path in logs) + cluster.output(
+        "sacct", "-X", "-n", "-P", "-o", "SubmitLine,WorkDir"
+    )
+    assert str(environment.folder) in read
+    assert not any(f"{ROOT / name}/" in read for name in ("src", "workflow", "config"))
