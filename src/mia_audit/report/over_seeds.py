@@ -308,7 +308,7 @@ def _drawn(answer: Mapping[str, Any]) -> Figure:
     from mia_audit.report.text.answer import TITLES
 
     groups = answer["groups"]
-    figure, panels = panel_grid(1, len(groups), 2.2)
+    figure, panels = panel_grid(1, len(groups), 2.2, shared=True)
     for axes, group in zip(panels.flat, groups, strict=True):
         axes.axhline(0.5, **GUESSING)
         for number, channel in enumerate(TITLES):

@@ -136,6 +136,21 @@ def test_what_the_figures_show(small, findings):
         assert price.lines[0].get_ydata() == pytest.approx(outputs)
 
 
+def test_panels_of_several_data_sets_have_the_same_axis(findings):
+    """What leaks more is drawn higher, and no panel cuts off what another has room for."""
+    none, weak, *_ = findings.settings
+    elsewhere = replace(weak, setting=replace(weak.setting, dataset="elsewhere"))
+    both = replace(findings, settings=[none, elsewhere])
+    with paper_style():
+        for figure in (tradeoff(None, both), attack_by_epsilon(None, both)):
+            (low, high), *others = (
+                axes.get_ylim() for axes in figure.axes if axes.get_ylabel() != "TPR at 1\u00a0% FPR"
+            )
+            assert (low, high) in others
+            aucs = [found.strongest["outputs"].auc_estimate for found in both.settings]
+            assert low < min(auc.low for auc in aucs) and max(auc.high for auc in aucs) < high
+
+
 def test_a_name_that_looks_like_a_formula_is_drawn_as_it_is_written(tmp_path):
     figure = Figure(layout="constrained")
     axes = figure.add_subplot(xscale="log", title=r"price $\foo$")

@@ -138,7 +138,7 @@ def _rest(finding: Finding, key: str) -> tuple[object, ...]:
 def _figure(by_dataset: dict[str, list[Line]], tick: Callable[[str], str], label: str) -> Figure | str:
     if not by_dataset:
         return NOTHING
-    figure, drawn = panel_grid(1, len(by_dataset), height=2.5)
+    figure, drawn = panel_grid(1, len(by_dataset), height=2.5, shared=True)
     for axes, (dataset, lines) in zip(drawn[0], by_dataset.items(), strict=True):
         _panel(axes, lines, tick, label)
         axes.set_title(dataset)
@@ -198,7 +198,7 @@ def tradeoff(results: Results, findings: Findings, subject: tuple[str, str] | No
     groups = [group for group in groups if group]
     if not groups:
         return "No model's test accuracy is known."
-    figure, panels = panel_grid(1, len(groups), height=2.3)
+    figure, panels = panel_grid(1, len(groups), height=2.3, shared=True)
     for axes, group in zip(panels[0], groups, strict=True):
         for (channel, name), colour, marker in zip(CHANNELS.items(), PALETTE, "osD^", strict=False):
             placed = [

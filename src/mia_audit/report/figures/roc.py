@@ -228,7 +228,7 @@ def _attack_figure(
     findings: Findings, columns: Sequence[Column], null_control: bool = False, xlabel: str = ""
 ) -> Figure:
     metrics = metrics_shown(findings)
-    figure, panels = panel_grid(len(metrics), len(columns), height=1.75)
+    figure, panels = panel_grid(len(metrics), len(columns), height=1.75, shared=True)
     drawn = series([finding for _, group, _ in columns for finding in group], findings.settings)
     slots = len(drawn) + null_control
     offsets = [(slot - (slots - 1) / 2) * 0.7 / slots for slot in range(slots)]
@@ -273,7 +273,7 @@ def models(results: Results, findings: Findings, subject: None = None) -> Figure
     if not groups:
         return "Fewer models cannot be evaluated: the audit has too few, or its design needs all of them."
     metrics = metrics_shown(findings)
-    drawn, panels = panel_grid(len(metrics), len(groups), height=1.75)
+    drawn, panels = panel_grid(len(metrics), len(groups), height=1.75, shared=True)
     likelihoods = table["likelihood"].unique(maintain_order=True).to_list()
     for column, group in enumerate(groups):
         for order, finding in enumerate(group):

@@ -48,10 +48,11 @@ MANY = 4
 GUESSING: dict[str, Any] = {"color": "0.55", "linewidth": 0.8, "linestyle": (0, (3, 2)), "zorder": 1}
 
 
-def panel_grid(rows: int, columns: int, height: float) -> tuple[Figure, Any]:
+def panel_grid(rows: int, columns: int, height: float, shared: bool = False) -> tuple[Figure, Any]:
     """Return a figure and its panels [rows, columns], each `height` inches high.
 
-    Columns that do not fit on the page are placed below the first ones, all their rows together.
+    Columns that do not fit on the page are placed below the first ones, all their rows together. With `shared` the
+    panels of a row have the same y axis.
     """
     from matplotlib.figure import Figure
 
@@ -66,6 +67,9 @@ def panel_grid(rows: int, columns: int, height: float) -> tuple[Figure, Any]:
         for axes in upper:
             axes.sharex(lowest)
             axes.tick_params(labelbottom=False)
+    for first, *others in panels[:, :columns] if shared else ():
+        for axes in others:
+            axes.sharey(first)
     return figure, panels[:, :columns]
 
 
