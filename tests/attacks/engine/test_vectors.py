@@ -91,6 +91,15 @@ def test_some_targets_have_the_scores_that_they_have_among_all(design):
     np.testing.assert_allclose(hierarchical_vector_ratio(vectors, member, some), every[:, some])
 
 
+@pytest.mark.parametrize("ratio", RATIOS)
+def test_blocks_that_are_kept_in_memory_or_not_give_the_same_scores(ratio, monkeypatch):
+    vectors, member = drawn(200, 6, leak=1.0)
+    scores = ratio(vectors, member)
+    monkeypatch.setattr(engine, "HELD", 0)
+    monkeypatch.setattr(engine, "NUMBERS", 500)
+    np.testing.assert_allclose(ratio(vectors, member), scores)
+
+
 @pytest.mark.parametrize("design", ["independent", "balanced", "pairs"])
 @pytest.mark.parametrize("ratio", RATIOS)
 @pytest.mark.parametrize("models", [4, 8, 16])

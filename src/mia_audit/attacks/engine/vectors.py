@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 NUMBERS = 1 << 19
 """Numbers of vectors processed at a time."""
+
+HELD = 3 << 19
+"""Largest number of numbers of vectors whose blocks are kept in memory from one pass to the next."""
 
 LEAST = 1e-9
 """Directions of the correlation matrix with a smaller eigenvalue are treated as rounding errors."""
@@ -63,11 +67,26 @@ class Block:
         return variance
 
 
+class Blocks:
+    """All records, block by block; blocks of few numbers are kept in memory from one pass to the next."""
+
+    def __init__(self, vectors: Float[np.ndarray, "N K m"], member: Member, kept: Kept = None) -> None:
+        """Take the vectors and the membership of all models, and which of them are targets (all if None)."""
+        self.targets, self.size = len(member.T if kept is None else kept), vectors.shape[2]
+        self._again = partial(_blocks, vectors, member, kept)
+        self._held = list(self._again()) if vectors.size <= HELD else None
+
+    def __iter__(self) -> Iterator[Block]:
+        """Yield every block."""
+        return self._again() if self._held is None else iter(self._held)
+
+
 def vector_ratio(vectors: Float[np.ndarray, "N K m"], member: Member) -> Cells:
     """Score records by log p(x | in) − log p(x | out) around the record's means as they are; NaN where a side has no other model."""
-    whiten = _whitening(vectors, member)
+    blocks = Blocks(vectors, member)
+    whiten = _whitening(blocks)
     scores = np.empty(member.shape, order="F")
-    for block in _blocks(vectors, member):
+    for block in blocks:
         value, shift = block.values @ whiten, block.shift @ whiten
         # the centre divides the shift in proportion to the counts: the in mean is centre + shift · out / all
         every = block.inside + block.outside
@@ -85,9 +104,10 @@ def hierarchical_vector_ratio(vectors: Float[np.ndarray, "N K m"], member: Membe
     in which it is largest, and the uncertainty of means and shift widens both densities. Every record has a score. With `kept` only these columns
     are returned.
     """
-    turn, slope, spread = _learned(vectors, member, _whitening(vectors, member, kept), kept)
+    blocks = Blocks(vectors, member, kept)
+    turn, slope, spread = _learned(blocks, _whitening(blocks))
     scores = np.empty((len(member), len(turn)), order="F")
-    for block in _blocks(vectors, member, kept):
+    for block in blocks:
         every = np.maximum(block.inside + block.outside, 1)
         expected = _with_one(block.centre @ turn) @ slope
         weight = block.both * spread / (spread + block.variance)
@@ -131,33 +151,36 @@ def _block(
     targets: slice | Int[np.ndarray, " T"],
 ) -> Block:
     origin = values.mean(axis=0)
-    values = values - origin
-    here = member.T[:, :, None].astype(np.float64)
-    counts = {side: of.sum(axis=0) for side, of in ((1, here), (0, 1 - here))}
-    means = {side: (values * of).sum(axis=0) / np.maximum(counts[side], 1) for side, of in ((1, here), (0, 1 - here))}
-    deviations = values - np.where(here > 0, means[1], means[0])
+    values -= origin
+    here = member.T.astype(np.float64)
+    counts = {1: here.sum(axis=0), 0: (1 - here).sum(axis=0)}
+    total = np.einsum("kb,kbm->bm", here, values)  # of the in side, and minus that of the out side
+    means = {1: total / np.maximum(counts[1], 1)[:, None], 0: -total / np.maximum(counts[0], 1)[:, None]}
+    deviations = values - np.where(here[:, :, None] > 0, means[1], means[0])
+    everyone = values
     here, own, values = here[targets], deviations[targets], values[targets]
-    left = [_loss(own, np.where(here > 0, counts[1], counts[0]))]
-    gone = {1: (here, own * here), 0: (1 - here, own * (1 - here))}
-    if partners is not None:  # of the other side
+    inside, outside = counts[1] - here, counts[0] - (1 - here)
+    removed, left = values, [_loss(own, np.where(here > 0, counts[1], counts[0]))]
+    if partners is not None:  # a further model, of the other side
         places = np.maximum(partners, 0).T[:, :, None]
-        exists = (partners != NO_MODEL).T[:, :, None].astype(np.float64)
-        further = np.take_along_axis(deviations, places, axis=0) * exists
+        exists = (partners != NO_MODEL).T.astype(np.float64)
+        further = np.take_along_axis(deviations, places, axis=0) * exists[:, :, None]
         left.append(_loss(further, np.where(here > 0, counts[0], counts[1])))
-        gone = {
-            1: (here + exists * (1 - here), gone[1][1] + further * (1 - here)),
-            0: (1 - here + exists * here, gone[0][1] + further * here),
-        }
-    count = {side: counts[side] - gone[side][0] for side in (1, 0)}
-    mean = {side: means[side] - gone[side][1] / np.maximum(count[side], 1) for side in (1, 0)}
-    every = np.maximum(count[1] + count[0], 1)
-    centre = (count[1] * mean[1] + count[0] * mean[0]) / every
-    return Block(rows, values - centre, mean[1] - mean[0], centre + origin, count[1], count[0], deviations, left)
+        inside, outside = inside - exists * (1 - here), outside - exists * here
+        removed = removed + np.take_along_axis(everyone, places, axis=0) * exists[:, :, None]
+    weight = here / np.maximum(inside, 1), (1 - here) / np.maximum(outside, 1)
+    shift = means[1] - means[0] - own * (weight[0] - weight[1])[:, :, None]
+    if partners is not None:
+        weight = (1 - here) / np.maximum(inside, 1), here / np.maximum(outside, 1)
+        shift -= further * (weight[0] - weight[1])[:, :, None]
+    centre = -removed / np.maximum(inside + outside, 1)[:, :, None]
+    sides = inside[:, :, None], outside[:, :, None]
+    return Block(rows, values - centre, shift, centre + origin, *sides, deviations, left)
 
 
-def _loss(deviations: Float[np.ndarray, "T B m"], count: Float[np.ndarray, "T B 1"]) -> Float[np.ndarray, "T B m"]:
+def _loss(deviations: Float[np.ndarray, "T B m"], count: Float[np.ndarray, "T B"]) -> Float[np.ndarray, "T B m"]:
     """Return vectors whose products are what a side's scatter loses without each of its models."""
-    lost: np.ndarray = deviations * np.sqrt(count / np.maximum(count - 1, 1))
+    lost: np.ndarray = deviations * np.sqrt(count / np.maximum(count - 1, 1))[:, :, None]
     return lost
 
 
@@ -166,14 +189,14 @@ def _products(a: Float[np.ndarray, "T B m"], b: Float[np.ndarray, "T B n"]) -> F
     return products
 
 
-def _whitening(vectors: Float[np.ndarray, "N K m"], member: Member, kept: Kept = None) -> Float[np.ndarray, "T m m"]:
+def _whitening(blocks: Blocks) -> Float[np.ndarray, "T m m"]:
     """Return, for every target, the matrix by which vectors are multiplied to have the unit covariance.
 
     The covariance's correlations are shrunk in proportion to their number over the degrees of freedom.
     """
-    targets, size = vectors.shape[1] if kept is None else len(kept), vectors.shape[2]
-    scatter, freedom = np.zeros((targets, size, size)), np.zeros(targets)
-    for block in _blocks(vectors, member, kept):
+    size = blocks.size
+    scatter, freedom = np.zeros((blocks.targets, size, size)), np.zeros(blocks.targets)
+    for block in blocks:
         flat = block.deviations.reshape(-1, size)
         scatter += flat.T @ flat
         for left in block.left:
@@ -192,16 +215,14 @@ def _whitening(vectors: Float[np.ndarray, "N K m"], member: Member, kept: Kept =
     return whiten
 
 
-def _learned(
-    vectors: Float[np.ndarray, "N K m"], member: Member, whiten: Float[np.ndarray, "T m m"], kept: Kept
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _learned(blocks: Blocks, whiten: Float[np.ndarray, "T m m"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return, for every target, a whitening in whose directions shifts are independent, [T, m, m], the coefficients of their
     expectation, [T, m + 1, m], and the variances around it, [T, 1, m].
     """
     targets, size = whiten.shape[:2]
     means, cross = np.zeros((targets, size + 1, size + 1)), np.zeros((targets, size + 1, size))
     squares, variance, count = np.zeros((targets, size, size)), np.zeros(targets), np.zeros(targets)
-    for block in _blocks(vectors, member, kept):
+    for block in blocks:
         known = block.both
         place, shift = _with_one(block.centre @ whiten) * known, block.shift @ whiten * known
         means += _products(place, place)
