@@ -100,7 +100,8 @@ def attack_memory_of(section: Attacks, records: int, models: int, vector: int) -
 
 def _bytes_per_record(attack: str, models: int, learns: bool, vector: int) -> int:
     if attacks[attack].vectors:
-        copies = 2 if learns else 1  # weights are learned from the vectors of some of the models
+        # weights are learned from the vectors of some of the models; classifiers read all in float32
+        copies = (2 if learns else 1) if attacks[attack].likelihoods else 5
         return models * (BYTES_PER_CELL + copies * 2 * vector) + learns * BYTES_PER_RECORD
     if not attacks[attack].several:
         return models * BYTES_PER_CELL + learns * BYTES_PER_RECORD

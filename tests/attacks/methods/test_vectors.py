@@ -1,6 +1,7 @@
 """`vector-lrt` adds the ratios of direction and norm, on all models or on some."""
 
 import numpy as np
+import pytest
 
 from mia_audit.attacks.catalogue import Run, attacks, plan, scores_of
 from mia_audit.attacks.engine.ratios import RATIOS
@@ -57,3 +58,41 @@ def test_some_models_are_scored_as_if_there_were_no_others():
     ours = score([Reading(one, values[one], some) for one in values], inside, "blend")
     theirs = score([Reading(one, [values[one][0][:, some]]) for one in values], inside, "blend")
     np.testing.assert_allclose(ours, theirs)
+
+
+def simulated(design, models, records, leak, seed=0):
+    """A vector and a norm per record and model, and the membership; members' directions turn by `leak`."""
+    random = np.random.default_rng(seed)
+    member = random.random((records, models)) < 0.5
+    if design == "balanced":
+        member = random.random((records, models)).argsort(axis=1) < models // 2
+    if design == "pairs":
+        half = random.random((records, models // 2)) < 0.5
+        member = np.stack([half, ~half], axis=2).reshape(records, -1)
+    own, noise = random.standard_normal((records, 1, 4)), random.standard_normal((records, models, 4))
+    vectors = (2 * own + noise + leak * np.abs(own) * member[:, :, None]).astype(np.float16)
+    return member, [Reading(SIGNALS[2], [vectors]), Reading(SIGNALS[1], [np.exp(noise[:, :, 0])])]
+
+
+def mean_auc(scores, member):
+    return np.mean([target_metrics(one, side, (0.1,))["auc"] for one, side in zip(scores.T, member.T, strict=True)])
+
+
+@pytest.mark.parametrize(
+    ("design", "models"),
+    [("independent", 4), ("independent", 17), ("balanced", 4), ("balanced", 8), ("pairs", 4), ("pairs", 8)],
+)
+def test_the_classifier_finds_a_leak_and_guesses_by_chance_without_one(design, models):
+    score, records = attacks["vector-classifier"].score, 800
+    member, readings = simulated(design, models, records, leak=0)
+    assert abs(mean_auc(score(readings, member, "none"), member) - 0.5) < 4 * 0.3 / np.sqrt(records * models)
+    member, readings = simulated(design, models, records, leak=1)
+    assert mean_auc(score(readings, member, "none"), member) > 0.57
+
+
+def test_a_targets_membership_enters_none_of_the_classifiers_scores():
+    member, readings = simulated("independent", 6, 400, leak=1)
+    other = member.copy()
+    other[:, 3] = ~other[:, 3]
+    ours, theirs = (attacks["vector-classifier"].score(readings, one, "none")[:, 3] for one in (member, other))
+    np.testing.assert_array_equal(ours, theirs)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from jaxtyping import Bool, Float, Int
 
+    from mia_audit.attacks.design import Design
     from mia_audit.attacks.engine.types import Counts, Types
     from mia_audit.signals.name import Cells, Columns, Member, Some
 
@@ -151,6 +152,16 @@ MOST_SIGNALS = 2
 """Number of signals that can be read together: most bins of a joint histogram of three would be empty."""
 
 
+def folds_of(design: Design, models: int) -> list[Fold]:
+    """Return the models of every fold; complementary models share a fold."""
+    units: list[list[int]] = []
+    for model, partner in enumerate(design.partner or [NO_MODEL] * models):
+        if partner == NO_MODEL or model < partner:
+            units.append([model] if partner == NO_MODEL else [model, partner])
+    number = min(FOLDS, len(units))
+    return [np.sort([model for unit in units[fold::number] for model in unit]) for fold in range(number)]
+
+
 class Evidence:
     """One or two signals of all models, with the membership: the data from which types are learned, and to which they are applied."""
 
@@ -171,12 +182,7 @@ class Evidence:
     @property
     def folds(self) -> list[Fold]:
         """The models of every fold; complementary models share a fold."""
-        units: list[list[int]] = []
-        for model, partner in enumerate(self._design.partner or [NO_MODEL] * self._member.shape[1]):
-            if partner == NO_MODEL or model < partner:
-                units.append([model] if partner == NO_MODEL else [model, partner])
-        number = min(FOLDS, len(units))
-        return [np.sort([model for unit in units[fold::number] for model in unit]) for fold in range(number)]
+        return folds_of(self._design, self._member.shape[1])
 
     def without(self, models: Fold, strictly: bool = True) -> Types:
         """Return the types learned from all models except `models`.
