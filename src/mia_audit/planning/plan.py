@@ -172,7 +172,7 @@ def estimate(
         cells = one.records * one.models
         plan.store("signals", signals_bytes(one.columns, cells, one.vectors))
         plan.store("scores", 5 * len(one.runs) * cells)
-        plan.need("attacks", attack_memory_of(audit.attacks, one.records, one.models, one.vector) * 1e6)
+        plan.need("attacks", attack_memory_of(audit.attacks, one.records, one.models) * 1e6)
     if audit.compute.weights == "temporary":
         most = max((model["stored_bytes"] for model in models.values()), default=0)
         plan.store("weights of a setting until its signals are merged", audit.membership.models * most)

@@ -87,23 +87,18 @@ def attack_memory(audit: Audit, dataset: str) -> int:
     section = audit.datasets.get(dataset)
     if section is None or section.records is None:
         return UNKNOWN_MEGABYTES
-    longest = audit.explainers.vectors + audit.explainers.projections
-    return attack_memory_of(audit.attacks, section.records, audit.membership.models, longest)
+    return attack_memory_of(audit.attacks, section.records, audit.membership.models)
 
 
-def attack_memory_of(section: Attacks, records: int, models: int, vector: int) -> int:
-    """Return the megabytes of the largest of a config's attacks on this many records, models and numbers of a vector."""
+def attack_memory_of(section: Attacks, records: int, models: int) -> int:
+    """Return the megabytes of the largest of a config's attacks on this many records and models."""
     learns = not LEARNING_TYPES.isdisjoint(section.likelihoods)
-    each = (_bytes_per_record(split(method)[0], models, learns, vector) for method in section.methods)
+    each = (_bytes_per_record(split(method)[0], models, learns) for method in section.methods)
     return PROCESS_MEGABYTES + ceil(records * max(each, default=0) / 1e6)
 
 
-def _bytes_per_record(attack: str, models: int, learns: bool, vector: int) -> int:
-    if attacks[attack].vectors:
-        # weights are learned from the vectors of some of the models; classifiers read all in float32
-        copies = (2 if learns else 1) if attacks[attack].likelihoods else 5
-        return models * (BYTES_PER_CELL + copies * 2 * vector) + learns * BYTES_PER_RECORD
-    if not attacks[attack].several:
+def _bytes_per_record(attack: str, models: int, learns: bool) -> int:
+    if attacks[attack].vectors or not attacks[attack].several:  # vectors are read block by block
         return models * BYTES_PER_CELL + learns * BYTES_PER_RECORD
     return models * SEVERAL_BYTES_PER_CELL.get(attack, MOST_BYTES_PER_CELL) + learns * JOINT_BYTES_PER_RECORD
 

@@ -6,7 +6,8 @@ from scipy.stats import multivariate_normal, rankdata
 
 from mia_audit.attacks.design import NO_MODEL, left_out
 from mia_audit.attacks.engine import vectors as engine
-from mia_audit.attacks.engine.vectors import hierarchical_vector_ratio, vector_ratio
+from mia_audit.attacks.engine.vectors import Stack, hierarchical_vector_ratio, vector_ratio
+from mia_audit.signals.name import Columns
 
 RATIOS = [vector_ratio, hierarchical_vector_ratio]
 
@@ -89,6 +90,17 @@ def test_some_targets_have_the_scores_that_they_have_among_all(design):
     vectors, member = drawn(200, 6, leak=1.0, design=design)
     every, some = hierarchical_vector_ratio(vectors, member), np.array([4, 1])
     np.testing.assert_allclose(hierarchical_vector_ratio(vectors, member, some), every[:, some])
+
+
+def test_a_stack_is_an_array_of_some_models_with_further_coordinates():
+    vectors, member = drawn(30, 6)
+    norms, some = vectors[:, :, 1].astype(float), np.array([4, 1, 2, 5])
+    whole = np.concatenate([vectors, norms[:, :, None]], axis=2)[:, some]
+    stack = Stack(Stack(vectors, [Columns(norms)]), models=some)
+    assert stack.shape == whole.shape and stack.size == whole.size
+    np.testing.assert_array_equal(stack[3:20], whole[3:20])
+    ours, theirs = (hierarchical_vector_ratio(one, member[:, some]) for one in (stack, whole))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("ratio", RATIOS)

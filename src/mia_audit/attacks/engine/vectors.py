@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from mia_audit.attacks.design import Partners
     from mia_audit.attacks.engine.hierarchical import Kept
     from mia_audit.signals.name import Cells, Columns, Member
+
+    Vectors: TypeAlias = 'Float[np.ndarray, "N K m"] | Stack'
 
 NUMBERS = 1 << 19
 """Numbers of vectors processed at a time."""
@@ -67,10 +69,33 @@ class Block:
         return variance
 
 
+class Stack:
+    """Vectors of some models, with signals [N, K] as further coordinates: an array [N, K, m] of which a block is read at a time."""
+
+    def __init__(
+        self, vectors: Vectors, further: Sequence[Columns] = (), models: Int[np.ndarray, " S"] | None = None
+    ) -> None:
+        """Take vectors and signals of all models, or only vectors if some are chosen (`models`)."""
+        self._vectors, self._further, self._models = vectors, further, models
+        records, known, size = vectors.shape
+        self.shape: tuple[int, int, int] = (records, known if models is None else len(models), size + len(further))
+        self.size = records * self.shape[1] * self.shape[2]
+
+    def __getitem__(self, rows: slice) -> Float[np.ndarray, "B K m"]:
+        """Return some of the records, float32 where there are further coordinates."""
+        values = self._vectors[rows]
+        if self._models is not None:
+            values = values[:, self._models]
+        if self._further:
+            parts = [values, *(one[rows][:, :, None] for one in self._further)]
+            values = np.concatenate(parts, axis=2, dtype=np.float32)
+        return values
+
+
 class Blocks:
     """All records, block by block; blocks of few numbers are kept in memory from one pass to the next."""
 
-    def __init__(self, vectors: Float[np.ndarray, "N K m"], member: Member, kept: Kept = None) -> None:
+    def __init__(self, vectors: Vectors, member: Member, kept: Kept = None) -> None:
         """Take the vectors and the membership of all models, and which of them are targets (all if None)."""
         self.targets, self.size = len(member.T if kept is None else kept), vectors.shape[2]
         self._again = partial(_blocks, vectors, member, kept)
@@ -81,7 +106,7 @@ class Blocks:
         return self._again() if self._held is None else iter(self._held)
 
 
-def vector_ratio(vectors: Float[np.ndarray, "N K m"], member: Member) -> Cells:
+def vector_ratio(vectors: Vectors, member: Member) -> Cells:
     """Score records by log p(x | in) − log p(x | out) around the record's means as they are; NaN where a side has no other model."""
     blocks = Blocks(vectors, member)
     whiten = _whitening(blocks)
@@ -97,7 +122,7 @@ def vector_ratio(vectors: Float[np.ndarray, "N K m"], member: Member) -> Cells:
     return scores
 
 
-def hierarchical_vector_ratio(vectors: Float[np.ndarray, "N K m"], member: Member, kept: Kept = None) -> Cells:
+def hierarchical_vector_ratio(vectors: Vectors, member: Member, kept: Kept = None) -> Cells:
     """Score records as `vector_ratio` does, but with the shift shrunk towards its expectation at the record's mean.
 
     That is a linear regression on the mean over all records. The shifts' spread around it is estimated in the directions
@@ -122,18 +147,18 @@ def hierarchical_vector_ratio(vectors: Float[np.ndarray, "N K m"], member: Membe
     return scores
 
 
-def blended_vector_ratio(norm: Columns, vectors: Sequence[Float[np.ndarray, "N K m"]], member: Member) -> Cells:
+def blended_vector_ratio(norm: Columns, vectors: Sequence[Vectors], member: Member) -> Cells:
     """Score records by a weighted sum of the norm's two log ratios and of the vectors' `hierarchical_vector_ratio`."""
 
     def of_vectors(models: Int[np.ndarray, " S"], member: Member, kept: Kept = None) -> Cells:
-        ratios = (hierarchical_vector_ratio(one[:, models], member, kept) for one in vectors)
+        ratios = (hierarchical_vector_ratio(Stack(one, models=models), member, kept) for one in vectors)
         total: Cells = np.sum(list(ratios), axis=0)
         return total
 
     return blended_ratio([norm], member, other=hierarchical_of, beside=of_vectors)
 
 
-def _blocks(vectors: Float[np.ndarray, "N K m"], member: Member, kept: Kept = None) -> Iterator[Block]:
+def _blocks(vectors: Vectors, member: Member, kept: Kept = None) -> Iterator[Block]:
     partners, targets = left_out(member), slice(None) if kept is None else kept
     records, models, size = vectors.shape
     step = max(1, NUMBERS // (models * size))
@@ -237,7 +262,7 @@ def _learned(blocks: Blocks, whiten: Float[np.ndarray, "T m m"]) -> tuple[np.nda
     spread, axes = np.linalg.eigh(_towards_sphere((squares - fitted) / freedom[:, None, None], freedom))
     # the fit explains some of noise too: a factor shrinks it, direction by direction, as James and Stein's does
     explained = np.einsum("kab,kac,kcb->kb", axes, fitted, axes)
-    kept = np.maximum(1 - (size + 1) * spread / np.maximum(explained, np.finfo(np.float64).tiny), 0)
+    kept = np.maximum(1 - (size + 1) * spread / np.maximum(explained, np.finfo(np.float64).eps), 0)
     spread += (1 - kept) * explained / np.maximum(count, 1)[:, None]
     noise = variance / np.maximum(count, 1)
     # centres turn with the shifts

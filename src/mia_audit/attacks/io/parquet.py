@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -262,16 +263,16 @@ class SignalsFile:
         return self.outliers.replaced(signal, list(queries.values()), self.target)
 
     def _vectors(self, name: str) -> Float[np.ndarray, "N K m"]:
-        """Return a column of vectors, over their L1 norms, float16."""
+        """Return a column of vectors, over their L1 norms, float16, mapped from a temporary file: attacks read blocks of records."""
         rows, size = self._stored * self._records, self._file.schema_arrow.field(name).type.list_size
-        values = np.empty((rows, size), dtype=np.float16)
-        start = 0
-        with naming_damage(self._path, "signals"):
+        with TemporaryFile() as file, naming_damage(self._path, "signals"):
+            values = np.memmap(file, dtype=np.float16, shape=(rows, size))
+            start = 0
             for part in rows_of_lists(self._file, name, str(self._path)):
+                if not np.isfinite(part.sum(dtype=np.float32)):
+                    raise UserError(f"{self._path}: column '{name}': expected finite numbers")
                 values[start : start + len(part)] = part
                 start += len(part)
-        if not np.isfinite(values.sum(dtype=np.float32)):
-            raise UserError(f"{self._path}: column '{name}': expected finite numbers")
         return values.reshape(self._stored, self._records, -1)[self._kept].swapaxes(0, 1)
 
     @property

@@ -11,7 +11,13 @@ from mia_audit.attacks.catalogue import attack
 from mia_audit.attacks.design import recognise
 from mia_audit.attacks.engine.ratios import RATIOS
 from mia_audit.attacks.engine.type_ratio import MOST_CELLS, folds_of
-from mia_audit.attacks.engine.vectors import Blocks, blended_vector_ratio, hierarchical_vector_ratio, vector_ratio
+from mia_audit.attacks.engine.vectors import (
+    Blocks,
+    Stack,
+    blended_vector_ratio,
+    hierarchical_vector_ratio,
+    vector_ratio,
+)
 from mia_audit.seeds import generator
 from mia_audit.signals.name import VECTOR, columns_of
 
@@ -19,6 +25,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float
     from sklearn.ensemble import HistGradientBoostingClassifier
 
+    from mia_audit.attacks.engine.vectors import Vectors
     from mia_audit.signals.name import Reading, Signal
 
 OF_DIRECTIONS = {
@@ -66,14 +73,14 @@ def vector_classifier(
     half, with the features that they have without that quarter. So neither a target's membership enters, nor, where
     every record is in the same number of models, what the others of its record say of it.
     """
-    parts = [_directions(one) if one.signal.is_vector else one.scaled[:, :, None] for one in readings]
-    values = np.concatenate(parts, axis=2, dtype=np.float32)
+    (directions,) = [_directions(one) for one in readings if one.signal.is_vector]
+    values = Stack(directions, [one.prepared(columns_of) for one in readings if not one.signal.is_vector])
     records, models = member.shape
     first = generator("halves of the records", records).permutation(records) < records // 2
     scores = np.empty(member.shape, order="F")
     for fold in folds_of(recognise(member), models):
         rest = np.setdiff1d(np.arange(models), fold)
-        learned = [_learned(values[:, rest], member[:, rest], half) for half in (~first, first)]
+        learned = [_learned(Stack(values, models=rest), member[:, rest], half) for half in (~first, first)]
         for rows, features in _features(values, member):
             for half, classifier in zip((first, ~first), learned, strict=True):
                 inside = np.flatnonzero(half[rows])
@@ -84,13 +91,13 @@ def vector_classifier(
 
 
 def _learned(
-    values: Float[np.ndarray, "N K m"], member: Bool[np.ndarray, "N K"], half: Bool[np.ndarray, " N"]
+    values: Stack, member: Bool[np.ndarray, "N K"], half: Bool[np.ndarray, " N"]
 ) -> HistGradientBoostingClassifier:
-    """Return the classifier of members from all models, on half of the records or as many as give `MOST_CELLS` rows."""
+    """Return the classifier of members from all models, on half of the records or as many as give `MOST_CELLS` / 2 rows."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     some = np.zeros(len(half), dtype=bool)
-    some[np.flatnonzero(half)[: MOST_CELLS // member.shape[1]]] = True
+    some[np.flatnonzero(half)[: MOST_CELLS // 2 // member.shape[1]]] = True
     parts = [(features[:, some[rows]], member[rows][some[rows]].T) for rows, features in _features(values, member)]
     features, labels = (np.concatenate(part, axis=1) for part in zip(*parts, strict=True))
     classifier = HistGradientBoostingClassifier(max_iter=60, max_leaf_nodes=8, early_stopping=False, random_state=0)
@@ -98,9 +105,7 @@ def _learned(
     return classifier
 
 
-def _features(
-    values: Float[np.ndarray, "N K m"], member: Bool[np.ndarray, "N K"]
-) -> Iterator[tuple[slice, Float[np.ndarray, "K B F"]]]:
+def _features(values: Stack, member: Bool[np.ndarray, "N K"]) -> Iterator[tuple[slice, Float[np.ndarray, "K B F"]]]:
     """Yield, block by block, what the other models say of each value: its ratio, the distances from the middle of the record's
     in and out means, these means' differences, and the products of both.
     """
@@ -113,6 +118,6 @@ def _features(
         yield block.rows, np.concatenate(parts, axis=2, dtype=np.float32)
 
 
-def _directions(reading: Reading) -> Float[np.ndarray, "N K m"]:
+def _directions(reading: Reading) -> Vectors:
     (vectors,) = reading.queries
-    return vectors if reading.models is None else vectors[:, reading.models]
+    return vectors if reading.models is None else Stack(vectors, models=reading.models)
