@@ -211,7 +211,7 @@ def per_record(side: Side, pool: np.ndarray) -> Scale:
 
 
 def shrunk(side: Side, pool: np.ndarray) -> Scale:
-    """The Student-t of a normal–inverse-gamma prior with ν degrees of freedom, centred on the pooled variance."""
+    """The Student-t of a normal–inverse-gamma prior with ν degrees of freedom, centred on the pooled variance (BaVarIA-t, Brännvall 2026)."""
     variance = (PRIOR * pool + side.squares) / side.by_count(freedoms(side.models))
     return Scale(variance * (1 + 1 / side.count), student=True)
 

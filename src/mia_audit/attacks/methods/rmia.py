@@ -45,7 +45,7 @@ ROWS = 1 << 12
 
 @attack("base", reads=losses, learns=False, pairwise=["none"])
 def base(readings: Sequence[Reading], member: Member, likelihood: str, pairs: Pairs | None = None) -> Cells:
-    """Score ℓ_t − log of the mean of exp ℓ over the other models, with ℓ = −loss, the log probability of the label (γ = 1)."""
+    """Score ℓ_t − log of the mean of exp ℓ over the other models, with ℓ = −loss, the label's log probability (BASE, Lassila et al. 2025)."""
     (reading,) = readings
     return relative(reading, pairs or left_out(member), lambda log_p, _, some: log_mean_of_others(log_p, leaving=some))
 
