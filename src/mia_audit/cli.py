@@ -1,6 +1,7 @@
 """The command line: subcommands for people, and one for every stage of the workflow."""
 
 import argparse
+import errno
 import importlib
 import os
 import sys
@@ -245,6 +246,11 @@ def _call(options: argparse.Namespace, started: float) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM) or not error.filename:
+            raise
+        print(f"mia-audit: {visible(str(error.filename))}: {os.strerror(error.errno).lower()}", file=sys.stderr)
+        return 2
     return code or 0
 
 

@@ -176,6 +176,11 @@ class LogHandler(LogHandlerBase):
         elif text.startswith("Complete log(s)"):  # all jobs have ended
             self.bars.stop()
             self._write(text)
+        elif text.startswith("LockException"):
+            self._write(
+                f"{self.results and self.results.absolute()}: in use by another run; wait for its end or, if it was killed, run the"
+                " same command with -- --unlock at its end, and then without"
+            )
         elif "At least one job did not complete successfully" in text:
             self._write(f"Stopped after {clock(time.monotonic() - self.began)}. The same command continues from here.")
         elif not text.startswith(COMMAND_FAILED) and (record.levelno >= logging.WARNING or text.startswith(PASSED_ON)):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mia_audit.cli import main
-from mia_audit.commands.before import start
+from mia_audit.commands.before import _name_missing, start
 from mia_audit.config.load import folder_of
 from mia_audit.errors import UserError
 
@@ -69,6 +69,23 @@ def test_an_interrupt_is_left_to_the_workflow(monkeypatch: pytest.MonkeyPatch) -
     before = signal.getsignal(signal.SIGINT)
     assert start(ROOT / "config" / "digits.yaml", 2, []) == 1
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_deleted_records_of_a_finished_audit_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "SHA256SUMS").write_text(f"{'0' * 64}  pools/t/records.npy\n{'0' * 64}  report.html\n")
+    _name_missing(tmp_path)
+    assert "pools/t/records.npy; they are made again only" in capsys.readouterr().err
+    (tmp_path / "pools" / "t").mkdir(parents=True)
+    (tmp_path / "pools" / "t" / "records.npy").touch()
+    _name_missing(tmp_path)
+    assert not capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mia_audit.commands.before._checked", lambda config: None)
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    with pytest.raises(UserError, match="read-only, but results are written beside the config"):
+        start(tmp_path / "a.yaml", 2, [])
 
 
 def test_a_partition_that_slurm_lacks_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

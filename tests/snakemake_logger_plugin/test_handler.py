@@ -155,6 +155,15 @@ def test_nothing_to_do_prints_the_answer_of_a_report_that_was_asked_for(
     assert ("It leaks." in out) is answered
 
 
+def test_a_folder_that_another_run_uses_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run()
+    run.say("", audit=check_audit(AUDIT, "test"), results=str(tmp_path), workflow=None)
+    run.say("LockException:\nError: Directory cannot be locked.", level=logging.ERROR)
+    run.handler.close()
+    *_, last = capsys.readouterr().err.splitlines()
+    assert last.startswith(f"{tmp_path}: in use by another run")
+
+
 def test_an_empty_log_is_called_empty(tmp_path: Path) -> None:
     (tmp_path / "log").write_text(" \n")
     assert last_line(tmp_path / "log") == "its log is empty"

@@ -173,6 +173,10 @@ rule paper:
         "mia-audit paper {params.results} --spec {params.spec} --out {output} >{log} 2>&1"
 
 
+KEPT = [
+    *files_of(SETTINGS, "signals.parquet", "scores.parquet", "metrics.parquet"),
+    *files_of(TRAINED, "training.parquet"),
+]
 FINISHED = [
     "<results>/report.html",
     "<results>/answer.json",

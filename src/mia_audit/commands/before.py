@@ -19,14 +19,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mia_audit import SNAKEFILE
-from mia_audit.config.load import folder_of, in_folder_of, load_audit
-from mia_audit.errors import Mistakes, UserError
+from mia_audit.config.load import folder_of, in_folder_of, load_audit, read_plain
+from mia_audit.errors import Mistakes, UserError, few
 from mia_audit.host_memory import available_memory
 from mia_audit.sanitise import console
 
@@ -128,7 +128,7 @@ def _look(options: argparse.Namespace) -> "Looked":
         options.label = label
     named = [*options.drop, *options.keep, *(_constant(text)[0] for text in options.impute)]
     if unknown := [name for name in [*named, options.person] if name and name not in frame.columns]:
-        raise UserError(f"{options.data}: no column '{unknown[0]}'; it has {', '.join(frame.columns)}")
+        raise UserError(f"{options.data}: no column '{unknown[0]}'; it has {few(frame.columns)}")
     if len(frame):
         _ask_roles(frame, label, options)
     said = dict.fromkeys(options.drop, "drop") | dict.fromkeys(options.keep, "feature")
@@ -208,7 +208,7 @@ def _asked_label(columns: list[str]) -> str:
 
     if not sys.stdin.isatty() or any(name.lower() in LABELS for name in columns):
         return ""
-    return input(f"Which column holds the class ({', '.join(columns)})? ").strip()
+    return input(f"Which column holds the class ({few(columns)})? ").strip()
 
 
 def _estimate(audit: "Audit", looked: "Looked") -> str:
@@ -473,12 +473,33 @@ def start(config: Path, cores: str | int | None, options: list[str]) -> int:
     """Run the workflow on a config, in the folder of its audit, and return its exit code; UserError for a mistake in the config."""
     with in_folder_of(config) as path:
         _checked(path)
+        if not os.access(Path(), os.W_OK):
+            raise UserError(
+                f"{Path().absolute()}: read-only, but results are written beside the config; copy it elsewhere"
+            )
         _check_partitions(options)
+        _name_missing(Path("results", str(read_plain(path)["audit"])))
     # the logger comes first, because its option takes all arguments up to the next option, including targets
     words = ["--logger", "mia-audit", "--snakefile", SNAKEFILE, "--directory", folder_of(config)]
     words += ["--configfile", config.absolute(), *(["--cores", cores] if cores else []), *options]
     with _leaving_interrupts_to_the_workflow():
         return subprocess.run([sys.executable, "-m", "snakemake", *map(str, words)], check=False).returncode
+
+
+def _name_missing(root: Path) -> None:
+    """Name on stderr the deleted files of a finished audit that no run makes again, because all models would follow."""
+    from mia_audit.storage.digests import MANIFEST, read_manifest
+
+    listed: Collection[str] = ()
+    with suppress(UserError):  # an audit that was not finished has no list, and a damaged one is written anew
+        listed = read_manifest(root / MANIFEST)
+    kept = [name for name in listed if name.startswith("pools/") or "/models/" in name]
+    if gone := [name for name in kept if not (root / name).exists()]:
+        print(
+            f"mia-audit: {root}: records and models are missing since the audit was finished: {few(gone)}; they are made again only"
+            " by an audit of another name",
+            file=sys.stderr,
+        )
 
 
 def _check_partitions(options: list[str]) -> None:

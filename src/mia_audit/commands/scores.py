@@ -29,7 +29,7 @@ from mia_audit.attacks.io.parquet import (
 )
 from mia_audit.commands._arguments import add_spec
 from mia_audit.config.specs import AttackSpec, EvaluationSpec
-from mia_audit.errors import UserError
+from mia_audit.errors import UserError, few
 from mia_audit.evaluation.epsilon_bounds import bounds_table, is_score_list, read_score_list
 from mia_audit.evaluation.files import Scored, metric_rows, metrics_table, read_scores
 from mia_audit.evaluation.groups import Slices, group_rows, groups_table
@@ -68,7 +68,7 @@ def run_attack(options: argparse.Namespace) -> None:
     metadata |= readings_metadata(spec.attacks.methods if spec.stated else (), file.signals, file.derived)
     runs = plan(spec.attacks.methods, file.signals, spec.attacks.likelihoods)
     if not runs:
-        names = ", ".join(signal.name for signal in file.signals)
+        names = few(signal.name for signal in file.signals)
         raise UserError(f"{options.signals}: no attack in attacks.methods reads any of its signals ({names})")
     metadata |= recognise(file.member).metadata
     null = permuted_membership(file.member, spec.seed, spec.dataset, file.persons)

@@ -19,7 +19,7 @@ from pydantic import (
 from mia_audit.attacks.catalogue import Attacks
 from mia_audit.canaries.draw import Canaries
 from mia_audit.config.sections import Architecture, Target, Under
-from mia_audit.errors import suggest
+from mia_audit.errors import few, suggest
 from mia_audit.evaluation.section import Evaluation
 from mia_audit.explain.catalogue import Explainers, explainers
 from mia_audit.explain.private_local.terms import PrivateExplanations
@@ -291,7 +291,7 @@ class Audit(Section):
                 if not (section := self.mechanisms.get(mechanism)):
                     raise ValueError(f"{where}: unknown mechanism '{mechanism}': {suggest(mechanism, self.mechanisms)}")
                 if odd := [epsilon for epsilon in under.epsilon if epsilon not in section.settings]:
-                    known = ", ".join(section.settings)
+                    known = few(section.settings)
                     raise ValueError(
                         f"{where}.{mechanism}.epsilon: {odd[0]} is not one of the mechanism's values: {known}"
                     )
@@ -352,15 +352,13 @@ class Audit(Section):
         for key, names in (("dataset", trained), ("mechanism", [*budgets])):
             given = getattr(section, key) or (names[0] if len(names) == 1 else "")
             if given not in names:
-                raise ValueError(f"{where}.{key}: name one of {', '.join(names)}")
+                raise ValueError(f"{where}.{key}: name one of {few(names)}")
             chosen.append(given)
         dataset, mechanism = chosen
         epsilons = budgets[mechanism]
         epsilon = section.epsilon or (epsilons[0] if len(epsilons) == 1 else "")
         if epsilon not in epsilons:
-            raise ValueError(
-                f"{where}.epsilon: name one of {', '.join(epsilons)}, with which shadow models are trained"
-            )
+            raise ValueError(f"{where}.epsilon: name one of {few(epsilons)}, with which shadow models are trained")
         return dataset, section.architecture, mechanism, epsilon
 
     @model_validator(mode="after")
@@ -495,7 +493,7 @@ class Audit(Section):
     def _released(self) -> Self:
         if self.privacy.ledger and len(self.datasets) > 1 and DATASET not in self.privacy.ledger:
             raise ValueError(
-                f"privacy.ledger: a ledger belongs to one data set, but the audit has {', '.join(self.datasets)}: write {DATASET} into its path"
+                f"privacy.ledger: a ledger belongs to one data set, but the audit has {few(self.datasets)}: write {DATASET} into its path"
             )
         settings = {
             f"{dataset}/{architecture}/{mechanism}-eps{epsilon}"

@@ -29,7 +29,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mia_audit.errors import UserError
+from mia_audit.errors import UserError, few
 from mia_audit.evaluation.files import KEYS, Scored, of_drawn_unit
 from mia_audit.evaluation.metrics import called_columns
 from mia_audit.privacy.gaussian import epsilon_of_gdp
@@ -406,7 +406,7 @@ def read_score_list(path: Path) -> Scored:
         score = np.concatenate([inside, outside])
         member = np.repeat([1, 0], [len(inside), len(outside)])
     else:
-        raise UserError(f"{path}: the columns are {', '.join(frame.columns)}; {EXPECTED}")
+        raise UserError(f"{path}: the columns are {few(frame.columns)}; {EXPECTED}")
     if not np.isfinite(score).all():
         raise UserError(f"{path}: a score is not a finite number; {EXPECTED}")
     if "person" in frame.columns:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mia_audit.errors import UserError, suggest
+from mia_audit.errors import UserError, few, suggest
 from mia_audit.learners.naming import functions_of, script_and_function
 from mia_audit.pools.scaling import FEW
 from mia_audit.pools.section import Dataset
@@ -56,10 +56,10 @@ def label_of(frame: pl.DataFrame, given: str) -> str:
         return given
     usual = [name for wanted in LABELS for name in frame.columns if name.lower() == wanted]
     if not usual:
-        few = [
+        candidates = [
             name for name in frame.columns if 2 <= frame[name].n_unique() <= FEW and not frame[name].dtype.is_float()
         ]
-        hint = f"; these have few values: {', '.join(few)}" if few else ""
+        hint = f"; these have few values: {few(candidates)}" if candidates else ""
         raise UserError(
             f"--label: none of the columns is called {', '.join(LABELS)}; name the column of the class{hint}"
         )
@@ -136,9 +136,7 @@ def architecture_of(looked: Looked, model: str, outputs: str) -> dict[str, Any]:
     if path.suffix == ".py":
         functions = functions_of(path)
         if function not in functions:
-            raise UserError(
-                f"--model: {path} has no function '{function}(task)'; it has {', '.join(functions) or 'none'}"
-            )
+            raise UserError(f"--model: {path} has no function '{function}(task)'; it has {few(functions) or 'none'}")
         if "predict" in functions and not outputs:
             raise UserError(
                 f"--outputs: missing; state what predict of {path} returns: logits, probabilities or labels (--outputs logits)"

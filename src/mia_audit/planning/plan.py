@@ -264,7 +264,7 @@ def count_jobs(config: Path, changes: Mapping[str, Any] | None = None) -> dict[s
         stdin=subprocess.DEVNULL,
     )
     if result.returncode:
-        message = " ".join((result.stderr or result.stdout).split())[-400:]
+        message = " ".join(f"{result.stderr}\n{result.stdout}".split())[-400:]
         raise UserError(f"{config}: the workflow does not accept this config: {message}")
     return read_counts(result.stdout + result.stderr)
 

@@ -5,7 +5,7 @@ from math import prod
 from pathlib import Path
 
 from mia_audit.config.schema import Audit
-from mia_audit.errors import UserError
+from mia_audit.errors import UserError, few
 from mia_audit.pools import pools
 from mia_audit.pools.section import Dataset, load_source
 from mia_audit.pools.store import read_persons
@@ -88,7 +88,7 @@ def parse_size(text: str, audit: Audit) -> tuple[str, Size]:
             f"--pool: NAME=RECORDS,SHAPE,CLASSES was expected, such as faces=20000,3x224x224,10, not '{text}'"
         )
     if name not in audit.datasets:
-        raise UserError(f"--pool: the audit has no data set '{name}'; it has {', '.join(audit.datasets)}")
+        raise UserError(f"--pool: the audit has no data set '{name}'; it has {few(audit.datasets)}")
     public = _public(audit.datasets[name])
     return name, Size(int(words[0]), public, tuple(int(side) for side in sides), int(words[2]))
 

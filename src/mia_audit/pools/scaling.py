@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from mia_audit.errors import UserError, suggest
+from mia_audit.errors import UserError, few, suggest
 from mia_audit.pools.section import Dataset, Source
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def _digits(column: pl.Series) -> int:
 
 
 def _identifier_words(odd: Mapping[str, str]) -> str:
-    listed = ", ".join(f"'{name}' ({why})" for name, why in odd.items())
+    listed = few(f"'{name}' ({why})" for name, why in odd.items())
     first = next(iter(odd))
     looks = "looks like an identifier" if len(odd) == 1 else "look like identifiers"
     return (

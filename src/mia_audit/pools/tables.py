@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mia_audit.errors import UserError, first_line
+from mia_audit.errors import UserError, few, first_line
 from mia_audit.pools.scaling import PADDED
 from mia_audit.pools.section import root_of
 from mia_audit.storage.unpacked import check_csv, read_foreign
@@ -174,7 +174,7 @@ def check_complete(frame: pl.DataFrame, root: str, where: str) -> None:
             problems.append(f"'{column.name}' (first in row {row}, {missing.sum()} in all)")
     if problems:
         raise UserError(
-            f"{where}.path: {root}: values are missing or not finite in column {', '.join(problems)}; rows count from 1 below the"
+            f"{where}.path: {root}: values are missing or not finite in column {few(problems)}; rows count from 1 below the"
             " header. Drop the column (columns: drop), state a constant for it (impute), or leave those rows out"
         )
 

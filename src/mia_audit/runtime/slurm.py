@@ -124,7 +124,12 @@ def release_stale_lock(folder: Path) -> bool:
     refuses to start, and says how to unlock. Raises UserError if one of these files is a link.
     """
     state = folder / ".snakemake"
-    state.mkdir(exist_ok=True)
+    try:
+        state.mkdir(exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"{state}: {os.strerror(error.errno or 0).lower()}; work in a folder that can be written"
+        ) from None
     for place in (state, state / "locks"):
         if place.is_symlink():
             raise UserError(f"{place}: a symbolic link, through which other files would be removed. Remove the link")

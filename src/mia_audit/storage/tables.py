@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mia_audit.errors import UserError, first_line, suggest
+from mia_audit.errors import UserError, few, first_line, suggest
 from mia_audit.foreign_json import parse_object
 from mia_audit.storage import digests
 from mia_audit.storage.atomic import atomic_write, write_json
@@ -265,9 +265,7 @@ def open_table(path: Path, kind: str, columns: Sequence[str] = ()) -> pq.Parquet
         check_columns(path, file.schema_arrow, kind)
     missing = [name for name in columns if name not in file.schema_arrow.names]
     if missing:
-        raise UserError(
-            f"{path}: no column {', '.join(map(repr, missing))}; it has {', '.join(file.schema_arrow.names)}"
-        )
+        raise UserError(f"{path}: no column {few(map(repr, missing))}; it has {few(file.schema_arrow.names)}")
     return file
 
 

@@ -20,7 +20,7 @@ from mia_audit.attacks.io.parquet import (
     check_probability,
     check_values,
 )
-from mia_audit.errors import UserError, first_line
+from mia_audit.errors import UserError, few, first_line
 from mia_audit.pools.persons import Persons, read_ids
 from mia_audit.signals.families import derive, derived_from, source_of, with_derived
 from mia_audit.signals.name import PROBABILITY, SUMMARIES, Signal, read_signal
@@ -297,7 +297,7 @@ def _read_npz(path: Path, key: str, check: Check) -> Read:
     if not key and len(names) == 1:
         key = names[0]
     if key not in names:
-        known = ", ".join(" ".join(name.split()) for name in names)
+        known = few(" ".join(name.split()) for name in names)
         raise UserError(f"{path}: expected {path}:KEY with KEY one of {known}")
     check(arrays.headers[key][0])
     return arrays.read(key), None

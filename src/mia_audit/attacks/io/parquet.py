@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from mia_audit.attacks.catalogue import Run, unread
 from mia_audit.attacks.design import RECORDS, aggregates_of, in_unit, recognise, same_training_set, unit_of
 from mia_audit.attacks.io.outliers import Outliers, kept_models
-from mia_audit.errors import UserError
+from mia_audit.errors import UserError, few
 from mia_audit.pools.persons import Persons, numbered_ids
 from mia_audit.signals.families import derive, derived_from, source_of, with_derived
 from mia_audit.signals.name import PROBABILITY, Signal, is_signal, read_signal
@@ -180,7 +180,7 @@ def readings_metadata(asked: Sequence[str], signals: Sequence[Signal], derived: 
     """Return metadata on derived signals and on attacks without a signal to read. The latter are also named in a warning on stderr."""
     nothing = unread(asked, signals)
     if nothing:
-        names = ", ".join(signal.name for signal in signals)
+        names = few(signal.name for signal in signals)
         print(f"mia-audit: warning: {', '.join(nothing)}: no signal to read (available: {names})", file=sys.stderr)
     return ({UNREAD: nothing} if nothing else {}) | ({DERIVED: dict(derived)} if derived else {})
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.errors import UserError
+from mia_audit.errors import UserError, few
 from mia_audit.pools.images import (
     MOST_16_BITS,
     Images,
@@ -103,7 +103,7 @@ def _check_folders(names: list[str], root: Path, where: str) -> None:
     splits = [name for name in names if name.lower() in SPLITS]
     if len(splits) > 1:
         raise UserError(
-            f"{where}.path: {root}: {', '.join(splits)} are parts of a data set, not classes: give one of them as the path, such as"
+            f"{where}.path: {root}: {few(splits)} are parts of a data set, not classes: give one of them as the path, such as"
             f" {root / splits[0]}, or list all classes in classes if they are meant"
         )
     if left := [name for name in names if name.lower() in LEFT]:
@@ -114,7 +114,7 @@ def _check_folders(names: list[str], root: Path, where: str) -> None:
 
 
 def _empty_words(empty: list[str]) -> str:
-    return f"no images in {', '.join(empty)}; {EXPECTED}"
+    return f"no images in {few(empty)}; {EXPECTED}"
 
 
 def _is_image(path: Path) -> bool:
@@ -168,7 +168,7 @@ def _agreed(
         if odd:
             kinds = ("grey-scale", "colour") if channels == 3 else ("colour", "grey-scale")
             raise UserError(
-                f"{where}.path: {len(odd)} {kinds[0]} image{'s' * (len(odd) > 1)} among {kinds[1]} ones: {', '.join(odd)}."
+                f"{where}.path: {len(odd)} {kinds[0]} image{'s' * (len(odd) > 1)} among {kinds[1]} ones: {few(odd)}."
                 f" {where}.convert: rgb or grey converts all images"
             )
     common = Counter(size for _, size in read).most_common(1)[0][0]
