@@ -172,7 +172,7 @@ def seed_layers(seed: bytes) -> None:
     torch.set_rng_state(state)
 
 
-DOUBLED = {"cpu": 2**20, "cuda": 2**26}
+DOUBLED = {"cpu": 2**18, "cuda": 2**26}
 """Number of elements that are converted to float64 at once."""
 
 RUN = 512
