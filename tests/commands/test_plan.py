@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from mia_audit.cli import main
-from mia_audit.planning.plan import read_counts
+from mia_audit.commands.before import _metadata
+from mia_audit.planning.plan import Plan, read_counts
 
 CONFIG: dict[str, Any] = {
     "audit": "planned",
@@ -61,3 +62,10 @@ def test_the_table_of_a_dry_run_is_read() -> None:
     told = "Building DAG of jobs...\nJob stats:\njob      count\n-----  -------\ntrain       12\nall          1\ntotal       13\n\n"
     assert read_counts(told) == {"train": 12}
     assert read_counts("Nothing to be done") == {}
+
+
+def test_wall_time_divides_what_runs_on_gpus_by_gpus_and_the_rest_by_jobs() -> None:
+    plan = Plan(seconds={"train none": 8 * 3600.0, "signals ixg": 4 * 3600.0, "attack": 4 * 3600.0})
+    found = _metadata(plan, {}, "", gpu=True, slots=4, gpus=2)
+    assert (found["gpu_hours"], found["wall_hours"], found["total_hours"]) == (12, 12 / 2 + 4 / 4, 16)
+    assert _metadata(plan, {}, "", gpu=False, slots=4, gpus=2)["wall_hours"] == 16 / 4

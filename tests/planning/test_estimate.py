@@ -188,7 +188,7 @@ def test_models_that_somebody_else_trains_are_counted_and_not_timed() -> None:
     sizes = {"digits": Size(1000, 100, (64,), 10)}
     assert models_of(audit, sizes) == {}
     plan = estimate(audit, sizes, {}, FixedCosts(), {"train": 3})
-    assert (plan.models, plan.untimed) == (10, ["forest, which your own code trains"])
+    assert (plan.models, plan.untimed) == (10, ["forest, which your own code trains (time one training, and multiply)"])
     assert set(plan.seconds) == {"attack", "evaluate", "report", "start-up"}
 
 

@@ -335,6 +335,7 @@ def plan_arguments(parser: argparse.ArgumentParser) -> None:
         help="size of a pool that is not built yet, such as faces=20000,3x224x224,10",
     )
     parser.add_argument("--cores", type=int, default=os.cpu_count(), help="cores for the audit (those of this machine)")
+    parser.add_argument("--gpus", type=int, default=1, help="GPUs for the audit, one a job (1)")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -342,8 +343,9 @@ def run_plan(options: argparse.Namespace) -> None:
     """Print models, jobs, hours, disk and memory, and the longest stage."""
     if options.records_per_second is not None and not 0 < options.records_per_second < float("inf"):
         raise UserError(f"--records-per-second: a positive number was expected, not {options.records_per_second:g}")
-    if options.cores < 1:
-        raise UserError(f"--cores: a positive number was expected, not {options.cores}")
+    for name in ("cores", "gpus"):
+        if getattr(options, name) < 1:
+            raise UserError(f"--{name}: a positive number was expected, not {getattr(options, name)}")
     with in_folder_of(options.config) as config:
         _plan_config(config, options)
 
@@ -386,6 +388,7 @@ def _plan_config(config: Path, options: argparse.Namespace) -> None:
         source,
         device == "cuda" or wanted.startswith("cuda"),
         max(1, options.cores // audit.compute.threads),
+        options.gpus,
     )
     if options.json:
         print(json.dumps(found, indent=2, ensure_ascii=False))
@@ -393,8 +396,8 @@ def _plan_config(config: Path, options: argparse.Namespace) -> None:
         _print(plan, jobs, f"{audit.audit}: {source}", found, list(advice(plan, audit, jobs)))
 
 
-def _metadata(plan: "Plan", jobs: dict[str, int], source: str, gpu: bool, slots: int) -> dict[str, Any]:
-    """Return a plan as JSON; `slots` jobs run at a time, but one at a time on a GPU."""
+def _metadata(plan: "Plan", jobs: dict[str, int], source: str, gpu: bool, slots: int, gpus: int) -> dict[str, Any]:
+    """Return a plan as JSON; `slots` jobs run at a time, but one at a time on each GPU."""
     on_gpu = plan.on_gpu if gpu else 0.0
     return {
         "models": plan.models,
@@ -403,8 +406,9 @@ def _metadata(plan: "Plan", jobs: dict[str, int], source: str, gpu: bool, slots:
         "hours": {stage: seconds / 3600 for stage, seconds in plan.seconds.items()},
         "total_hours": plan.total / 3600,
         "gpu_hours": on_gpu / 3600 if gpu else None,
-        "wall_hours": (on_gpu + (plan.total - on_gpu) / slots) / 3600,
+        "wall_hours": (on_gpu / gpus + (plan.total - on_gpu) / slots) / 3600,
         "jobs_at_a_time": slots,
+        "gpus": gpus if gpu else None,
         "dominant": plan.dominant,
         "disk_bytes": plan.disk,
         "memory_bytes": plan.memory,
@@ -433,9 +437,10 @@ def _print(plan: "Plan", jobs: dict[str, int], title: str, found: dict[str, Any]
         whole = f"{human(sum(sizes.values()))}: " if what == "disk" else ""
         display.print(f"{what}: {whole}{parts}", highlight=False)
     wall, slots = _hours(3600 * found["wall_hours"]), found["jobs_at_a_time"]
-    display.print(f"{plan.dominant} takes longest; with {slots} jobs at a time: about {wall}", highlight=False)
+    on_gpus = "" if found["gpus"] is None else f", one on each of {found['gpus']} GPUs"
+    display.print(f"{plan.dominant} takes longest; with {slots} jobs at a time{on_gpus}: about {wall}", highlight=False)
     if found["gpu_hours"] is not None:
-        display.print(f"of which on a GPU: {_hours(3600 * found['gpu_hours'])}", highlight=False)
+        display.print(f"GPU time: {_hours(3600 * found['gpu_hours'])}", highlight=False)
     if plan.untimed:
         display.print(f"not counted: {'; '.join(plan.untimed)}", highlight=False)
     for sentence in advice:

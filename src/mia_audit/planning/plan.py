@@ -156,7 +156,7 @@ def estimate(
         if model:
             _space(plan, audit, setting, sizes[setting.dataset], model)
         else:
-            plan.leave_out(f"{setting.architecture}, which your own code trains")
+            plan.leave_out(f"{setting.architecture}, which your own code trains (time one training, and multiply)")
         if model and costs:
             try:
                 _setting(plan, audit, setting, sizes[setting.dataset], model, costs)
