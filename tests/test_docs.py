@@ -66,6 +66,66 @@ def test_prose_has_one_sentence_a_line_and_short_lines(page: Path) -> None:
     assert sentences == []
 
 
+WORDS = 30
+"""Most words of a sentence outside tables."""
+LONG = {
+    "docs/how-to/pools.md": 1,
+    "docs/how-to/release.md": 8,
+    "docs/methods/attacks.md": 7,
+    "docs/methods/explainers.md": 2,
+    "docs/methods/explanation_metrics.md": 1,
+    "docs/methods/fadp.md": 7,
+    "docs/methods/locally_linear_maps.md": 10,
+    "docs/methods/privacy.md": 28,
+    "docs/methods/private_explanations.md": 10,
+    "docs/reference/data.md": 26,
+    "docs/reference/performance.md": 25,
+    "docs/reference/security.md": 10,
+}
+"""Pages with longer sentences, and their number, which may only become smaller."""
+NUMBERS = {
+    "docs/how-to/canaries.md": 43,
+    "docs/methods/attacks.md": 28,
+    "docs/methods/explainers.md": 33,
+    "docs/methods/fadp.md": 53,
+    "docs/methods/locally_linear_maps.md": 82,
+    "docs/methods/privacy.md": 162,
+    "docs/methods/private_explanations.md": 154,
+    "docs/reference/data.md": 145,
+    "docs/reference/performance.md": 176,
+}
+"""Pages of definitions and costs with more than a number in three sentences, and their number, which may only become smaller."""
+NUMBER = re.compile(r"(?<![\w.^-])\d[\d,.]*\b(?![\w`])")
+
+
+def sentences(page: Path) -> list[str]:
+    """Return the sentences of a page's prose, without code and the targets of links; an item of a list ends one."""
+    text = "\n".join("" if line.startswith("#") else line for _, line in prose(page))
+    text = re.sub(r"<!--.*?-->", "", re.sub(r"\]\([^)]*\)", "]", text), flags=re.DOTALL)
+    parts = re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )|(?<=[.!?:])[)*]*\s+(?=[A-Z`*\[(\d])|(?<=:)\s", text)
+    return [" ".join(part.split()) for part in parts if part.strip()]
+
+
+def test_sentences_are_counted(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# 1 title 2\n\nOne sentence.\nAnother [of 3](4.md), with `5`\ncode.\n\n- an item\n- one: it\n\n| 6 |\n"
+    )
+    found = sentences(page)
+    assert found == ["One sentence.", "Another [of 3], with `5` code.", "- an item", "- one:", "it"]
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.parent.parent == ROOT / "docs" and page.parent.name != "results"], ids=name
+)
+def test_sentences_are_short_and_numbers_are_with_the_results(page: Path) -> None:
+    found = sentences(page)
+    long = [sentence for sentence in found if len(sentence.split()) > WORDS]
+    assert len(long) <= LONG.get(name(page), 0), long
+    numbers = sum(len(NUMBER.findall(re.sub(r"`[^`]*`", "", sentence))) for sentence in found)
+    assert numbers <= max(len(found) / 3, NUMBERS.get(name(page), 0))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_relative_links_lead_to_a_file_and_a_heading(page: Path) -> None:
     for target in LINK.findall(page.read_text(encoding="utf-8")):

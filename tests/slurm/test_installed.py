@@ -13,7 +13,8 @@ def test_an_audit_in_a_folder_of_its_own(
 ) -> None:
     wheel = build_wheel(tmp_path_factory.mktemp("wheel"))
     environment = Environment.from_wheel(wheel, tmp_path_factory.mktemp("environment"))
-    tiny["mechanisms"] = {"none": {}}
+    tiny |= {"mechanisms": {"none": {}}, "explanation_metrics": {"records": 0}}
+    tiny["architectures"]["vit"] = {name: tiny["architectures"]["vit"][name] for name in ("model", "parameters")}
     tiny["compute"] |= {"shadows_per_job": 5, "blocks_explained_per_job": 5}  # fewer jobs
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(tiny))
     options = ["--workflow-profile", str(profile), "--slurm-keep-successful-logs", *cluster.quick]

@@ -330,5 +330,5 @@ def _section(model: type[BaseModel], location: tuple[int | str, ...]) -> type[Ba
 def load_policy(path: Path) -> Policy:
     """Return the policy of a YAML file; UserError for a mistake, with the file, the key and a way to fix it."""
     if not path.is_file():
-        raise UserError(f"{path}: no such file; a policy is one YAML file, see docs/how-to/gate.md")
+        raise UserError(f"{path}: no such file; a policy is one YAML file, see docs/how-to/release.md")
     return parse(Policy, read_plain(path), str(path))

@@ -94,7 +94,7 @@ class Dataset(Section):
     architectures: tuple[str, ...] = ()
     """Architectures of this audit that are trained on this data set; all when left out."""
     groups: tuple[str | dict[Column, tuple[FiniteFloat, ...]], ...] = ()
-    """Groups by which every result is sliced (docs/how-to/groups.md): columns of the data, `class`, or `records` (a person's number of records).
+    """Groups by which every result is sliced (docs/how-to/pools.md): columns of the data, `class`, or `records` (a person's number of records).
 
     `{age: [18, 40, 65]}` divides a column of numbers at these edges. Without edges, a column with many values is
     divided at its quartiles.
