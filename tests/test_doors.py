@@ -13,6 +13,7 @@ from torch import nn
 import mia_audit as mia
 from mia_audit.attacks.io.layouts import from_logits
 from mia_audit.attacks.io.matrices import MatrixFiles, parse_signal_file
+from mia_audit.attacks.io.parquet import SignalsFile
 from mia_audit.errors import UserError
 from mia_audit.learners import Compute, Records
 from mia_audit.learners.answers import logits_of
@@ -226,6 +227,57 @@ def test_rows_in_another_order_are_refused(door: str, tmp_path: Path) -> None:
             loss.to_csv(tmp_path / "loss.csv")
             files = MatrixFiles(str(tmp_path / "member.csv"), [parse_signal_file(f"loss={tmp_path / 'loss.csv'}")])
             files.read(files.signals[0])
+
+
+@pytest.mark.parametrize("door", ["audit", "csv", "parquet"])
+def test_models_in_another_order_are_refused(door: str, tmp_path: Path) -> None:
+    """Frames and tables that name their models are compared by name, not by place."""
+    pd = pytest.importorskip("pandas")
+    names = [f"model{model}" for model in range(MODELS)]
+    member = pd.DataFrame(MEMBER.astype(int), columns=names)
+    loss = pd.DataFrame(np.abs(RANDOM.normal(size=(COUNT, MODELS))), columns=names)
+    with pytest.raises(UserError, match="expected the same models in the same order"):
+        if door == "audit":
+            mia.audit(member, {"loss": loss[names[::-1]]})
+        else:
+            for name, frame in (("member", member), ("loss", loss[names[::-1]])):
+                path = tmp_path / f"{name}.{door}"
+                frame.to_csv(path, index=False) if door == "csv" else frame.to_parquet(path)
+            files = MatrixFiles(str(tmp_path / f"member.{door}"), [parse_signal_file(f"loss={tmp_path}/loss.{door}")])
+            files.read(files.signals[0])
+
+
+PERSONS: dict[str, tuple[Any, str]] = {
+    "too few": (np.arange(COUNT - 1), "39"),
+    "one in half of a training set": (np.repeat(np.arange(COUNT // 2), 2), "person"),
+    "missing": (np.array(["nan", *map(str, range(1, COUNT))], dtype=object), "has no id for"),
+}
+
+
+@pytest.mark.parametrize("what", PERSONS)
+@pytest.mark.parametrize("door", ["audit", "file", "table"])
+def test_persons_are_whole(what: str, door: str, tmp_path: Path) -> None:
+    """Every record has a person, and a training set has all of a person's records or none."""
+    import polars as pl
+
+    if (what, door) == ("too few", "table"):
+        return  # a table has a person in every row
+    persons, message = PERSONS[what]
+    loss = np.abs(RANDOM.normal(size=(COUNT, MODELS)))
+    with pytest.raises(UserError, match=message) as caught:
+        if door == "audit":
+            mia.audit(MEMBER, {"loss": loss}, person=persons)
+        elif door == "file":
+            np.save(tmp_path / "member.npy", MEMBER)
+            (tmp_path / "person.txt").write_text("".join(f"{person}\n" for person in persons))
+            MatrixFiles(str(tmp_path / "member.npy"), [], str(tmp_path / "person.txt"))
+        else:
+            ids = [*map(str, persons)]
+            columns = {"shadow": np.repeat(np.arange(MODELS), COUNT), "record": np.tile(np.arange(COUNT), MODELS)}
+            columns |= {"member": MEMBER.T.ravel(), "loss": loss.T.ravel(), "person": np.tile(ids, MODELS)}
+            pl.DataFrame(columns).write_parquet(tmp_path / "signals.parquet")
+            SignalsFile(tmp_path / "signals.parquet")
+    assert "\n" not in str(caught.value)
 
 
 LABELLED = {

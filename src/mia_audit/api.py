@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mia_audit.arrays import real_array, row_ids
+from mia_audit.arrays import check_same_order, column_names, real_array, row_ids
 from mia_audit.errors import UserError, suggest
 from mia_audit.signals.compute import signals
 
@@ -165,6 +165,7 @@ def audit(
         argument, path = f"signals['{key}']", str(root / f"signal-{number}.npy")
         np.save(path, real_array(values, argument).astype(np.float64))
         ids.add(argument, row_ids(values))
+        check_same_order(column_names(values), argument, column_names(membership), "membership")
         given.append(f"{key}={path}")
         arguments |= {f"--signal {key}={path}": argument, path: argument}
     if person is not None:

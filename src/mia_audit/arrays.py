@@ -67,6 +67,19 @@ def row_ids(values: Any) -> np.ndarray | None:
     return None if index is None or callable(index) else np.asarray(index).astype(str)
 
 
+def column_names(values: Any) -> list[str]:
+    """Return the names of a frame's columns; none for values without them."""
+    return [str(name) for name in getattr(values, "columns", ())]
+
+
+def check_same_order(names: list[str], where: str, others: list[str], other: str) -> None:
+    """Raise UserError if two frames or files have columns of the same names in another order."""
+    if names != others and set(names) == set(others) and len(names) == len(others):
+        raise UserError(
+            f"{where}: the columns are {few(names)} where {other} has {few(others)}; expected the same models in the same order"
+        )
+
+
 def check_row_order(values: Any, where: str) -> None:
     """Raise UserError for a frame whose index says that its rows, numbered from 0, are in another order."""
     ids = row_ids(values)

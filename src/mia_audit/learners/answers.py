@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mia_audit.arrays import check_row_order, probabilities_named, real_array
+from mia_audit.arrays import check_row_order, column_names, probabilities_named, real_array
 from mia_audit.errors import NotFinite, UserError, few, shown
 from mia_audit.explain.catalogue import explainers, needs_module
 from mia_audit.explain.shapley import Box
@@ -85,9 +85,7 @@ def logits_of(answer: object, outputs: Outputs, records: Records, votes: float, 
 def check_frame(answer: object, records: Records, where: str) -> None:
     """Raise UserError for a frame whose index or columns name the records or the classes in another order."""
     check_row_order(answer, where)
-    columns, classes = (
-        [str(name) for name in names] for names in (getattr(answer, "columns", ()), records.metadata["classes"])
-    )
+    columns, classes = column_names(answer), [str(name) for name in records.metadata["classes"]]
     counted = columns == [str(number) for number in range(len(classes))]
     if columns != classes and set(columns) == set(classes) and not counted:
         raise UserError(f"{where}: the columns are {few(columns)}; expected the classes in their order, {few(classes)}")

@@ -68,11 +68,17 @@ class Persons:
         return common
 
 
+NOBODY = ("", "nan", "NaN", "None", "<NA>", "NaT")
+"""Texts that Python and its libraries write for a missing id, which would all become one person."""
+
+
 def numbered_ids(values: np.ndarray, what: str) -> Ids:
-    """Return ids as int64 or text; UserError for anything else, such as fractions."""
+    """Return ids as int64 or text; UserError for anything else, such as fractions, and for words that stand for no id."""
     if values.ndim == 1 and values.dtype.kind in "iu":
         return values.astype(np.int64)
     if values.ndim == 1 and values.dtype.kind == "U":
+        if (missing := np.isin(values, NOBODY)).any():
+            raise missing_ids(what, missing, "every record needs a person")
         return values
     shape = "" if values.ndim == 1 else f" and shape {list(values.shape)}"
     raise UserError(
@@ -93,8 +99,6 @@ def read_ids(path: Path, records: int) -> Ids:
     ids = numbered_ids(values, f"--person {path}")
     if len(ids) != records:
         raise UserError(f"--person {path}: {len(ids)} ids for {records} records: expected one each")
-    if ids.dtype.kind == "U" and (missing := ids == "").any():
-        raise missing_ids(f"--person {path}", missing, "every record needs a person")
     return ids
 
 

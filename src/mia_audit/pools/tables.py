@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from mia_audit.pools.section import Dataset
 
+SHEETS = (".xlsx", ".xls", ".ods")
+"""Endings of spreadsheets, which are not read."""
 REPEATED = re.compile(r"(.*)_duplicated_\d+")
 """The name that polars gives to a second column of the same name."""
 CHUNK = 1 << 20
@@ -59,7 +61,8 @@ def read_frame(dataset: Dataset, where: str) -> tuple[Path, pl.DataFrame]:
     root = root_of(dataset, where)
     readers = {".csv": lambda: _read_csv(root, where), ".parquet": lambda: read_foreign(root)}
     if root.suffix.lower() not in readers or not root.is_file():
-        raise UserError(f"{where}.path: {root}: expected a file that ends in {' or '.join(readers)}")
+        sheet = ": save the sheet as CSV" if root.suffix.lower() in SHEETS else ""
+        raise UserError(f"{where}.path: {root}: expected a file that ends in {' or '.join(readers)}{sheet}")
     try:
         frame = readers[root.suffix.lower()]()
     except UnicodeDecodeError:

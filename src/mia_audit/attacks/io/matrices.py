@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -11,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mia_audit.arrays import check_same_order
 from mia_audit.attacks.io.outliers import Outliers, kept_models
 from mia_audit.attacks.io.parquet import (
     LEAST_MODELS,
@@ -159,6 +161,7 @@ class MatrixFiles:
             return self.outliers.replaced(signal, derive(signal.name, source, self.read), self.target)
         file = self._files[signal.name]
         matrix, index = read_matrix(file, Expected(self._shape, self._membership))
+        check_same_order(model_names(file), file, model_names(self._membership), self._membership)
         self._ids.add(file, index)
         matrix = matrix[:, self._kept]
         queries = [matrix] if matrix.ndim == 2 else [matrix[:, :, query] for query in range(matrix.shape[2])]
@@ -262,6 +265,22 @@ def read_matrix(file: str, expected: Expected | None = None) -> Read:
                 f"{file}: record '{ids[np.argmax(counts > 1)]}' has several rows; expected each record once"
             )
     return matrix, index
+
+
+def model_names(file: str) -> list[str]:
+    """Return the names of the models in a table that `read_matrix` can read; none where it has no names."""
+    path = Path(file)
+    if path.suffix.lower() == ".parquet":
+        names: list[str] = pq.read_schema(path).names
+    elif path.suffix.lower() == ".csv":
+        with path.open(encoding=TEXT, errors="replace") as lines:
+            first = lines.readline(64 * MOST_MODELS)
+        names = [cell.strip().strip('"') for cell in re.split("[,;\t]", first)]
+        if all(map(_is_number, names)):
+            return []
+    else:
+        return []
+    return [name for name in names if name not in INDEX]
 
 
 def read_column(file: str) -> Float[np.ndarray, " n"]:
