@@ -69,15 +69,13 @@ def test_prose_has_one_sentence_a_line_and_short_lines(page: Path) -> None:
 WORDS = 30
 """Most words of a sentence outside tables."""
 LONG = {
-    "docs/how-to/pools.md": 1,
-    "docs/how-to/release.md": 8,
-    "docs/methods/attacks.md": 7,
-    "docs/methods/explainers.md": 2,
+    "docs/how-to/release.md": 4,
+    "docs/methods/attacks.md": 2,
     "docs/methods/explanation_metrics.md": 1,
-    "docs/methods/fadp.md": 7,
+    "docs/methods/fadp.md": 3,
     "docs/methods/locally_linear_maps.md": 10,
     "docs/methods/privacy.md": 28,
-    "docs/methods/private_explanations.md": 10,
+    "docs/methods/private_explanations.md": 7,
     "docs/reference/data.md": 26,
     "docs/reference/performance.md": 25,
     "docs/reference/security.md": 10,
@@ -85,12 +83,11 @@ LONG = {
 """Pages with longer sentences, and their number, which may only become smaller."""
 NUMBERS = {
     "docs/how-to/canaries.md": 43,
-    "docs/methods/attacks.md": 28,
     "docs/methods/explainers.md": 33,
     "docs/methods/fadp.md": 53,
     "docs/methods/locally_linear_maps.md": 82,
-    "docs/methods/privacy.md": 162,
-    "docs/methods/private_explanations.md": 154,
+    "docs/methods/privacy.md": 158,
+    "docs/methods/private_explanations.md": 126,
     "docs/reference/data.md": 145,
     "docs/reference/performance.md": 176,
 }
@@ -100,7 +97,7 @@ NUMBER = re.compile(r"(?<![\w.^-])\d[\d,.]*\b(?![\w`])")
 
 def sentences(page: Path) -> list[str]:
     """Return the sentences of a page's prose, without code and the targets of links; an item of a list ends one."""
-    text = "\n".join("" if line.startswith("#") else line for _, line in prose(page))
+    text = "\n".join("" if line.lstrip().startswith(("#", "|")) else line for _, line in prose(page))
     text = re.sub(r"<!--.*?-->", "", re.sub(r"\]\([^)]*\)", "]", text), flags=re.DOTALL)
     parts = re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )|(?<=[.!?:])[)*]*\s+(?=[A-Z`*\[(\d])|(?<=:)\s", text)
     return [" ".join(part.split()) for part in parts if part.strip()]
