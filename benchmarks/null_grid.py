@@ -3,7 +3,7 @@
     python benchmarks/null_grid.py [--only ATTACK] [MATRICES [MODELS …]]        (200 matrices, 4 to 64 models: two hours)
 
 Matrices of 400 records are pure noise, and membership is drawn by the design. A cell is the mean over matrices of the
-mean AUC over targets, minus 1/2, in thousandths, with its standard error. The last line names the cells that are
+mean AUC over targets, minus 1/2, in thousandths, with its standard error, as in null_grid.tsv. The last line names the cells that are
 farther from 1/2 than 0.005, or than four standard errors.
 """
 
@@ -72,26 +72,24 @@ def mean_aucs(design: str, models: int, seed: int, asked: Sequence[tuple[str, st
 
 
 def main(matrices: int, sizes: Sequence[int], only: str | None) -> None:
-    """Print a row per design and number of models."""
+    """Print a row per design, number of models and attack."""
     asked = [one for one in ATTACKS if only in (None, one[0])]
-    print(f"| design | models | {' | '.join(f'`{a}` {k}' if k != 'none' else f'`{a}`' for a, k in asked)} |")
-    print(f"|---|---|{'---|' * len(asked)}")
+    print("design", "models", "matrices", "attack", "likelihood", "auc_thousandths", "error", sep="\t")
     far = []
     for models in sizes:
         for design in DESIGNS:
             aucs = np.array([mean_aucs(design, models, seed, asked) for seed in range(matrices)]) - 0.5
             means, errors = aucs.mean(axis=0), aucs.std(axis=0, ddof=1) / np.sqrt(matrices)
-            cells = [
-                "" if np.isnan(mean) else f"{1000 * mean:+.1f} ± {1000 * error:.1f}"
-                for mean, error in zip(means, errors, strict=True)
-            ]
-            print(f"| {design} | {models} | {' | '.join(cells)} |", flush=True)
+            for attack, mean, error in zip(asked, means, errors, strict=True):
+                if not np.isnan(mean):
+                    cells = *attack, f"{1000 * mean:.1f}", f"{1000 * error:.1f}"
+                    print(design, models, matrices, *cells, sep="\t", flush=True)
             far += [
                 f"{design} {models} {' '.join(attack)}"
                 for attack, mean, error in zip(asked, means, errors, strict=True)
                 if abs(mean) > min(0.005, 4 * error)
             ]
-    print(f"\nfarther than .005 or four standard errors: {'; '.join(far) or 'none'}")
+    print(f"# farther than .005 or four standard errors: {'; '.join(far) or 'none'}")
 
 
 if __name__ == "__main__":
