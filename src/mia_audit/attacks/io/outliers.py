@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mia_audit.errors import UserError, few
-from mia_audit.signals.name import Reading
+from mia_audit.signals.name import Reading, columns_of
 
 if TYPE_CHECKING:
-    from mia_audit.signals.name import Cells, Signal
+    from mia_audit.signals.name import Cells, Columns, Signal
 
 OUTLIERS = "outliers"
 """The metadata key of metrics.parquet for the sentences on outliers, by signal."""
@@ -73,14 +73,14 @@ class Outliers:
 
 
 def _replaced(signal: Signal, values: Cells, models: Sequence[int] | np.ndarray) -> tuple[Cells, list[str]]:
-    scaled = Reading(signal, [values]).scaled
-    centres = np.median(scaled, axis=0)
+    scaled: Columns = Reading(signal, [values]).prepared(columns_of)  # one model at a time, for the sake of memory
     far: list[tuple[int, int]] = []
-    spread, usual, farthest = np.array([_distances(column) for column in scaled.T]).T
+    centres, spread, usual, farthest = np.array([_spread(scaled.at(model)) for model in range(values.shape[1])]).T
     limit = OF_MODELS * np.maximum(usual, np.median(farthest))
     for model in np.flatnonzero(farthest > limit).tolist():
-        for record in np.flatnonzero(np.abs(scaled[:, model] - centres[model]) > limit[model]).tolist():
-            around = np.abs(scaled[record] - np.median(scaled[record]))
+        for record in np.flatnonzero(np.abs(scaled.at(model) - centres[model]) > limit[model]).tolist():
+            (row,) = scaled[record : record + 1]
+            around = np.abs(row - np.median(row))
             if around[model] > OF_RECORD * max(np.quantile(around, 0.75, method="lower"), spread[model]):
                 far.append((record, model))
     sentences = _models(signal, centres, usual, models)
@@ -96,9 +96,10 @@ def _replaced(signal: Signal, values: Cells, models: Sequence[int] | np.ndarray)
     return values, sentences
 
 
-def _distances(column: np.ndarray) -> np.ndarray:
-    """Return the median, the 99 % quantile and the largest of a model's distances from its median."""
-    return np.asarray(np.quantile(np.abs(column - np.median(column)), (0.5, 0.99, 1.0), method="lower"))
+def _spread(column: np.ndarray) -> np.ndarray:
+    """Return the median of a model's values, and the median, the 99 % quantile and the largest of the distances from it."""
+    centre = np.median(column)
+    return np.array([centre, *np.quantile(np.abs(column - centre), (0.5, 0.99, 1.0), method="lower")])
 
 
 def _models(
