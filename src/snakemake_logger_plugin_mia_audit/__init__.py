@@ -4,6 +4,7 @@ Snakemake's own log is in .snakemake/log, and every job's log in results/NAME/lo
 """
 
 import logging
+import re
 import sys
 import time
 from collections.abc import Mapping
@@ -33,6 +34,8 @@ NO_STAGE = ("all", "total")
 SECONDS_BETWEEN_LINES = 30.0
 PASSED_ON = ("Trying to restart job", "Shutting down")
 """Beginnings of Snakemake's messages that users need when something goes wrong."""
+SUBMISSION = re.compile(r"sbatch failed.*?The error message was '(.*?)'\.\n", re.DOTALL)
+"""What Snakemake's SLURM plugin says of a failed submission, with sbatch's own lines."""
 COMMAND_FAILED = "RuleException:\nCalledProcessError"
 """Beginning of Snakemake's second message on a failed job, whose reason is in the job's log."""
 
@@ -162,6 +165,9 @@ class LogHandler(LogHandlerBase):
         if self.interrupted:
             return  # the job did not fail, but was stopped
         self._write(f"FAILED: {job['rule_name']}{f' ({what})' if what else ''}")
+        refused = SUBMISSION.search(job.get("rule_msg") or "")
+        if refused:  # the job has not run, so that a log is of an earlier attempt
+            return self._write(visible_lines("\n".join(f"  {line}" for line in refused[1].strip().splitlines())))
         for path in filter(Path.exists, map(Path, job["log"])):
             self._write(f"  {last_line(path)}\n  log: {path}")
 

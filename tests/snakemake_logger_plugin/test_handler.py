@@ -105,6 +105,16 @@ def test_a_failed_job_shows_its_rule_and_the_last_line_of_its_log(
     assert lines[3].startswith("Stopped after ") and len(lines) == 4
 
 
+def test_a_failed_submission_shows_sbatch_s_own_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run()
+    run.start(1, "pool", tmp_path / "none.log", dataset="digits")
+    own = "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified"
+    said = f"SLURM sbatch failed. The error message was '{own}'.\n    sbatch call:\n        sbatch --parsable\n"
+    run.say("Error", logging.ERROR, event=LogEvent.JOB_ERROR, jobid=1, rule_name="pool", rule_msg=said, log=[])
+    run.handler.close()
+    assert capsys.readouterr().err == f"FAILED: pool (dataset digits)\n  {own}\n"
+
+
 def test_an_interrupted_run_reports_no_failures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = Run()
     run.say("", event=LogEvent.RUN_INFO, stats={"pool": 1, "total": 1})
