@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 OUTLIERS = "outliers"
 """The metadata key of metrics.parquet for the sentences on outliers, by signal."""
 
-CONSTANT = "constant"
-"""The metadata key of metrics.parquet for the names of signals without two different values."""
+ZERO = "zero"
+"""The metadata key of metrics.parquet for the names of signals that are 0 for every model and record."""
 
 LEFT_OUT = "by attacks.leave_out"
 """The reason why a model is missing from scores, among those of diverged models."""
@@ -42,12 +42,12 @@ class Outliers:
 
     def __init__(self) -> None:
         self.sentences: dict[str, list[str]] = {}
-        self._constant: list[str] = []
+        self._zero: list[str] = []
 
     def replaced(self, signal: Signal, queries: Sequence[Cells], models: Sequence[int] | np.ndarray) -> list[Cells]:
         """Return the queries of a signal, [N, K] each, with the median of its record for every outlier; name outliers on stderr once."""
-        if all(values.min() == values.max() for values in queries):
-            found = [(values, [self._same(signal, values.flat[0])]) for values in queries]
+        if not any(values.any() for values in queries):
+            found = [(values, [self._nothing(signal)]) for values in queries]
         else:
             found = [_replaced(signal, values, models) for values in queries]
         sentences = list(dict.fromkeys(sentence for _, some in found for sentence in some))
@@ -57,18 +57,16 @@ class Outliers:
                 print(f"mia-audit: warning: {sentence}", file=sys.stderr)
         return [values for values, _ in found]
 
-    def _same(self, signal: Signal, value: float) -> str:
-        """Note a signal without two different values, and say so."""
-        if signal.name not in self._constant:
-            self._constant.append(signal.name)
-        return (
-            f"{signal.name}: every value is {value:g}, for every model and record, so that nothing can be read from it"
-        )
+    def _nothing(self, signal: Signal) -> str:
+        """Note a signal that is 0 everywhere, and say so."""
+        if signal.name not in self._zero:
+            self._zero.append(signal.name)
+        return f"{signal.name}: every value is 0, for every model and record, so that nothing can be read from it"
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The metadata of metrics.parquet; empty without outliers and constant signals."""
-        found: dict[str, Any] = {OUTLIERS: self.sentences, CONSTANT: self._constant}
+        """The metadata of metrics.parquet; empty without outliers."""
+        found: dict[str, Any] = {OUTLIERS: self.sentences, ZERO: self._zero}
         return {key: value for key, value in found.items() if value}
 
 
