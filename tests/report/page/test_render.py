@@ -10,7 +10,14 @@ import pytest
 
 from mia_audit.report.data.provenance import provenance
 from mia_audit.report.data.results import find
+from mia_audit.report.page.figures import _steps
 from mia_audit.report.page.render import render
+
+
+def test_outlines_are_written_by_differences():
+    outline = "M 1 2 L 1.5 2 L 1.5 13.2 L 2 4 L 2 4 L 3 4 L 4.5 4 L 0.5 4 L 1 5 L 2 7 z M 3 3 L 4 5 L 4 15.5 L 4 16"
+    assert _steps(outline) == "M 1 2 L 1.5 2v11.2l.5 -9.2h2.5h-4l.5 1l1 2 z M 3 3 L 4 5v11"
+    assert _steps("M 0 0 C 1 2 3 4 5 6") == "M 0 0 C 1 2 3 4 5 6"
 
 
 def page_of(results):

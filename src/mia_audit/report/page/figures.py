@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from mia_audit.report.data.findings import Finding, Findings
 from mia_audit.report.data.series import Interpretation
 from mia_audit.report.figures.catalogue import drawn, figures
@@ -55,7 +57,9 @@ class Sheet:
         svg = re.sub(
             r'xlink:href="#([^"]*)"', lambda link: f'href="#{self._glyphs.get(link[1], link.groups())[0]}"', svg
         )
-        svg = USED.sub(r'\1 x="\2" y="\3"/>', svg).replace(' y="0"/>', "/>")
+        # glyphs are scaled to about a tenth, so that whole numbers place them to a twentieth of a point
+        svg = USED.sub(lambda use: f'{use[1]} x="{float(use[2]):.0f}" y="{float(use[3]):.0f}"/>', svg)
+        svg = svg.replace(' y="0"/>', "/>")
         while svg != (svg := EMPTY.sub("", svg)):
             pass
         width, height = (72 * inches for inches in figure.get_size_inches())
@@ -86,18 +90,28 @@ def _rounded(number: re.Match[str]) -> str:
 
 
 def _steps(outline: str) -> str:
-    """Write level and upright lines of an outline with one number, and none twice: curves are drawn as steps."""
-    written, end, x, y = [], 0, "", ""
+    """Write an outline's lines by their differences, and level or upright ones that continue each other as one."""
+    written: list[str] = []
+    end, first, last, way = 0, (0.0, 0.0), (0.0, 0.0), (0, 0)
     for line in LINE.finditer(outline):
-        if line.start() != end:
-            written.append(outline[end : line.start()])
-            x, y = "", ""
-        if line[2] != y:
-            written.append(f"V{line[2]}" if line[1] == x else line[0])
-        elif line[1] != x:
-            written.append(f"H{line[1]}")
-        end, x, y = line.end(), line[1], line[2]
+        here = float(line[1]), float(line[2])
+        there = int(np.sign(here[0] - last[0])), int(np.sign(here[1] - last[1]))
+        if line.start() != end or not written:
+            written.append(outline[end : line.end()])
+            way = (0, 0)
+        elif any(there):
+            if there == way and 0 in way:
+                written.pop()
+            else:
+                first, way = last, there
+            written.append(_moved(here[0] - first[0], here[1] - first[1]))
+        end, last = line.end(), here
     return "".join([*written, outline[end:]])
+
+
+def _moved(right: float, down: float) -> str:
+    right_text, down_text = (re.sub(r"^(-?)0\.", r"\1.", f"{one:.1f}".removesuffix(".0")) for one in (right, down))
+    return f"l{right_text} {down_text}" if right and down else f"h{right_text}" if right else f"v{down_text}"
 
 
 def group_figures(
