@@ -7,7 +7,7 @@ from mia_audit.attacks.engine import type_ratio
 from mia_audit.attacks.engine import types as engine
 from mia_audit.attacks.engine.joint import JOINT_RATIOS
 from mia_audit.attacks.engine.ratios import RATIOS
-from mia_audit.attacks.engine.type_ratio import Evidence, blend_weights, equalised, first_types
+from mia_audit.attacks.engine.type_ratio import TINY, Evidence, blend_weights, equalised, first_types
 from mia_audit.attacks.engine.types import TEMPER, Grid, learn, score
 from mia_audit.evaluation import auc
 from mia_audit.signals.name import Columns
@@ -139,3 +139,15 @@ def test_complementary_models_are_in_one_fold():
     folds = Evidence([np.random.default_rng(1).normal(size=member.shape)], member).folds
     assert sorted(model for fold in folds for model in fold.tolist()) == list(range(10))
     assert all(model ^ 1 in fold for fold in folds for model in fold)
+
+
+@pytest.mark.parametrize("ratios", [RATIOS, None])
+def test_tiny_pools_are_scored_without_types(ratios):
+    (signal,), member = draw(3, records=TINY + 1, models=5)
+    for records, alike in ((TINY, True), (TINY + 1, False)):
+        values, here = np.asfortranarray(signal[:records]), np.asfortranarray(member[:records])
+        blend, hierarchical = (
+            RATIOS[name](values, here) if ratios else JOINT_RATIOS[name]([values, values**2], here)
+            for name in ("blend", "hierarchical")
+        )
+        assert np.allclose(blend, hierarchical, atol=1e-6) == alike

@@ -53,6 +53,30 @@ def test_the_strongest_of_many_useless_attacks_rarely_counts_as_a_leak():
     assert corrected <= 20
 
 
+def test_a_difference_is_corrected_for_the_choice_of_both():
+    """The strongest of 64 equal attacks looks stronger than one of them, and nothing differs from itself."""
+    random = np.random.default_rng(5)
+    naive, gaps = [], []
+    for _ in range(40):
+        shared = random.normal(size=65) / np.sqrt(7)  # as much as without a leak
+        attacks = [leak(0.6 + 0.02 * (random.normal(size=9) + one), signal=f"s{k}") for k, one in enumerate(shared)]
+        best = chosen(attacks[:64])
+        naive.append(np.mean(best.auc - attacks[64].auc))
+        gaps.append(difference(best, attacks[64]))
+        assert gaps[-1].mean == pytest.approx(best.auc_estimate.mean - attacks[64].auc_estimate.mean)
+        assert (gaps[-1].low + gaps[-1].high) / 2 == pytest.approx(gaps[-1].mean)
+    assert np.mean(naive) > 0.015 > 3 * abs(np.mean([gap.mean for gap in gaps]))
+    assert difference(chosen(attacks), replace(best, rivals=())).mean == 0
+
+
+def test_what_was_chosen_twice_is_corrected_for_all_among_which_it_was():
+    random = np.random.default_rng(6)
+    attacks = [leak(0.55 + 0.02 * random.normal(size=9)) for _ in range(32)]
+    parts = [chosen(attacks[:16]), chosen(attacks[16:])]
+    assert chosen(parts).auc_estimate == chosen(attacks).auc_estimate
+    assert chosen(parts).auc_estimate.mean < max(part.auc_estimate.mean for part in parts)
+
+
 def test_noise_rarely_counts_as_a_leak_though_targets_err_together():
     """The mean over targets that score one another varies more than their spread says."""
     found = naive = 0

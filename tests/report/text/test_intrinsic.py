@@ -7,12 +7,15 @@ import pytest
 
 from mia_audit.config.expand import intrinsic_datasets
 from mia_audit.config.load import check_audit
-from mia_audit.report.data.findings import Finding, Findings, Leak
+from mia_audit.evaluation.intervals import OverTargets
+from mia_audit.report.data.findings import Finding, Findings, Leak, estimate_over
+from mia_audit.report.data.groups import UNKNOWN, Group, Groups, _highest
 from mia_audit.report.data.spec import Setting
 from mia_audit.report.figures.accuracy import intrinsic_figure
 from mia_audit.report.figures.style import paper_style
 from mia_audit.report.page.render import _intrinsic
-from mia_audit.report.text.intrinsic import compared
+from mia_audit.report.text.formatting import fixed
+from mia_audit.report.text.intrinsic import compared, risk_sentences
 
 NOISE = np.tile([-0.01, 0.01], 8)
 """Of the targets, shared by all attacks: differences over the same targets are far surer than the AUCs themselves."""
@@ -93,3 +96,19 @@ def test_the_config_says_which_data_sets_have_both_kinds():
     assert intrinsic_datasets(check_audit(audit | {"architectures": {"llm": llm}}, "x")) == ["digits"]
     both = {"llm-m": llm | {"sweep": {"maps": [1, 2]}}, "cnn": {}}
     assert intrinsic_datasets(check_audit(audit | {"architectures": both}, "x")) == []
+
+
+def test_the_group_at_the_highest_risk_is_told_with_its_difference_after_selection(findings):
+    random = np.random.default_rng(0)
+    overs = [OverTargets(0.02 + 0.02 * random.normal(size=9)) for _ in range(12)]
+    gaps = [estimate_over(over, 0.95, len(overs)) for over in overs]
+    listed = [
+        Group("ward", str(k), 40, UNKNOWN, gap, 0.01, UNKNOWN, UNKNOWN, UNKNOWN, 1.0, 1.0) for k, gap in enumerate(gaps)
+    ]
+    place = int(np.argmax([gap.mean for gap in gaps]))
+    highest = _highest(overs, listed, 0.95)
+    assert highest.mean < gaps[place].mean - 0.002 and highest.low < highest.mean < highest.high
+    leak = findings.settings[0].chief
+    told = risk_sentences(Groups(findings.settings[0], leak, None, listed, {}, highest), 0.95)
+    assert f"the risk is highest for ward {place} (AUC +{fixed(highest.mean)} against all others, " in told
+    assert "and above all others' for 11 more groups" in told

@@ -11,7 +11,8 @@ the records' out mean and, within those, of their shift, which are statistics of
 are learned, and not switched by the size of the pool: where one overtakes the other depends on the signal, on the number
 of models and on how much leaks. They are those of a logistic regression of membership on both scores, with shadow models
 as pseudo-targets, whose membership the attacker knows. For every fold of targets the pseudo-targets are models of other
-folds, scored without that fold. So the weights of a target do not depend on its membership either.
+folds, scored without that fold. So the weights of a target do not depend on its membership either. Only where at most
+`TINY` records make them too uncertain to be of use are types left out (benchmarks/tiny_pools.tsv).
 """
 
 from __future__ import annotations
@@ -278,6 +279,9 @@ if TYPE_CHECKING:
 ENOUGH_CELLS, MOST_CELLS = 4_000, 100_000
 """Limits on the scores from which weights are learned: folds are added until the first number is reached; each fold gives at most the second."""
 
+TINY = 200
+"""Largest pool, in records, on which a weighted sum is no better than its better part, which is the one without types."""
+
 LARGEST = 5.0
 """Log ratios are clipped at this value when the weights are learned: a model trained differently from the rest has many large, wrong ratios."""
 
@@ -293,12 +297,16 @@ def blended_ratio(
 ) -> Cells:
     """Score records by a weighted sum of two log ratios, by types and by `other`, [N records, K models], in float32.
 
+    On pools of at most `TINY` records the score is that by `other`, plus that by `beside` if there is one.
+
     `other` scores targets from signals and membership, without reading a target's own membership: all of them or, with
     `kept`, some. `beside` gives a third log ratio, of other data, from the models to read, their membership and `kept`.
     """
     columns = [columns_of(signal) for signal in signals]
     scores = other(columns, member)
     third = None if beside is None else beside(np.arange(member.shape[1]), member)
+    if len(member) <= TINY:
+        return (scores if third is None else scores + third).astype(np.float32, copy=False)
     evidence = Evidence(columns, member)
     pair_types: dict[tuple[int, ...], Types] = {}
     for place, fold in enumerate(evidence.folds):

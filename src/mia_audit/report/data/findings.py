@@ -153,6 +153,11 @@ class Leak:
         future = (plain.future[0] + moved, plain.future[1] + moved)
         return replace(plain, mean=found.mean, low=found.low, high=found.high, future=future).as_rate()
 
+    def excess(self, metric: str) -> float:
+        """Return by how much its choice among its rivals is estimated to raise the mean of `auc` or `tpr`."""
+        known: Estimate = getattr(self, f"{metric}_estimate")
+        return self.over(metric).mean - known.mean
+
     @property
     def beats_guessing(self) -> bool:
         """Whether the interval of the AUC lies above ½."""
@@ -176,25 +181,33 @@ def chosen(attacks: Sequence[Leak]) -> Leak:
 
 
 def difference(first: Leak, second: Leak, metric: str = "auc") -> Estimate:
-    """Return first − second over the targets that both have; UserError if they have none in common.
+    """Return first − second over the targets that both have, corrected for the choice of both; UserError if they have none in common.
 
     Of two settings with different numbers of models, the larger one is attacked by the first models alone.
     """
-    confidence = first.confidence
-    first, second = _by_as_many(first, second)
-    shared, left, right = np.intersect1d(first.targets, second.targets, return_indices=True)
+    some, others = _by_as_many(first, second)
+    shared, left, right = np.intersect1d(some.targets, others.targets, return_indices=True)
     if not len(shared):
         raise UserError(
             f"metrics of {first.attack} and {second.attack} have no target in common; run the evaluation again"
         )
-    gap = first.over(metric).only(left).minus(second.over(metric).only(right))
-    return estimate_over(gap, confidence)
+    gap = some.over(metric).only(left).minus(others.over(metric).only(right))
+    plain = estimate_over(gap, first.confidence)
+    return _corrected(plain, first, second, metric) if gap.values.any() else plain  # else one attack, chosen twice
 
 
 def independent_difference(first: Leak, second: Leak, metric: str = "auc") -> Estimate:
     """Return first − second of two data sets, whose targets have nothing in common, by as many models."""
     sides = [leak.over(metric) for leak in _by_as_many(first, second)]
-    return welch([(side.mean, side.error, side.count) for side in sides], first.confidence)
+    plain = welch([(side.mean, side.error, side.count) for side in sides], first.confidence)
+    return _corrected(plain, first, second, metric)
+
+
+def _corrected(plain: Estimate, first: Leak, second: Leak, metric: str) -> Estimate:
+    """Move a difference by what the choice of both attacks is estimated to add to it (benchmarks/selection.py)."""
+    moved = second.excess(metric) - first.excess(metric)
+    low, high = plain.future[0] + moved, plain.future[1] + moved
+    return replace(plain, mean=plain.mean + moved, low=plain.low + moved, high=plain.high + moved, future=(low, high))
 
 
 def welch(sides: Sequence[tuple[float, float, int]], confidence: float) -> Estimate:
