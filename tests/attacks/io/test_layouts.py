@@ -242,13 +242,13 @@ def test_probabilities_given_as_logits_are_recognised(tmp_path):
     drawn = Drawn()
     files = write_logits(tmp_path / "logits", drawn)
     np.save(files[0], softmax(drawn.logits[:, :, 0]))
-    with pytest.raises(UserError, match="they are softmax probabilities, not logits"):
+    with pytest.raises(UserError, match="they are probabilities, not logits"):
         from_logits(*files)
     np.save(files[0], np.log(softmax(drawn.logits[:, :, 0])))
     np.testing.assert_allclose(from_logits(*files).signals["loss"], -np.log(drawn.probability[:, :, 0]), atol=2e-2)
     drawn.logits = softmax(drawn.logits)[:, :, None]
     write_carlini(tmp_path / "exp", drawn)
-    with pytest.raises(UserError, match=r"0000000100\.npy: .*they are softmax probabilities, not logits"):
+    with pytest.raises(UserError, match=r"0000000100\.npy: .*they are probabilities, not logits"):
         LAYOUTS["carlini"](tmp_path / "exp", {}, None)
 
 
