@@ -167,6 +167,8 @@ def take(results: Path, commit: str) -> None:
     for table in TABLES:
         with (results / "tables" / f"{table}.csv").open(encoding="utf-8", newline="") as file:
             rows = [row for row in csv.DictReader(file) if row.get("seed", "mean") == "mean"]
+        if not rows:  # a single setting has no differences
+            continue
         used = [column for column in rows[0] if any(row[column] for row in rows)]
         with (folder / f"{table}.csv").open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, used, extrasaction="ignore", lineterminator="\n")

@@ -90,7 +90,7 @@ def test_another_model_is_refused_in_one_line(name: str) -> None:
 
 
 def test_they_share_a_family_that_other_models_do_not_have() -> None:
-    section = Explainers(methods=("ixg", *NAMES), explain=("logit", "probability"))
+    section = Explainers(methods=("ixg", *NAMES), explain=("logit", "probability"), vectors=0)
     found = families(section, "locally-linear-maps")
     assert found["llm"] == {
         "explainers": list(NAMES),
