@@ -279,7 +279,7 @@ if TYPE_CHECKING:
 ENOUGH_CELLS, MOST_CELLS = 4_000, 100_000
 """Limits on the scores from which weights are learned: folds are added until the first number is reached; each fold gives at most the second."""
 
-TINY = 200
+TINY = 150
 """Largest pool, in records, on which a weighted sum is no better than its better part, which is the one without types."""
 
 LARGEST = 5.0
