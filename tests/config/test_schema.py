@@ -93,7 +93,11 @@ def test_a_stated_noise_multiplier_names_a_setting_instead_of_epsilon() -> None:
             {"epoch": 3},
             "unknown key 'architectures.mlp.pretraining.epoch': did you mean 'epochs'?",
         ),
-        ("mechanisms/dp-sgd/training", {"lr": 3}, "unknown key 'mechanisms.dp-sgd.training.lr': known: batch, decay"),
+        (
+            "mechanisms/dp-sgd/training",
+            {"lr": 3},
+            "unknown key 'mechanisms.dp-sgd.training.lr': did you mean 'lora'? (known: batch, decay",
+        ),
         ("seed", "soon", "seed: input should be a valid integer"),
         (
             "mechanisms/dp-sgd/epsilon",
