@@ -36,10 +36,10 @@ LONGEST, MOST = 80, 10
 """Characters of a quoted text, and items of a list, in a message."""
 
 
-def few(names: Iterable[object]) -> str:
+def few(names: Iterable[object], longest: int = LONGEST) -> str:
     """Join names with commas: each one cut, the first ten, and how many more there are."""
     texts = [str(name) for name in names]
-    cut = [text if len(text) <= LONGEST else f"{text[:LONGEST]}…" for text in texts[:MOST]]
+    cut = [text if len(text) <= longest else f"{text[:longest]}…" for text in texts[:MOST]]
     return ", ".join(cut) + (f" … and {len(texts) - MOST} more" if len(texts) > MOST else "")
 
 

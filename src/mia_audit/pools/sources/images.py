@@ -39,6 +39,8 @@ CHANNELS = {"1": 1, "L": 1, "LA": 1, "RGB": 3, "RGBA": 3, "P": 3, "PA": 3, "CMYK
 """Channels of an image by Pillow's mode; transparency is dropped."""
 DEEP = ("I;16", "I;16B", "I;16L")
 """Modes of grey-scale images of 16 bits, such as DICOM exports. They are supported only with conversion."""
+PATH = 4096
+"""Length of the longest path, which a message quotes whole."""
 EXPECTED = f"expected one subfolder per class, with files that end in {', '.join(sorted(SUFFIXES))}"
 CONVERTED = {"grey": 1, "rgb": 3}
 """Number of channels of every image after `convert`."""
@@ -168,7 +170,7 @@ def _agreed(
         if odd:
             kinds = ("grey-scale", "colour") if channels == 3 else ("colour", "grey-scale")
             raise UserError(
-                f"{where}.path: {len(odd)} {kinds[0]} image{'s' * (len(odd) > 1)} among {kinds[1]} ones: {few(odd)}."
+                f"{where}.path: {len(odd)} {kinds[0]} image{'s' * (len(odd) > 1)} among {kinds[1]} ones: {few(odd, longest=PATH)}."
                 f" {where}.convert: rgb or grey converts all images"
             )
     common = Counter(size for _, size in read).most_common(1)[0][0]
