@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mia_audit.evaluation.groups import LEAST
 from mia_audit.explain.catalogue import explainer_label, explainers
 from mia_audit.report.data.findings import Estimate, Finding, Findings, Leak, chosen, difference
 from mia_audit.report.text.formatting import count, fixed, interval, joined, titled
@@ -157,6 +156,8 @@ def _gap(group: Group) -> float:
 
 def small_sentence(grouped: Sequence[Groups]) -> str:
     """Say how many groups are not shown because they are small, and why; empty if there are none."""
+    from mia_audit.evaluation.groups import LEAST  # and polars with it
+
     lost = {column: number for one in grouped for column, number in one.small.items() if number}
     if not lost:
         return ""
