@@ -46,7 +46,8 @@ def few(names: Iterable[object], longest: int = LONGEST) -> str:
 def suggest(name: str, known: Iterable[str]) -> str:
     """Return the end of an error about an unknown name: the nearest known name, if any, and the list of known names."""
     names = sorted(known)
-    near = get_close_matches(name, names, n=1, cutoff=0.6)
+    initials = [one for one in names if len(name) > 1 and "".join(word[:1] for word in one.split("_")) == name]  # lr
+    near = initials or get_close_matches(name, names, n=1, cutoff=0.6)
     return f"did you mean '{near[0]}'? (known: {few(names)})" if near else f"known: {few(names)}"
 
 

@@ -177,7 +177,7 @@ def test_a_study_without_attacks_has_a_page_of_its_own(finished):
     assert "No membership was attacked here." in page
     assert 'id="settings"' not in page and 'id="attacks"' not in page and "AUC" not in page
     anchors = set(re.findall(r'<a href="#([a-z]+)"', page))
-    assert anchors == {"answer", "words", "private", "limits", "provenance"}
+    assert anchors == {"answer", "words", "private", "limits", "provenance", "unexamined"}
     assert all(f'id="{anchor}"' in page for anchor in anchors)
     sources = json.loads((finished / "alone" / "provenance.json").read_text())
     assert "digits/private/forest/answers.parquet" in sources["inputs_sha256"] and sources["pools"]["digits"]

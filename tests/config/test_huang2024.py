@@ -30,7 +30,7 @@ def test_a_smoke_test_has_the_mechanisms_and_explanations_of_its_audit(name: str
         assert section.get("mechanisms") == whole["architectures"][model].get("mechanisms")
 
 
-@pytest.mark.parametrize("name", [name for name in CONFIGS if not name.endswith("-smoke")])
+@pytest.mark.parametrize("name", [name for name in CONFIGS if not name.endswith("-smoke") and name != "fashion_mnist"])
 def test_models_learn_as_by_the_authors_code_or_stop_the_audit(
     name: str,
 ) -> None:

@@ -96,7 +96,7 @@ def test_a_stated_noise_multiplier_names_a_setting_instead_of_epsilon() -> None:
         (
             "mechanisms/dp-sgd/training",
             {"lr": 3},
-            "unknown key 'mechanisms.dp-sgd.training.lr': did you mean 'lora'? (known: batch, decay",
+            "unknown key 'mechanisms.dp-sgd.training.lr': did you mean 'learning_rate'? (known: batch, decay",
         ),
         ("seed", "soon", "seed: input should be a valid integer"),
         (

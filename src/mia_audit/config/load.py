@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import chdir, contextmanager
-from itertools import accumulate
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -285,8 +285,34 @@ def parse(model: type[Model], values: Any, where: str) -> Model:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        mistakes = [_describe(model, detail) for detail in error.errors(include_url=False)]
+        mistakes = []
+        for _, group in groupby(error.errors(include_url=False), key=lambda one: (one["loc"][:-1], id(one["input"]))):
+            mistakes += _described(model, list(group))
         raise UserError(f"{where}: {'; '.join(mistakes)}") from None
+
+
+FORMS = {
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "string": "text",
+    "model": "keys and values",
+    "dict": "keys and values",
+    "tuple": "a list",
+}
+"""What is expected, by the beginning of a complaint's type."""
+
+
+def _described(model: type[BaseModel], details: list[ErrorDetails]) -> list[str]:
+    """Describe mistakes; the complaints about one value that may have several forms are a single mistake."""
+    forms = [
+        str(one.get("ctx", {}).get("expected", "")) or FORMS.get(one["type"].partition("_")[0], "") for one in details
+    ]
+    if len(details) < 2 or not all(forms):
+        return [_describe(model, one) for one in details]
+    key = ".".join(str(part) for part in details[0]["loc"][:-1])
+    *first, last = dict.fromkeys(forms)
+    return [f"{key}: expected {', '.join(first)} or {last}, got {shown(details[0]['input'])}"]
 
 
 def _describe(model: type[BaseModel], detail: ErrorDetails) -> str:
