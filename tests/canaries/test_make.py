@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mia_audit.canaries.draw import DrawnCanaries, HeldOut, draw, kinds, make, read_asked, read_coins
+from mia_audit.canaries.draw import DrawnCanaries, draw, make, read_asked, read_coins
+from mia_audit.canaries.kinds import HeldOut, kinds
 from mia_audit.cli import main
 from mia_audit.errors import UserError
 from mia_audit.pools.store import read_records

@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from mia_audit.attacks.catalogue import Attacks
-from mia_audit.canaries.draw import Canaries
+from mia_audit.canaries.kinds import Canaries
 from mia_audit.config.sections import Architecture, Target, Under
 from mia_audit.errors import few, suggest
 from mia_audit.evaluation.section import Evaluation

@@ -247,8 +247,9 @@ def _tabular(columns: Sequence[_Printed], rows: range) -> str:
 
 
 def _lines(cells: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a row whose cells have several."""
-    return [" & ".join(parts) + r" \\" for parts in zip_longest(*cells, fillvalue="")]
+    """Return the lines of a row whose cells have several; a line's first [ or * would be read as an argument of the break before it."""
+    lines = [" & ".join(parts) + r" \\" for parts in zip_longest(*cells, fillvalue="")]
+    return ["{}" + line if line[0] in "[*" else line for line in lines]
 
 
 if TYPE_CHECKING:
