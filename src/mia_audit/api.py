@@ -142,7 +142,6 @@ def audit(
     person. The other arguments are those of `mia-audit audit`. Raises UserError for matrices that do not match.
     """
     from mia_audit.attacks.catalogue import Attacks
-    from mia_audit.attacks.io.matrices import RecordIds
     from mia_audit.config.load import parse
     from mia_audit.evaluation.section import Evaluation
     from mia_audit.report.matrix_audit import Request
@@ -158,22 +157,7 @@ def audit(
     evaluation = parse(Evaluation, {"fprs": list(fprs), "confidence": confidence}, "audit")
     folder: TemporaryDirectory[str] = TemporaryDirectory(prefix="mia-audit-")
     root = Path(folder.name)
-    np.save(root / "membership.npy", real_array(membership, "membership"))
-    ids, given, arguments = RecordIds("index"), [], {str(root / "membership.npy"): "membership"}
-    ids.add("membership", row_ids(membership))
-    for number, (key, values) in enumerate(signals.items()):
-        argument, path = f"signals['{key}']", str(root / f"signal-{number}.npy")
-        np.save(path, real_array(values, argument).astype(np.float64))
-        ids.add(argument, row_ids(values))
-        check_same_order(column_names(values), argument, column_names(membership), "membership")
-        given.append(f"{key}={path}")
-        arguments |= {f"--signal {key}={path}": argument, path: argument}
-    if person is not None:
-        path = str(root / "person.npy")
-        np.save(path, np.array(np.asarray(person).tolist()))
-        if (index := row_ids(person)) is not None:
-            ids.add("person", index)
-        arguments |= {f"--person {path}": "person", path: "person"}
+    given, arguments = _saved(root, membership, signals, person)
     config = {
         "signals": list(signals),
         "design": design,
@@ -210,6 +194,29 @@ def audit(
             text = text.replace(path, argument)
         raise UserError(text) from None
     return Audit(request, folder)
+
+
+def _saved(root: Path, membership: Any, signals: Mapping[str, Any], person: Any) -> tuple[list[str], dict[str, str]]:
+    """Write matrices of the same order to files; return NAME=FILE of the signals, and the argument's name for every file."""
+    from mia_audit.attacks.io.matrices import RecordIds
+
+    np.save(root / "membership.npy", real_array(membership, "membership"))
+    ids, given, arguments = RecordIds("index"), [], {str(root / "membership.npy"): "membership"}
+    ids.add("membership", row_ids(membership))
+    for number, (key, values) in enumerate(signals.items()):
+        argument, path = f"signals['{key}']", str(root / f"signal-{number}.npy")
+        np.save(path, real_array(values, argument).astype(np.float64))
+        ids.add(argument, row_ids(values))
+        check_same_order(column_names(values), argument, column_names(membership), "membership")
+        given.append(f"{key}={path}")
+        arguments |= {f"--signal {key}={path}": argument, path: argument}
+    if person is not None:
+        path = str(root / "person.npy")
+        np.save(path, np.array(np.asarray(person).tolist()))
+        if (index := row_ids(person)) is not None:
+            ids.add("person", index)
+        arguments |= {f"--person {path}": "person", path: "person"}
+    return given, arguments
 
 
 def run(config: str | Path, cores: int | None = None, *options: str) -> Path:
