@@ -106,7 +106,7 @@ class Compute(Section):
     threads: PositiveInt = 1
     """Threads of a job."""
     micro_batch: PositiveInt = 256
-    """Records in memory at once when signals are computed, per-record gradients included."""
+    """Records in memory at once, in training and when signals are computed, per-record gradients included."""
     memory_mb: PositiveInt | None = None
     """Memory in megabytes of the largest machine or node for jobs; read from this machine or from SLURM when left out."""
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")

@@ -118,7 +118,13 @@ def training_bytes(metadata: Mapping[str, Any], training: Training, micro_batch:
     weights = 4 * int(metadata["parameters"])
     per_record = min(micro_batch * weights, max(HELD["cpu"], 4 * weights)) if private else 0
     trained_with = 3 * weights + 3 * per_record  # gradients and the optimizer's state
-    return explaining_bytes(metadata, min(micro_batch, training.batch)) + trained_with
+    needed = explaining_bytes(metadata, min(micro_batch, training.batch)) + trained_with
+    checked = explaining_bytes(metadata, CHECKED) if private and training.per_record != "vmap" else 0
+    return max(needed, checked)
+
+
+CHECKED = 28
+"""Records whose graphs take the memory of the check before book-keeping: seven in float64, and factors of their gradients as large."""
 
 
 def explaining_bytes(metadata: Mapping[str, Any], records: int) -> int:
