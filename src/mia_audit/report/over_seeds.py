@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from mia_audit.report.data.findings import Estimate, estimate, silence
 from mia_audit.report.data.spec import Figures
 from mia_audit.report.tables.catalogue import ATTACK, PARTS, SETTING, Cell, Column, Layout, laid_out, text
-from mia_audit.report.text.formatting import count, fixed, interval, joined, percent, percent_interval
+from mia_audit.report.text.formatting import count, fixed, interval, joined, percent, percent_interval, upper_first
 from mia_audit.seeds import folder_of_seed
 
 if TYPE_CHECKING:
@@ -290,16 +290,18 @@ def _conclusion(over: OverSeeds, rows: Sequence[Mapping[str, Any]], members: str
     """Yield a sentence per channel: the settings in which it leaks on average over seeds, and the others."""
     from mia_audit.report.text.answer import SUBJECTS
 
+    start = f"Over {over.named}, "
     for channel in SUBJECTS:
         known = [(row["setting"], row["attacks"][channel]) for row in rows if channel in row["attacks"]]
         leaking = [f"{name} (AUC {fixed(one['auc'][MEAN])})" for name, one in known if one["beats_guessing"]]
         silent = [name for name, one in known if not one["beats_guessing"]]
-        subject = f"Over {over.named}, {SUBJECTS[channel]}"
+        subject = upper_first(start + SUBJECTS[channel])
         if leaking:
             rest = f". Not distinguishable from guessing: {joined(silent)}" if silent else ""
             yield f"{subject} reveal {members}: {joined(leaking)}{rest}."
         elif silent:
             yield f"{subject} reveal nothing measurable: {joined(silent)}."
+        start = "" if known else start
 
 
 def _drawn(answer: Mapping[str, Any]) -> Figure:
