@@ -1,7 +1,7 @@
 """Printed numbers and their sources: render tables of the pages from committed files, and say what these depend on.
 
-    python benchmarks/numbers.py                     render all tables again (make numbers)
-    python benchmarks/numbers.py --take RESULTS      copy the tables of a finished audit to docs/numbers/AUDIT
+    python benchmarks/printed_numbers.py                   render all tables again (make numbers)
+    python benchmarks/printed_numbers.py --take RESULTS    copy the tables of a finished audit to docs/numbers/AUDIT
 
 Results of users are in results/, which git ignores and every audit overwrites, so committed tables have a folder of
 their own. docs/numbers/AUDIT has settings.csv, summary.csv and differences.csv, of an audit with seeds the rows of means
@@ -178,7 +178,7 @@ def take(results: Path, commit: str) -> None:
         "audit": audited["audit"],
         "commit": commit,
         "processor": processor(),
-        "seeds": audited["seeds"],
+        "seeds": audited.get("seeds") or [audited["seed"]],
         "versions": audited["versions"],
         "config_sha256": audited["config_sha256"],
         "config": config,

@@ -170,7 +170,7 @@ def tick(finding: Finding, group: Sequence[Finding]) -> str:
     if not setting.private and not setting.trained and not setting.explained:
         return protection(setting)
     if not setting.private:
-        return "no DP"
+        return "no DP" if setting.mechanism == "none" or setting.explained else f"{setting.mechanism_name}\nno DP"
     return f"ε = {setting.epsilon}" if len(private) == 1 else f"{setting.mechanism_name}\nε = {setting.epsilon}"
 
 

@@ -146,6 +146,8 @@ def _names(setting: Setting) -> tuple[str, str]:
         return "given signals", "in these signals"
     if not setting.trained and setting.mechanism != "none":
         return setting.given_name, f"with {setting.given_name}"
+    if setting.mechanism != "none":  # one of several that protect nothing
+        return f"{mechanism}, no protection", f"with {mechanism}, which protects nothing"
     return "no protection", "without protection"
 
 
