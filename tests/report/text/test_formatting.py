@@ -110,3 +110,8 @@ def test_a_mean_has_its_interval_where_there_is_one_with_any_spread() -> None:
     assert with_interval(estimate([1.0, 2.0, 3.0], 0.95)) == "2.00 (−0.484 to 4.48)"
     assert with_interval(estimate([2.0], 0.95)) == with_interval(estimate([2.0, 2.0], 0.95)) == "2.00"
     assert with_interval(estimate([1.0, 3.0], 0.95), "about 2") == "about 2 (−10.7 to 14.7)"
+
+
+def test_several_settings_without_privacy_are_told_apart():
+    names = [protection(Setting("toy", "net", mechanism, "inf", private=False)) for mechanism in ("none", "lora")]
+    assert names == ["no protection", "lora, no protection"]
