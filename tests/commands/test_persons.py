@@ -1,6 +1,7 @@
 """Signals whose records belong to persons: scores, metrics, findings and page."""
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -72,8 +73,9 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _judge(folder: Path) -> None:
-    spec = spec_file(folder.parent, {"seed": 3, "dataset": "d", "attacks": ATTACKS})
+def _judge(folder: Path, leave_out: Sequence[int] = ()) -> None:
+    attacks = ATTACKS | {"leave_out": list(leave_out)}
+    spec = spec_file(folder.parent, {"seed": 3, "dataset": "d", "attacks": attacks})
     paths = {name: str(folder / f"{name}.parquet") for name in ("signals", "scores", "metrics")}
     assert main(["attack", "--signals", paths["signals"], "--spec", spec, "--out", paths["scores"]]) == 0
     spec = spec_file(folder.parent, {"evaluation": {"fprs": [0.1]}})
@@ -230,8 +232,14 @@ def test_bad_persons_are_one_line(change: str, tmp_path: Path) -> None:
         SignalsFile(path)
 
 
-def test_a_group_of_everybody_has_the_metrics_of_all(judged: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("leave_out", [[], [3]], ids=["all", "without-one"])
+def test_a_group_of_everybody_has_the_metrics_of_all(judged: Path, tmp_path: Path, leave_out: list[int]) -> None:
     """Further scorings included; of records and, by the sum, of persons, whose group is that of most of their records."""
+    if leave_out:
+        signals, judged = judged / "signals.parquet", tmp_path / "again"
+        judged.mkdir()
+        shutil.copy(signals, judged)
+        _judge(judged, leave_out)
     records = len(pl.read_parquet(judged / "signals.parquet").filter(shadow=0))
     everybody = Grouping("all", ("in", "nobody"), np.zeros(records, dtype=int))
     odd = Grouping("odd", ("even", "odd"), np.arange(records) % 2)
@@ -247,6 +255,7 @@ def test_a_group_of_everybody_has_the_metrics_of_all(judged: Path, tmp_path: Pat
         ~pl.col("null_control"), pl.col("aggregate").is_in(["none", "sum"])
     )
     found = pl.read_parquet(out)
+    assert set(found["target"]) == set(range(MODELS)) - set(leave_out)
     both = whole.join(found.filter(group="in"), on=keys, suffix="_of_group")
     assert len(both) == len(whole) > 0
     for name in ("auc", "tpr_at_fpr_0.1", "auc_without", "tpr_at_fpr_0.1_without"):

@@ -116,8 +116,7 @@ def run_evaluate(options: argparse.Namespace) -> None:
             if (
                 options.signals and further is None
             ):  # a setting whose models all diverged has neither scores nor signals
-                left = [model for model, why in diverged_models(options.scores, "scores").items() if why == LEFT_OUT]
-                further = FurtherScorings(options.signals, left)
+                further = _attacked(options)
             without = _without(further, scored, section.fprs) if further and not scored.key[-1] else None
             rows += metric_rows(scored, section.fprs, section.confidence, without)
             del scored  # free the memory before the next scores are read
@@ -132,6 +131,12 @@ def run_evaluate(options: argparse.Namespace) -> None:
                 if spec.models:
                     metadata[FIRST_MODELS] = by_first(spec.models, metrics, file, section.fprs, section.confidence)
     write_table(options.out, metrics.to_arrow(), "metrics", len(metrics), metadata)
+
+
+def _attacked(options: argparse.Namespace) -> FurtherScorings:
+    """Open the signals that were attacked, without the models that the attack left out."""
+    missing = diverged_models(options.scores, "scores")
+    return FurtherScorings(options.signals, [model for model, why in missing.items() if why == LEFT_OUT])
 
 
 def _without(further: FurtherScorings, scored: Scored, fprs: tuple[float, ...]) -> Columns:
@@ -164,7 +169,7 @@ def run_evaluate_groups(options: argparse.Namespace) -> None:
                 continue
             if setting is None:  # a setting whose models all diverged has no scores
                 setting = _Setting(
-                    FurtherScorings(options.signals),
+                    _attacked(options),
                     groupings,
                     scores_metadata.get(TARGET),
                 )
