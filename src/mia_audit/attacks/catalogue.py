@@ -41,11 +41,11 @@ class Attack:
 
     `reads` selects signals from those of a setting, and returns one tuple for each run of the attack. `score(readings,
     member, likelihood)` turns the readings of one tuple, the membership [N records, K targets] and the name of a
-    likelihood into scores [N, K]. A higher score means member, NaN means no score. `likelihoods` lists those that the attack supports, the default
-    first. An attack without likelihoods is called with `none`. `learns` says that the scores depend on the membership
-    of the other models. Such an attack has a null control. `several` says that the attack can read more than one signal
-    at once; `vectors` says that it reads attributions themselves, over their L1 norms, [N records, K models, m], which no other
-    attack is given.
+    likelihood into scores [N, K]. A higher score means member, NaN means no score. `likelihoods` lists those that the
+    attack supports, the default first. An attack without likelihoods is called with `none`. `learns` says that the
+    scores depend on the membership of the other models. Such an attack has a null control. `several` says that the
+    attack can read more than one signal at once; `vectors` says that it reads attributions themselves, over their L1
+    norms, [N records, K models, m], which no other attack is given.
 
     Intervals over targets need scores with single models left out. With the likelihoods listed in `pairwise`, `score`
     also takes `pairs` of models (`design.Pairs`) and returns scores [N, P] from one pass over the records: the score of
@@ -221,8 +221,8 @@ def scores_of(
 ) -> Iterator[Scores]:
     """Yield the scores of every run, with the readings and the membership from which they were computed.
 
-    Raises UserError for a run that cannot score a single member, or a single non-member, of some target. `read` gives the values of a signal,
-    [N, K] for every query; they are kept if the next run needs them too.
+    Raises UserError for a run that cannot score a single member, or a single non-member, of some target. `read` gives
+    the values of a signal, [N, K] for every query; they are kept if the next run needs them too.
     """
     held = Held(read)
     for run, after in pairwise([*runs, None]):

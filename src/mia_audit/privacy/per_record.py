@@ -328,7 +328,7 @@ class ClippedSum:
             total += torch.cat([value.flatten() for value in sums])
             return losses[:count]
         if self._book is not None:
-            with suppress(NotCovered):  # by vmap then, and nobody is told, because records may decide it
+            with suppress(NotCovered):  # by vmap then, without a message, because records may decide it
                 done = self._book.run(self.model, *self._pad(inputs, labels), self._scales)
                 self._book.add(done, self._factors(done.norms, done.losses, count), total)
                 return done.losses[:count]

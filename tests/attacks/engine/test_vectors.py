@@ -12,15 +12,21 @@ from mia_audit.signals.name import Columns
 RATIOS = [vector_ratio, hierarchical_vector_ratio]
 
 
-def drawn(records=60, models=9, size=4, leak=0.0, seed=0, design="independent"):
-    """Vectors [N, K, m] whose in means are shifted by up to `leak` standard deviations, and the membership."""
-    random = np.random.default_rng(seed)
+def membership(design, records, models, random):
+    """Draw a membership of a design: independent coins, half of the models for every record, or complementary pairs."""
     member = random.random((records, models)) < 0.5
     if design == "balanced":
         member = random.random((records, models)).argsort(axis=1) < models // 2
     if design == "pairs":
         half = random.random((records, models // 2)) < 0.5
         member = np.stack([half, ~half], axis=2).reshape(records, -1)
+    return member
+
+
+def drawn(records=60, models=9, size=4, leak=0.0, seed=0, design="independent"):
+    """Vectors [N, K, m] whose in means are shifted by up to `leak` standard deviations, and the membership."""
+    random = np.random.default_rng(seed)
+    member = membership(design, records, models, random)
     mix = random.standard_normal((size, size))
     shift = leak * (0.5 + random.standard_normal((records, 1, size)))
     own = 5 * random.standard_normal((records, 1, size))

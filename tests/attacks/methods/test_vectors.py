@@ -9,6 +9,8 @@ from mia_audit.attacks.engine.vectors import hierarchical_vector_ratio
 from mia_audit.evaluation.metrics import target_metrics
 from mia_audit.signals.name import Reading, read_signal
 
+from ..engine.test_vectors import membership
+
 SIGNALS = [read_signal(name) for name in ("loss", "ixg_l1", "ixg_vector")]
 
 
@@ -63,12 +65,7 @@ def test_some_models_are_scored_as_if_there_were_no_others():
 def simulated(design, models, records, leak, seed=0):
     """A vector and a norm per record and model, and the membership; members' directions turn by `leak`."""
     random = np.random.default_rng(seed)
-    member = random.random((records, models)) < 0.5
-    if design == "balanced":
-        member = random.random((records, models)).argsort(axis=1) < models // 2
-    if design == "pairs":
-        half = random.random((records, models // 2)) < 0.5
-        member = np.stack([half, ~half], axis=2).reshape(records, -1)
+    member = membership(design, records, models, random)
     own, noise = random.standard_normal((records, 1, 4)), random.standard_normal((records, models, 4))
     vectors = (2 * own + noise + leak * np.abs(own) * member[:, :, None]).astype(np.float16)
     return member, [Reading(SIGNALS[2], [vectors]), Reading(SIGNALS[1], [np.exp(noise[:, :, 0])])]

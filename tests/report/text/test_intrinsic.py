@@ -109,6 +109,6 @@ def test_the_group_at_the_highest_risk_is_told_with_its_difference_after_selecti
     highest = _highest(overs, listed, 0.95)
     assert highest.mean < gaps[place].mean - 0.002 and highest.low < highest.mean < highest.high
     leak = findings.settings[0].chief
-    told = risk_sentences(Groups(findings.settings[0], leak, None, listed, {}, highest), 0.95)
-    assert f"the risk is highest for ward {place} (AUC +{fixed(highest.mean)} against all others, " in told
-    assert "and above all others' for 11 more groups" in told
+    sentences = risk_sentences(Groups(findings.settings[0], leak, None, listed, {}, highest), 0.95)
+    assert f"the risk is highest for ward {place} (AUC +{fixed(highest.mean)} against all others, " in sentences
+    assert "and above all others' for 11 more groups" in sentences

@@ -33,9 +33,6 @@ those scores are not blind.
 SLOPE = 0.33
 """Coefficient a of the offline correction, which estimates p̄_in by a p̄_out + 1 − a."""
 
-SLOPES = np.linspace(0, 1, 11)
-"""Values of the coefficient a that are tried in tuning."""
-
 CANCELLED = 1e-6
 """If a subtraction leaves less than this share of a sum, the sum is computed anew."""
 
