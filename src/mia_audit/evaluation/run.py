@@ -276,16 +276,12 @@ def by_first(
     attack with each likelihood there are those on the signals of every channel that have the largest mean AUC with all
     models.
     """
-    import polars as pl
-
     count = int((file.target < models).sum())
     first, member = np.arange(count), file.member[:, :count]
     known = {signal.name: signal for signal in file.signals}
-    aggregate, real = headline_unit(metrics)
-    real = real.filter(~pl.col("null_control"), pl.col("auc").is_not_null())
-    means = real.group_by("attack", "signal", "likelihood", maintain_order=True).agg(pl.col("auc").mean())
+    aggregate = headline_unit(metrics)[0]
     strongest: dict[tuple[str, str, str], str] = {}
-    for attack, names, likelihood, _ in means.sort("auc", descending=True, maintain_order=True).iter_rows():
+    for attack, names, likelihood, *_ in ranked(metrics).iter_rows():
         if set(names.split("+")) <= set(known):
             strongest.setdefault((attack, likelihood, read_signal(names).channel), names)
     rows = []
