@@ -35,7 +35,12 @@ rule canary_bounds:
         **REQUESTS.models("canary_bounds"),
     params:
         spec=lambda w: spec(
-            w, specs.TrainingSpec.from_audit, w.dataset, w.architecture, w.mechanism, w.eps
+            w,
+            specs.TrainingSpec.from_audit,
+            w.dataset,
+            w.architecture,
+            w.mechanism,
+            w.eps,
         ),
         pool=folder(POOL),
         run=RUN,

@@ -84,7 +84,11 @@ rule explanation_signals:
         mem_mb=REQUESTS.grown(requests.MODEL_MEGABYTES),
     params:
         spec=lambda w: spec(
-            w, specs.ExplanationSignalsSpec.from_audit, w.dataset, w.architecture, w.eps
+            w,
+            specs.ExplanationSignalsSpec.from_audit,
+            w.dataset,
+            w.architecture,
+            w.eps,
         ),
         pool=folder(POOL),
     shell:

@@ -60,7 +60,9 @@ rule pretrain:
     resources:
         **REQUESTS.pretraining("pretrain"),
     params:
-        spec=lambda w: spec(w, specs.PretrainingSpec.from_audit, w.dataset, w.architecture),
+        spec=lambda w: spec(
+            w, specs.PretrainingSpec.from_audit, w.dataset, w.architecture
+        ),
         pool=folder(POOL),
         run=RUN,
     shell:
@@ -90,7 +92,12 @@ rule preflight:
         **REQUESTS.training("preflight"),
     params:
         spec=lambda w: spec(
-            w, specs.TrainingSpec.from_audit, w.dataset, w.architecture, w.mechanism, w.eps
+            w,
+            specs.TrainingSpec.from_audit,
+            w.dataset,
+            w.architecture,
+            w.mechanism,
+            w.eps,
         ),
         pool=folder(POOL),
         setting=folder(SETTING),
@@ -122,7 +129,12 @@ rule train:
         **REQUESTS.training("train"),
     params:
         spec=lambda w: spec(
-            w, specs.TrainingSpec.from_audit, w.dataset, w.architecture, w.mechanism, w.eps
+            w,
+            specs.TrainingSpec.from_audit,
+            w.dataset,
+            w.architecture,
+            w.mechanism,
+            w.eps,
         ),
         pool=folder(POOL),
         setting=folder(SETTING),
