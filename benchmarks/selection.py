@@ -2,8 +2,9 @@
 
 `python benchmarks/selection.py [RUNS] > benchmarks/selection.tsv` (500 runs: five CPU minutes) writes a row per scenario:
 8 or 64 attacks, 9 or 17 targets, correlation 0 or 0.8 between attacks, and true values that are equal, spread by one
-standard error, or equal but for one attack three standard errors above. Width is relative to the interval of an attack
-fixed beforehand. Values do not depend on the size of the leak, so `equal` stands for no, weak and clear leaks.
+standard error, or equal but for one attack three standard errors above. `unselected_covers` is the coverage of an
+attack that was fixed beforehand, and width is relative to its interval. `fixed_covers` is that of the same interval
+around the chosen attack. Values do not depend on the size of the leak, so `equal` stands for no, weak and clear leaks.
 In rows with `8 less 8` or `8 less 64` attacks the numbers are of the difference between the strongest of 8 and the
 strongest of others, which all have equal true values, over the same targets.
 """
@@ -19,6 +20,10 @@ from scipy.special import stdtrit
 from mia_audit.evaluation.selection import selection_errors
 
 SD = 0.02
+COLUMNS = (
+    *("truth", "attacks", "targets", "correlation", "largest_bias", "bias"),
+    *("unselected_covers", "fixed_covers", "covers", "width", "too_high"),
+)
 
 
 def truths(name: str, attacks: int, error: float) -> np.ndarray:
@@ -31,7 +36,7 @@ def truths(name: str, attacks: int, error: float) -> np.ndarray:
 
 
 def scenario(name: str, attacks: int, targets: int, correlation: float, runs: int) -> np.ndarray:
-    """Return means over runs: error of the largest mean and of the estimate, coverage of both intervals, width, too high."""
+    """Return means over runs: bias of the largest mean and of the estimate, coverage of three intervals, width, too high."""
     random = np.random.default_rng([attacks, targets, int(10 * correlation)])
     covariance = SD**2 / targets
     truth = truths(name, attacks, np.sqrt(2 * covariance * (1 - correlation)))
@@ -54,7 +59,9 @@ def scenario(name: str, attacks: int, targets: int, correlation: float, runs: in
         off, error = (means[best] - truth[best]), errors[best]
         held = -above * error <= off <= below * error
         width = (below + above) * error / (2 * student * errors.mean())
-        rows.append((off, off - shift * error, abs(off) <= student * error, held, width, off > below * error))
+        first = abs(means[0] - truth[0]) <= student * errors[0]
+        fixed = abs(off) <= student * error
+        rows.append((off, off - shift * error, first, fixed, held, width, off > below * error))
     return np.mean(rows, axis=0)
 
 
@@ -84,15 +91,14 @@ def difference(name: str, others: int, targets: int, correlation: float, runs: i
         shared = 2 * covariance * (1 - correlation) * random.chisquare(freedom) / freedom
         half = student * np.sqrt(gap.var(ddof=1) / targets + shared)
         off = gap.mean() - true
-        rows.append((off, off - moved, abs(off) <= half, abs(off - moved) <= half, 1.0, off - moved > half))
+        rows.append((off, off - moved, np.nan, abs(off) <= half, abs(off - moved) <= half, 1.0, off - moved > half))
     return np.mean(rows, axis=0)
 
 
 def main() -> None:
     """Print every scenario."""
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
-    columns = ("truth", "attacks", "targets", "correlation", "largest_bias", "bias", "fixed_covers", "covers", "width")
-    print(*columns, "too_high", sep="\t")
+    print(*COLUMNS, sep="\t")
     names, sizes, correlations = ("equal", "spread", "one above"), (9, 17), (0.0, 0.8)
     for name, attacks, targets, correlation in product(names, (8, 64), sizes, correlations):
         found = scenario(name, attacks, targets, correlation, runs)
