@@ -14,7 +14,7 @@ import mia_audit as mia
 from mia_audit.errors import UserError
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
 
 NAMES = {
     "SNAKEFILE": "",
@@ -25,7 +25,7 @@ NAMES = {
     "run": "config cores options",
     "signals": "model records labels explainers seed batch options",
 }
-"""The interface, as docs/reference/python.md and CHANGELOG.md list it too."""
+"""The interface, as docs/reference/commands.md and CHANGELOG.md list it too."""
 
 
 def names_of(name: str) -> str:
@@ -41,7 +41,7 @@ def names_of(name: str) -> str:
 
 def test_the_names_stay_and_a_page_lists_them() -> None:
     assert {name: names_of(name) for name in mia.__all__} == NAMES, (
-        "tell it in CHANGELOG.md, and in docs/reference/python.md"
+        "tell it in CHANGELOG.md, and in docs/reference/commands.md"
     )
     for name in mia.__all__:
         assert f"`mia.{name}" in PAGE, name

@@ -14,20 +14,11 @@ FOLDERS = sorted(path.parent for path in (ROOT / "docs" / "numbers").glob("*/pro
 UNTRACED = [
     "how-to/canaries",
     "how-to/release",
-    "methods/attacks",
     "methods/explainers",
     "methods/fadp",
-    "methods/privacy",
     "methods/private_explanations",
-    "reference/data",
-    "reference/performance",
-    "results/adapters",
     "results/agreement",
-    "results/equal_budget",
     "results/papers",
-    "results/persons",
-    "results/reproduction",
-    "results/scale",
 ]
 """Pages of docs/ with numbers outside of such tables: of definitions, of other papers, or still without a file."""
 MEASURED = re.compile(r"(?<![\w.])[01]?\.\d{2,}\b|\b(?!0\.1 )\d+\.\d+ %")

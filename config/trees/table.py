@@ -1,4 +1,4 @@
-"""Renew the rows of a seed in the source of the tables of docs/results/trees.md (then: make numbers).
+"""Renew the rows of a seed in the source of the tables of docs/results/tables.md (then: make numbers).
 
 python config/trees/table.py docs/results/trees.csv SEED results/trees results/trees_diffprivlib
 """

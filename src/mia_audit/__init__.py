@@ -1,6 +1,6 @@
 """Audit what classifiers and their explanations leak about membership in the training set.
 
-The names in `__all__` are the Python interface (docs/reference/python.md); each is imported on first use.
+The names in `__all__` are the Python interface (docs/reference/commands.md); each is imported on first use.
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["SNAKEFILE", "Audit", "UserError", "audit", "observe_canaries", "run", "signals"]
 
 SNAKEFILE = Path(__file__).parent / "workflow" / "Snakefile"
-"""The workflow, as this package runs it and as other Snakefiles use it (docs/reference/python.md)."""
+"""The workflow, as this package runs it and as other Snakefiles use it (docs/reference/commands.md)."""
 
 
 def __getattr__(name: str) -> Any:

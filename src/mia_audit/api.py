@@ -1,4 +1,4 @@
-"""The Python interface (docs/reference/python.md): audit matrices and configs, compute a model's signals, observe canaries."""
+"""The Python interface (docs/reference/commands.md): audit matrices and configs, compute a model's signals, observe canaries."""
 
 from __future__ import annotations
 

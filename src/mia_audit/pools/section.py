@@ -71,7 +71,7 @@ class Dataset(Section):
     impute: dict[Column, FiniteFloat | str] = Field({})
     """Tables in a file: constants that replace missing values, by column. They are stated, not computed from the records."""
     person: str = ""
-    """The source of every record's person (docs/results/persons.md): a table's column; an array stored with `records` and
+    """The source of every record's person (docs/how-to/persons.md): a table's column; an array stored with `records` and
     `labels`; for images a CSV file with the columns file and person, or a pattern of file names such as
     `{person}_*.png`.
     """
@@ -94,7 +94,7 @@ class Dataset(Section):
     architectures: tuple[str, ...] = ()
     """Architectures of this audit that are trained on this data set; all when left out."""
     groups: tuple[str | dict[Column, tuple[FiniteFloat, ...]], ...] = ()
-    """Groups by which every result is sliced (docs/how-to/pools.md): columns of the data, `class`, or `records` (a person's number of records).
+    """Groups by which every result is sliced (docs/how-to/persons.md): columns of the data, `class`, or `records` (a person's number of records).
 
     `{age: [18, 40, 65]}` divides a column of numbers at these edges. Without edges, a column with many values is
     divided at its quartiles.

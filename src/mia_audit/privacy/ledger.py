@@ -7,7 +7,7 @@ LENGTH CHECK SHA256 JSON
 
 LENGTH is the length of JSON in bytes (8 hexadecimal digits), CHECK the start of the SHA-256 of LENGTH (8 digits).
 SHA256 is the SHA-256 of the previous line's digest followed by JSON. The first line is the header, with a random id: so
-every line depends on all earlier ones, and no line fits another ledger. docs/reference/security.md describes the attacks that
+every line depends on all earlier ones, and no line fits another ledger. docs/reference/reliability.md describes the attacks that
 this prevents.
 
 The ledger of a data set has every release from its records, charged before it is computed. Its first line fixes one

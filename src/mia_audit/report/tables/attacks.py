@@ -257,7 +257,7 @@ METRICS = ("auc", "tpr_at_fpr_0.001", "tpr_at_fpr_0.01")
 CAPTION = (
     "Mean over targets, with the standard deviation in its last digits in parentheses. The read-out of"
     " the authors' code is no TPR at an FPR: it swaps the axes of the "
-    "curve and mistakes indices for rates (docs/results/reproduction.md). It is shown only for comparison with printed numbers."
+    "curve and mistakes indices for rates (docs/results/papers.md). It is shown only for comparison with printed numbers."
 )
 
 
