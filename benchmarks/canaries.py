@@ -1,6 +1,6 @@
 """Bounds on ε from 1,000 canaries of one training on digits: without privacy, and by Opacus' DP-SGD at ε = 8.
 
-    python benchmarks/canaries.py [SEEDS]       (1 seed: three minutes of one core; prints the table of docs/how-to/canaries.md)
+    python benchmarks/canaries.py [SEEDS]       (1 seed: three minutes of one core)
 
 A network of 128 hidden units learns the digits from which no canary is made, and the canaries with coin 1. The adversary sees
 the model's outputs on all canaries, or every step of the training, or only its first and last parameters.

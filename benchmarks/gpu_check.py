@@ -1,4 +1,4 @@
-"""Check on a real GPU what the tests check only on a CPU and on simulated GPUs; prints a table for docs/reference/performance.md.
+"""Check on a real GPU what the tests check only on a CPU and on simulated GPUs; prints a table.
 
     make gpu-check                        (python benchmarks/gpu_check.py; at most eight minutes)
 

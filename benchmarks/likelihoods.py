@@ -8,7 +8,7 @@ number of other models, as in likelihoods.tsv: mean TPR at 1 % FPR and mean AUC 
 paired difference of the default minus the hierarchical ratio, with its standard error over targets. On one core, the
 published scores take 6 minutes. With --null, memberships are permuted, and the rows for 4 and for all other models
 state the mean AUC minus ½ and the mean TPR, with standard errors over permutations, as in likelihoods_null.tsv.
-docs/methods/attacks.md has both tables (make numbers).
+docs/results/attacks.md has both tables (make numbers).
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Measure how close bounds from one run come to a Gaussian mechanism's ε, and the error of assuming independent canaries.
 
-    python benchmarks/one_run_bounds.py [RUNS]       (200 runs: two minutes of one core; prints the table of docs/how-to/canaries.md)
+    python benchmarks/one_run_bounds.py [RUNS]       (200 runs: two minutes of one core)
 
 The coins of 10,000 canaries are released by a μ-GDP mechanism, and the most confident guesses are counted. `f-DP` is
 `one-run-gaussian` (Mahloujifar et al. 2024). `independent` assumes that the losses of canaries are independent, so that
