@@ -5,8 +5,8 @@
 
 Results of users are in results/, which git ignores and every audit overwrites, so committed tables have a folder of
 their own. docs/numbers/AUDIT has settings.csv, summary.csv and differences.csv, of an audit with seeds the rows of means
-alone, and provenance.json: the commit, processor, versions, seeds and the resolved config of the audit, and what the
-attacks and the evaluation of that version say about made-up signals.
+alone, and provenance.json: the commit, processor, versions, seeds and the resolved config of the audit, the loss of
+guessing, and what the attacks and the evaluation of that version say about made-up signals.
 
 A table of a page is made from the rows of a file that have the given values, or one of several (a|b):
 
@@ -25,6 +25,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import math
 import os
 import platform
 import re
@@ -182,10 +183,22 @@ def take(results: Path, commit: str) -> None:
         "versions": audited["versions"],
         "config_sha256": audited["config_sha256"],
         "config": config,
+        "guessing_loss": guessing_loss(results),
         "behaviour": behaviour(),
     }
     text = json.dumps(provenance, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
     (folder / "provenance.json").write_text(text, encoding="utf-8")
+
+
+def guessing_loss(results: Path) -> dict[str, float]:
+    """Return the loss of answering the classes' shares on every data set, the least over seeds."""
+    from mia_audit.report.data.results import read_guessing
+
+    found: dict[str, float] = {}
+    for records in sorted(results.glob("**/pools/*/records.parquet")):
+        if guessing := read_guessing(records):
+            found[records.parent.name] = min(round(guessing.loss, 4), found.get(records.parent.name, math.inf))
+    return found
 
 
 def processor() -> str:

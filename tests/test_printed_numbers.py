@@ -1,5 +1,6 @@
 """Printed numbers follow from committed files, and these from today's configs, defaults and attacks."""
 
+import csv
 import importlib.util
 import json
 import re
@@ -13,6 +14,8 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = sorted(path.parent for path in (ROOT / "docs" / "numbers").glob("*/provenance.json"))
 UNTRACED = ["results/agreement", "results/papers"]
 """Pages of docs/ with numbers of other tools, by a script of their own, and with numbers that papers print."""
+MEMORISING = {"memorising", "mlp-60"}
+"""Architectures that are trained until they have memorised wrong labels."""
 MEASURED = re.compile(r"(?<![\w.])[01]?\.\d{2,}\b|\b(?!0\.1 )\d+\.\d+ %")
 UNMEASURED = re.compile(r"<!-- (numbers|keys).*?<!-- end of \1 -->|```.*?```|`[^`\n]+`|\]\([^)]*\)", re.DOTALL)
 
@@ -61,6 +64,19 @@ def test_numbers_are_of_the_present_defaults_and_attacks(
 ) -> None:
     """Where this fails, a change moved committed numbers: run the audit again and take its tables."""
     assert numbers.stale(folder, behaviour) == []
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: str(folder.name))
+def test_audited_models_are_better_than_guessing(folder: Path) -> None:
+    """All but those whose config says that they memorise."""
+    guessing = json.loads((folder / "provenance.json").read_text(encoding="utf-8"))["guessing_loss"]
+    with (folder / "settings.csv").open(encoding="utf-8", newline="") as file:
+        worse = {
+            row["architecture"]
+            for row in csv.DictReader(file)
+            if float(row["test_loss_mean"]) > guessing[row["dataset"]]
+        }
+    assert worse <= MEMORISING
 
 
 def test_a_default_or_an_attack_that_changes_is_noticed(numbers: ModuleType) -> None:
