@@ -1,6 +1,9 @@
 """Estimators: seeded by the shadow, stored without a pickle, and never certain."""
 
+import functools
 import json
+import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -8,11 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+import skops.io
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import FunctionTransformer
 
 from mia_audit.errors import UserError
-from mia_audit.learners import Compute, Records, TrainedOn, TrainingTask
-from mia_audit.learners.estimators import FILE, EstimatorLearner, rows_of, votes_of
+from mia_audit.learners import Compute, ExplanationRequest, Records, TrainedOn, TrainingTask
+from mia_audit.learners.estimators import FILE, EstimatorLearner, EstimatorModel, load_estimator, rows_of, votes_of
+from mia_audit.learners.script import ScriptLearner
 from mia_audit.signals.compute import Task, model_signals
 
 FOREST = "sklearn.ensemble:RandomForestClassifier"
@@ -290,3 +299,90 @@ def test_an_estimator_is_explained(
             model_signals(
                 trained, table, Task("shap", options | {"explain": [other]}, 0), TrainedOn(table, made.members, 3)
             )
+
+
+AT_HOME = """
+from mia_audit.learners import estimator
+
+
+@estimator()
+def mixed():
+    from sklearn.compose import ColumnTransformer, make_column_selector
+    from sklearn.impute import SimpleImputer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder
+
+    words = make_pipeline(SimpleImputer(strategy="most_frequent"), OneHotEncoder())
+    columns = [("numbers", SimpleImputer(), ["age"]), ("words", words, make_column_selector(dtype_include="category"))]
+    return make_pipeline(ColumnTransformer(columns), LogisticRegression())
+"""
+SCRIPT = """
+from sklearn.ensemble import HistGradientBoostingClassifier
+
+
+def train(task):
+    model = HistGradientBoostingClassifier(categorical_features="from_dtype", random_state=0, min_samples_leaf=2)
+    return model.fit(task.records.iloc[task.members], task.labels[task.members])
+"""
+FRAMES = {
+    "home.py:mixed": (EstimatorLearner, {}),
+    "sklearn.ensemble:HistGradientBoostingClassifier": (
+        EstimatorLearner,
+        {"categorical_features": "from_dtype", "random_state": 0, "min_samples_leaf": 2},
+    ),
+    "train.py": (ScriptLearner, {}),
+}
+
+
+@pytest.mark.parametrize("model", FRAMES)
+def test_frames_are_learned_from_as_at_home(
+    model: str, task: MakeTask, described: Described, script: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Trained, stored and opened, a model of columns by name, categories and missing values answers as one fitted outside."""
+    script(AT_HOME, "home.py")
+    script(SCRIPT)
+    random = np.random.default_rng(0)
+    codes = np.where(random.random(60) < 0.1, -1, random.integers(0, 2, 60))
+    age = np.where(random.random(60) < 0.1, np.nan, random.integers(18, 90, 60))
+    home = pd.DataFrame({"age": age, "sex": pd.Categorical.from_codes(codes, ["f", "m"])})
+    columns = [{"name": "age", "type": "float64"}, {"name": "sex", "type": "category", "values": ["f", "m"]}]
+    values = np.stack([age, np.where(codes < 0, np.nan, codes)], axis=1)
+    labels = (np.nan_to_num(age, nan=50) + 20 * codes > 60).astype(np.int64)
+    metadata = {"kind": "table", "shape": [2], "classes": ["no", "yes"], "features": ["age", "sex"], "frame": columns}
+    records = Records(values, labels, metadata, np.arange(60))
+    learner, parameters = FRAMES[model]
+    trained = learner(described(learner, model, records, parameters=parameters), Compute())
+    (tmp_path / "model").mkdir()
+    trained.train(task(records)).save(tmp_path / "model")
+    answered = trained.load(tmp_path / "model")
+    outside: Any = runpy.run_path("home.py")["mixed"]()
+    if model != "home.py:mixed":
+        outside = HistGradientBoostingClassifier(**FRAMES["sklearn.ensemble:HistGradientBoostingClassifier"][1])
+    expected = outside.fit(home[::2], labels[::2]).predict_proba(home)
+    np.testing.assert_allclose(np.exp(answered.logits(records)), expected, atol=1e-8)
+    options = {"explained_class": "predicted", "explain": ["logit"], "shap_evaluations": 20, "shap_background": 2}
+    request = ExplanationRequest(["permutation_shap"], options, 0, TrainedOn(records, np.arange(60) % 2 == 0, 0))
+    (attributions,) = answered.attributions(records, request).values()
+    assert attributions.shape == (60, 2) and (np.abs(attributions).max(axis=0) > 0).all()
+
+
+def test_a_stored_partial_of_another_function_is_refused(tmp_path: Path) -> None:
+    """HistGradientBoosting's own partial is opened, and none that calls something else."""
+    (tmp_path / FILE).write_bytes(skops.io.dumps(FunctionTransformer(functools.partial(os.system, "touch evil"))))
+    with pytest.raises(UserError, match=r"contains a posix\.system"):
+        load_estimator(tmp_path, [])
+
+
+def test_shap_of_an_image_is_that_of_its_pixels() -> None:
+    """Coalitions are asked in the pool's form, which the estimator then scales like any record."""
+    random = np.random.default_rng(0)
+    images = random.integers(0, 256, (40, 1, 2, 2)).astype(np.uint8)
+    labels = (images[:, 0, 0, 0] > 127).astype(np.int64)
+    records = Records(images, labels, {"kind": "image", "classes": ["a", "b"]}, np.arange(40))
+    fitted = LogisticRegression().fit(rows_of(records), labels)
+    options = {"explained_class": "true", "explain": ["logit"], "shap_evaluations": 800, "shap_background": 40}
+    request = ExplanationRequest(["permutation_shap", "linear_shap"], options, 0, TrainedOn(records, labels >= 0, 0))
+    model = EstimatorModel(fitted, "logits", 0, Compute(), "mine")
+    own, linear = model.attributions(records, request).values()
+    np.testing.assert_allclose(own[labels == 1], linear[labels == 1], rtol=1e-3, atol=1e-5)

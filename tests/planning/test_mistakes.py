@@ -254,6 +254,18 @@ TABLES = {
         "datasets: {mine: {source: table, path: mine.csv}}",
         "datasets.mine.path: no such file: mine.csv in ",
     ),
+    "frames for the built-in loop": (
+        "datasets: {mine: {source: table, path: mine.csv, frame: true}}",
+        "datasets.mine.frame: architectures.mlp reads arrays of numbers, and frames are for estimators and scripts",
+    ),
+    "frames with scaled columns": (
+        "datasets: {mine: {source: table, path: mine.csv, frame: true, public: 9, standardise: public}}",
+        "standardise: a frame has the values of the file; scale them in the model",
+    ),
+    "frames of a published data set": (
+        "{datasets: {breast_cancer: {frame: true}}, architectures: {mine: {model: 'sklearn.svm:SVC'}}}",
+        "datasets.breast_cancer.frame: pool 'breast_cancer' does not read this key",
+    ),
     "a table without a path": (
         "datasets: {mine: {source: table}}",
         "datasets.mine.path: missing; state where the files of pool 'table' are",

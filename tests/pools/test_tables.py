@@ -1,11 +1,14 @@
 """Tables are read as they are: whatever program wrote them, the same records come out."""
 
+import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
+from mia_audit.errors import UserError
 from mia_audit.pools.section import Dataset, load_source
 from mia_audit.pools.sources.files import table_header
 
@@ -91,3 +94,70 @@ def test_names_of_columns_that_are_counted_or_years_are_names(names: str, tmp_pa
     path = tmp_path / "t.csv"
     path.write_text(names + "\n1.5,2,3,a\n2.5,3,4,b\n")
     assert len(load(path).features) == 3
+
+
+def workbook(path: Path, **sheets: list[Any]) -> Path:
+    """Write the smallest file that is a workbook, with rows of numbers and text."""
+    head = '<?xml version="1.0"?>'
+    main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+    office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    package = "http://schemas.openxmlformats.org/package/2006"
+
+    def cell(value: Any) -> str:
+        return f'<c t="inlineStr"><is><t>{value}</t></is></c>' if isinstance(value, str) else f"<c><v>{value}</v></c>"
+
+    def links(*targets: tuple[str, str]) -> str:
+        every = (
+            f'<Relationship Id="r{n}" Type="{office}/{kind}" Target="{target}"/>'
+            for n, (kind, target) in enumerate(targets)
+        )
+        return f'{head}<Relationships xmlns="{package}/relationships">{"".join(every)}</Relationships>'
+
+    named = "".join(f'<sheet name="{name}" sheetId="{n + 1}" r:id="r{n}"/>' for n, name in enumerate(sheets))
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("_rels/.rels", links(("officeDocument", "xl/workbook.xml")))
+        archive.writestr(
+            "xl/workbook.xml",
+            f'{head}<workbook xmlns="{main}" xmlns:r="{office}"><sheets>{named}</sheets></workbook>',
+        )
+        archive.writestr("xl/_rels/workbook.xml.rels", links(*(("worksheet", f"{name}.xml") for name in sheets)))
+        for name, rows in sheets.items():
+            cells = "".join(f"<row>{''.join(map(cell, row))}</row>" for row in rows)
+            archive.writestr(
+                f"xl/{name}.xml", f'{head}<worksheet xmlns="{main}"><sheetData>{cells}</sheetData></worksheet>'
+            )
+    return path
+
+
+def test_a_workbook_gives_the_records_of_the_text(tmp_path: Path) -> None:
+    pytest.importorskip("fastexcel")
+    (tmp_path / "t.csv").write_text(written(","))
+    sheet = load(workbook(tmp_path / "t.xlsx", data=[NAMES, *ROWS], empty=[]))
+    text = load(tmp_path / "t.csv")
+    assert (sheet.records == text.records).all() and (sheet.labels == text.labels).all()
+    assert sheet.features == text.features
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"a": [NAMES, *ROWS], "b": [NAMES, *ROWS]}, r"2 sheets \(a, b\); expected one sheet"),
+        ({"a": []}, "no cells"),
+        ({"a": [NAMES]}, "no rows"),
+        (b"no workbook", "not readable as a table: File is not a zip file"),
+    ],
+)
+def test_a_workbook_that_is_no_table_is_one_line(content: Any, message: str, tmp_path: Path) -> None:
+    pytest.importorskip("fastexcel")
+    if isinstance(content, bytes):
+        (tmp_path / "t.xlsx").write_bytes(content)
+    else:
+        workbook(tmp_path / "t.xlsx", **content)
+    with pytest.raises(UserError, match=message):
+        load(tmp_path / "t.xlsx")
+
+
+def test_a_workbook_without_its_reader_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fastexcel", None)
+    with pytest.raises(UserError, match=r"pip install 'mia-audit\[xlsx\]', or save the sheet as CSV"):
+        load(workbook(tmp_path / "t.xlsx", data=[NAMES, *ROWS]))

@@ -162,7 +162,7 @@ def make(
     return canaries
 
 
-KEPT = ("name", "kind", "shape", "classes", "features", "mean", "std")
+KEPT = ("name", "kind", "shape", "classes", "features", "mean", "std", "frame")
 """Metadata of a pool that also apply to the training set and the canaries."""
 
 

@@ -93,7 +93,7 @@ def rare(held_out: HeldOut, random: np.random.Generator) -> Drawn:
     labels = other_labels(held_out.labels, held_out.classes, random)
     if held_out.images:
         return _patched(held_out.records, random), labels
-    low, high = np.quantile(held_out.records, (TAIL, 1 - TAIL), axis=0)
+    low, high = np.nanquantile(held_out.records, (TAIL, 1 - TAIL), axis=0)
     extreme = np.where(random.random(held_out.records.shape) < 0.5, low, high)
     return extreme.astype(held_out.records.dtype), labels
 

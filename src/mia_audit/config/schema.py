@@ -464,6 +464,18 @@ class Audit(Section):
         return self
 
     @model_validator(mode="after")
+    def _framed(self) -> Self:
+        for name, dataset in self.datasets.items():
+            built_in = [one for one in self.architectures_of(name) if self.architectures[one].learner == BUILT_IN]
+            if dataset.frame and (built_in or name in self.private_explanations):
+                reader = f"architectures.{built_in[0]}" if built_in else f"private_explanations.{name}"
+                raise ValueError(
+                    f"datasets.{name}.frame: {reader} reads arrays of numbers, and frames are for estimators and scripts: leave the key out,"
+                    " or name the file in a second data set, and list the models of each one (datasets.NAME.architectures)"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _compared(self) -> Self:
         chosen, kinds = (
             self.report.compare,

@@ -38,7 +38,8 @@ class Box:
 
     `classes` has the explained class of each of the `rows`, numbered from 0; `estimator` is the fitted estimator, if
     the model is one. `known` lists the pool's classes that occur in its training set. `members` returns its training
-    rows, for explainers that need them. Random draws are keyed by `key`.
+    rows, for explainers that need them. Random draws are keyed by `key`. Rows are in the pool's form, and `prepare`
+    returns them as the estimator reads them.
     """
 
     rows: Rows
@@ -48,6 +49,7 @@ class Box:
     key: tuple[int | str, ...]
     estimator: Any = None
     known: Int[np.ndarray, " c"] | None = None
+    prepare: Callable[[Rows], Any] = lambda rows: rows
 
     def column(self, model: str) -> Int[np.ndarray, " n"]:
         """Return the column of every explained class in the estimator's outputs; UserError for a class without training records."""
@@ -217,7 +219,7 @@ def tree_shap(box: Box) -> ByQuantity:
     if hasattr(estimator, "get_booster"):
         import xgboost
 
-        matrix = xgboost.DMatrix(rows, nthread=estimator.n_jobs)
+        matrix = xgboost.DMatrix(rows, nthread=estimator.n_jobs, enable_categorical=True)
         contributions = estimator.get_booster().predict(matrix, pred_contribs=True)
         values = contributions[:, :, :-1].transpose(0, 2, 1) if contributions.ndim == 3 else contributions[:, :-1]
         return {"logit": of_class(values.astype(np.float64), box, name)}
@@ -225,14 +227,14 @@ def tree_shap(box: Box) -> ByQuantity:
     return {quantity: of_class(_explained(estimator, rows, name), box, name)}
 
 
-def last_step(box: Box, background: bool = True) -> tuple[Any, Rows, Rows]:
+def last_step(box: Box, background: bool = True) -> tuple[Any, Any, Any]:
     """Return the fitted estimator, the rows and the training rows; for a pipeline, its last step and the inputs of that step."""
     estimator = box.estimator
     if estimator is None:
         raise UserError(
             "explainers.methods: tree_shap and linear_shap explain only estimators, but this model is not one; choose permutation_shap"
         )
-    rows, members = box.rows, box.members() if background else box.rows[:0]
+    rows, members = (box.prepare(part) for part in (box.rows, box.members() if background else box.rows[:0]))
     if hasattr(estimator, "steps"):
         before = estimator[:-1]
         rows = _dense(before.transform(rows))
@@ -279,7 +281,7 @@ def linear_shap(box: Box) -> ByQuantity:
     weights = getattr(estimator, "coef_", None)
     if weights is None:
         raise UserError(f"explainers.methods: linear_shap explains only linear models, but a {name} has no coef_")
-    distances = rows - background.mean(axis=0)
+    distances = np.asarray(rows) - np.asarray(background).mean(axis=0)
     weights = np.atleast_2d(np.asarray(weights, dtype=np.float64))
     values = distances[:, :, None] * weights.T[None] if len(weights) > 1 else distances * weights[0]
     return {"logit": of_class(values, box, name)}

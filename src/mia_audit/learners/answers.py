@@ -5,7 +5,7 @@ Compute attributions for models without gradients from their outputs for rows of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -156,11 +156,11 @@ def boxed_attributions(
     request: ExplanationRequest,
     names: Iterable[str],
     estimator: Any = None,
-    prepare: Callable[[np.ndarray], np.ndarray] = lambda rows: rows,
+    prepare: Callable[[np.ndarray, Mapping[str, Any]], Any] = lambda rows, metadata: rows,
 ) -> dict[Attribution, Float[np.ndarray, "n d"]]:
     """Return the attributions of explainers that need only a model's outputs, or its fitted estimator.
 
-    `prepare` converts rows in the pool's form to rows for an estimator. Raises UserError if an explainer supports none
+    `prepare` converts rows in the pool's form, and its metadata, to rows for an estimator. Raises UserError if an explainer supports none
     of the requested quantities.
     """
     shape = records.values.shape[1:]
@@ -176,14 +176,16 @@ def boxed_attributions(
     def members() -> np.ndarray:
         assert request.trained_on is not None
         inside = np.flatnonzero(request.trained_on.members)
-        return convert(flat(request.trained_on.records.values[inside]))
+        return flat(request.trained_on.records.values[inside])
 
-    convert = prepare if estimator is not None else lambda rows: rows
     true_class = request.options["explained_class"] == "true"
     classes = records.labels if true_class else ask(records).argmax(axis=1)
     known = known_classes(estimator)
     key = (request.seed, "shap", *(() if request.model is None else (request.model,)))
-    box = Box(convert(flat(records.values)), np.asarray(classes), logits, members, key, estimator, known)
+    box = Box(
+        *(flat(records.values), np.asarray(classes), logits, members, key, estimator, known),
+        prepare=lambda rows: prepare(rows, records.metadata),
+    )
     attributions: dict[Attribution, np.ndarray] = {}
     for name in names:
         member = explainers[name]

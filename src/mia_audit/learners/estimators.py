@@ -33,6 +33,7 @@ from mia_audit.learners.answers import (
 from mia_audit.learners.finished import copy_into
 from mia_audit.learners.naming import Outputs, packages_of, script_and_function, seed_everything, user_code
 from mia_audit.learners.protocol import Attribution, Compute, ExplanationRequest, ModelSection, described
+from mia_audit.pools.frames import FRAME, frame_of
 from mia_audit.registry import CLASS, IN_FILE, MODULE, load_class, load_file
 from mia_audit.seeds import seed_for
 from mia_audit.storage import atomic_write
@@ -48,6 +49,9 @@ SCHEMA = "schema.json"
 
 TRUSTED = ("sklearn", "numpy", "scipy", "collections")
 """Packages whose types every stored estimator may contain."""
+
+HARMLESS = ("functools.partial", "sklearn.utils.validation.check_array")
+"""What else HistGradientBoosting contains where it has categories; the function that a partial calls is checked by itself."""
 
 INSTALL = "install it with: pip install 'mia-audit[estimators]'"
 
@@ -98,7 +102,7 @@ def _skops() -> Any:
 def _is_type_of(name: str, packages: set[str]) -> bool:
     """Return whether a dotted name is a type of one of the packages, or of the user's own file."""
     module, _, last = name.rpartition(".")
-    if module.startswith(MODULE):
+    if module.startswith(MODULE) or name in HARMLESS:
         return True
     if module.partition(".")[0] not in packages:
         return False
@@ -316,7 +320,7 @@ class EstimatorLearner:
         return EstimatorModel(estimator, outputs, self.architecture["votes"], self._compute, self._where)
 
 
-def fit(estimator: Any, rows: Float[np.ndarray, "n d"], labels: np.ndarray, classes: int) -> None:
+def fit(estimator: Any, rows: Any, labels: np.ndarray, classes: int) -> None:
     """Fit an estimator; where the labels lack classes they are numbered anew, because some libraries expect 0, 1 … k − 1.
 
     They are not where parameters name classes, as the dictionary `class_weight` does.
@@ -382,13 +386,15 @@ def _seed(*key: int | str) -> int:
     return seed_for(*key, "estimator") % 2**31
 
 
-def rows_of(records: Records) -> Float[np.ndarray, "n d"]:
-    """Return records as rows: tables as stored, images flattened and with pixels in [0, 1]."""
-    return prepared_rows(np.ascontiguousarray(records.values).reshape(len(records), -1))
+def rows_of(records: Records) -> Any:
+    """Return records as rows: tables as stored or as a frame, images flattened and with pixels in [0, 1]."""
+    return prepared_rows(np.ascontiguousarray(records.values).reshape(len(records), -1), records.metadata)
 
 
-def prepared_rows(rows: np.ndarray) -> Float[np.ndarray, "n d"]:
-    """Return rows as estimators receive them: tables as stored, pixels in [0, 1]."""
+def prepared_rows(rows: np.ndarray, metadata: Mapping[str, Any]) -> Any:
+    """Return rows of a pool with these metadata as estimators receive them: a frame, or tables as stored, or pixels in [0, 1]."""
+    if FRAME in metadata:
+        return frame_of(rows, metadata[FRAME])
     return rows.astype(np.float32) / np.float32(255) if rows.dtype == np.uint8 else rows
 
 

@@ -42,10 +42,12 @@ from mia_audit.learners.protocol import (
     described,
 )
 from mia_audit.learners.script_module import Script
+from mia_audit.pools.frames import FRAME, frame_of
 from mia_audit.runtime.machine import VISIBLE, installed_gpus, visible_gpus
 from mia_audit.training.task import Records, TrainingTask
 
 if TYPE_CHECKING:
+    import pandas as pd
     from jaxtyping import Float, Int, Num, Shaped
 
     from mia_audit.learners.protocol import Compute
@@ -58,15 +60,15 @@ class Task:
     """The task of training one model, in the form that a script receives.
 
     `members` are row numbers of the records. Records have the pool's form: rows of float32, or images of uint8 [n, C,
-    H, W]. They may be memory-mapped.
+    H, W]. They may be memory-mapped. A data set with `frame: true` gives them as a pandas DataFrame.
     """
 
-    records: Num[np.ndarray, "n ..."]
+    records: Num[np.ndarray, "n ..."] | pd.DataFrame
     labels: Int[np.ndarray, " n"]
     members: Int[np.ndarray, " m"]
     persons: Shaped[np.ndarray, " n"] | None
     """The ids of the records' persons; None if the pool has none."""
-    public_records: Num[np.ndarray, "p ..."] | None
+    public_records: Num[np.ndarray, "p ..."] | pd.DataFrame | None
     """The pool's public records, which no guarantee covers; None if the pool has none."""
     public_labels: Int[np.ndarray, " p"] | None
     classes: Sequence[str]
@@ -101,11 +103,11 @@ def script_task(task: TrainingTask, architecture: Mapping[str, Any], compute: Co
     """Return a task in the form that a script receives."""
     public = task.public if task.public is not None and len(task.public) else None
     return Task(
-        records=task.records.values,
+        records=received_records(task.records),
         labels=task.records.labels,
         members=np.flatnonzero(task.members),
         persons=task.records.persons,
-        public_records=None if public is None else public.values,
+        public_records=None if public is None else received_records(public),
         public_labels=None if public is None else public.labels,
         classes=task.records.metadata["classes"],
         epsilon=task.epsilon,
@@ -120,6 +122,12 @@ def script_task(task: TrainingTask, architecture: Mapping[str, Any], compute: Co
         checkpoints=checkpoints,
         progress=task.progress,
     )
+
+
+def received_records(records: Records) -> Any:
+    """Return records as a script receives them: in the pool's form, or as a pandas DataFrame."""
+    columns = records.metadata.get(FRAME)
+    return np.asarray(records.values) if columns is None else frame_of(records.values, columns)
 
 
 def device_name(wanted: str) -> str:
@@ -174,7 +182,7 @@ class ScriptModel:
         parts = []
         for start in range(0, len(records), self._batch):
             part = records[start : start + self._batch]
-            answer = self._script.call("predict", self.model, np.asarray(part.values))
+            answer = self._script.call("predict", self.model, received_records(part))
             parts.append(logits_of(answer, self._outputs, part, self._votes, f"{self._script.where}: predict"))
         return np.concatenate(parts) if parts else np.zeros((0, records.classes))
 
@@ -201,8 +209,8 @@ class ExplainedScriptModel(ScriptModel):
             return attributions
         true_class = request.options["explained_class"] == "true"
         classes = records.labels if true_class else self._asked(records).argmax(axis=1)
-        values = np.asarray(records.values)
-        explained = self._script.call("explain", self.model, values, np.asarray(classes).astype(np.int64))
+        given = received_records(records)
+        explained = self._script.call("explain", self.model, given, np.asarray(classes).astype(np.int64))
         where = f"{self._script.where}: explain"
         if not isinstance(explained, Mapping):
             raise UserError(f"{where}: returned a {type(explained).__name__}; expected a dict of attributions by name")
@@ -246,6 +254,11 @@ class ScriptLearner:
         """Load the script, check that it defines the required functions, and return its architecture.json."""
         metadata = described("script", section, pool) | {"reads_public": True}
         learner = cls(metadata, Compute())
+        if FRAME in pool and learner.script.has("build") and not learner.script.has("predict"):
+            raise UserError(
+                f"{learner.script.where}: a torch module takes arrays, but this data set gives frames: leave datasets.NAME.frame out,"
+                " or define predict(model, records)"
+            )
         return metadata | {"versions": versions(learner._packages)}
 
     def train(self, task: TrainingTask) -> TrainedModel:

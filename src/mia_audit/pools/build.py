@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Bool, Int, Num, Shaped
 
 from mia_audit.errors import UserError
+from mia_audit.pools.frames import FRAME
 from mia_audit.pools.images import Images
 from mia_audit.pools.persons import Persons, check_apart
 from mia_audit.pools.scaling import STANDARDISATIONS, Constants, Scaling
@@ -280,6 +281,8 @@ def build_pool(
     }
     if by_person:
         metadata["unit"] = "person"
+    if source.frame:
+        metadata[FRAME] = list(source.frame)
     if source.kind == "image":
         metadata |= {key: value for key in ("mean", "std") if (value := getattr(section, key)) is not None}
     else:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import polars as pl
     from jaxtyping import Int, Num, Shaped
 
+    from mia_audit.pools.frames import Column as FrameColumn
+
 Column = Annotated[str, BeforeValidator(str)]
 """The name of a column. Columns of arrays have numbers as names, which YAML does not read as text."""
 
@@ -70,6 +72,10 @@ class Dataset(Section):
     """
     impute: dict[Column, FiniteFloat | str] = Field({})
     """Tables in a file: constants that replace missing values, by column. They are stated, not computed from the records."""
+    frame: bool = False
+    """Tables in a file: `true` gives estimators and scripts a pandas DataFrame with the columns, types, categories and
+    missing values of the file. An array of numbers is given when left out, and to the built-in loop.
+    """
     person: str = ""
     """The source of every record's person (docs/how-to/persons.md): a table's column; an array stored with `records` and
     `labels`; for images a CSV file with the columns file and person, or a pattern of file names such as
@@ -178,6 +184,10 @@ class Dataset(Section):
             raise ValueError("standardise: public needs public records, but public is 0")
         if (self.standardise == "stated") != bool(self.constants):
             raise ValueError("standardise: stated and constants require each other: give both, or neither")
+        if self.frame and self.standardise != "none":
+            raise ValueError(
+                "standardise: a frame has the values of the file; scale them in the model, and leave the key out"
+            )
         return self
 
 
@@ -258,6 +268,8 @@ class Source:
     """Whether the classes are those of a published data set, and were not collected from the records."""
     collected: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The values of the columns of text that were collected from the records."""
+    frame: Sequence[FrameColumn] = ()
+    """The columns of the DataFrame that models receive in place of an array, if the section asks for one."""
 
 
 @dataclass(frozen=True)
@@ -298,7 +310,7 @@ pools: Registry[PoolSource] = Registry("source", "mia_audit.pools.sources")
 
 TABLE_KEYS = ("standardise", "constants")
 """Keys of a dataset's section for pools of rows."""
-FILE_KEYS = ("label", "person", "columns", "impute", "categories", "other")
+FILE_KEYS = ("label", "person", "columns", "impute", "categories", "other", "frame")
 """Keys of a dataset's section for tables in a file."""
 OPTIONAL_KEYS = ("path", "download", "size", "convert", "white", *FILE_KEYS, *TABLE_KEYS)
 """Keys of a dataset's section that only some pools read."""

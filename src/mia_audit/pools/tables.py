@@ -7,11 +7,12 @@ import re
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zipfile import BadZipFile
 
 from mia_audit.errors import UserError, few, first_line
 from mia_audit.pools.scaling import PADDED
 from mia_audit.pools.section import root_of
-from mia_audit.storage.unpacked import check_csv, read_foreign
+from mia_audit.storage.unpacked import check_csv, check_workbook, read_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
     from mia_audit.pools.section import Dataset
 
-SHEETS = (".xlsx", ".xls", ".ods")
-"""Endings of spreadsheets, which are not read."""
 REPEATED = re.compile(r"(.*)_duplicated_\d+")
 """The name that polars gives to a second column of the same name."""
 CHUNK = 1 << 20
@@ -59,15 +58,18 @@ def read_frame(dataset: Dataset, where: str) -> tuple[Path, pl.DataFrame]:
     import pyarrow as pa
 
     root = root_of(dataset, where)
-    readers = {".csv": lambda: _read_csv(root, where), ".parquet": lambda: read_foreign(root)}
+    readers = {
+        ".csv": lambda: _read_csv(root, where),
+        ".parquet": lambda: read_foreign(root),
+        ".xlsx": lambda: _read_sheet(root, where),
+    }
     if root.suffix.lower() not in readers or not root.is_file():
-        sheet = ": save the sheet as CSV" if root.suffix.lower() in SHEETS else ""
-        raise UserError(f"{where}.path: {root}: expected a file that ends in {' or '.join(readers)}{sheet}")
+        raise UserError(f"{where}.path: {root}: expected a file that ends in {' or '.join(readers)}")
     try:
         frame = readers[root.suffix.lower()]()
     except UnicodeDecodeError:
         raise _not_utf8(root, where) from None
-    except (pl.exceptions.PolarsError, pa.ArrowException, OSError, csv.Error) as error:
+    except (pl.exceptions.PolarsError, pa.ArrowException, OSError, csv.Error, BadZipFile) as error:
         if "utf" in str(error).lower():
             raise _not_utf8(root, where) from None
         raise UserError(f"{where}.path: {root}: not readable as a table: {first_line(error)}") from None
@@ -101,6 +103,26 @@ def _read_csv(path: Path, where: str) -> pl.DataFrame:
     changed += [number for column in frame if (number := _as_numbers(column, separator)) is not None]
     frame = frame.with_columns(changed)
     return frame.rename({"": UNNAMED}) if "" in frame.columns else frame
+
+
+def _read_sheet(path: Path, where: str) -> pl.DataFrame:
+    """Read the only sheet of a workbook that has cells."""
+    import polars as pl
+
+    check_workbook(path)
+    try:
+        sheets = pl.read_excel(path, sheet_id=0, engine="calamine", infer_schema_length=None, raise_if_empty=False)
+    except ImportError:
+        raise UserError(
+            f"{where}.path: {path}: .xlsx needs fastexcel, which is missing; install it with: pip install 'mia-audit[xlsx]', or save the sheet as CSV"
+        ) from None
+    except Exception as error:  # the library raises errors of its own for damaged workbooks
+        raise UserError(f"{where}.path: {path}: not readable as a table: {first_line(error)}") from None
+    filled = {name: frame for name, frame in sheets.items() if frame.width}
+    if len(filled) != 1:
+        held = f"{len(filled)} sheets ({few(filled)})" if filled else "no cells"
+        raise UserError(f"{where}.path: {path}: {held}; expected one sheet: save the one to audit in a file of its own")
+    return next(iter(filled.values()))
 
 
 def _as_numbers(column: pl.Series, separator: str) -> pl.Series | None:

@@ -54,6 +54,12 @@ def check_csv(path: Path) -> None:
     check_memory(str(path), max(path.stat().st_size, LINE_BYTES * lines), f"a table of {lines:,} lines")
 
 
+def check_workbook(path: Path) -> None:
+    """Raise UserError if a workbook does not fit in memory, and BadZipFile if it is none."""
+    with zipfile.ZipFile(path) as archive:
+        check_memory(str(path), sum(part.file_size for part in archive.infolist()), "a workbook")
+
+
 def read_foreign(path: Path) -> pl.DataFrame:
     """Read a Parquet file of any origin. Raises UserError if it does not fit in memory; errors of Arrow and polars are passed on.
 

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from mia_audit.errors import UserError, first_line, suggest
+from mia_audit.pools.frames import coded
 from mia_audit.pools.persons import ids_of_column, missing_ids, numbered_ids
 from mia_audit.pools.scaling import category, described, stated_category
 from mia_audit.pools.section import FILE_KEYS, TABLE_KEYS, Header, Source, pool, root_of
@@ -72,7 +73,7 @@ def table(dataset: Dataset, where: str) -> Source:
     columns_of = partial(_table_column, frame, str(root), where)
     frame = described(frame, dataset, str(root), where)
     frame = frame.drop([dataset.person] if dataset.person else [])
-    check_complete(frame, str(root), where)
+    check_complete(frame.select(dataset.label) if dataset.frame else frame, str(root), where)
     labels = frame[dataset.label]
     if labels.dtype.is_float() or labels.dtype.is_nested():
         held = "fractions" if labels.dtype.is_float() else str(labels.dtype)
@@ -81,18 +82,29 @@ def table(dataset: Dataset, where: str) -> Source:
     if labels.dtype == pl.String and not dataset.classes:
         check_spelling(classes.to_list(), f"{where}.label: {root}: column '{dataset.label}'", "list all in classes")
     numbers = labels.cast(pl.String).replace_strict(classes.cast(pl.String), np.arange(len(classes)))
-    parts = {name: _columns(frame[name], dataset, str(root), where) for name in frame.columns if name != dataset.label}
+    features = [frame[name] for name in frame.columns if name != dataset.label]
+    if dataset.frame:
+        features = [_filled(column, str(root), where) for column in features]
+    parts = {column.name: _columns(column, dataset, str(root), where) for column in features}
     columns = [part for one in parts.values() for part in one]
     if not columns:
         raise UserError(f"{where}.path: {root} has no column except '{dataset.label}'")
-    values = np.stack([_numbers(column, str(root), where) for column in columns], axis=1)
-    check_distinct(frame, np.column_stack([values, numbers]), str(root), where)
     flags = frozenset(column.name for column in columns if column.dtype == pl.Boolean)
     collected = {
         name: [part.name.removeprefix(f"{name}=") for part in one]
         for name, one in parts.items()
         if name not in dataset.categories and one[0].name != name
     }
+    if dataset.frame:
+        about, stored = zip(*(coded(frame[name], one) for name, one in parts.items()), strict=True)
+        return Source(
+            *("table", np.stack(stored, axis=1), numbers.to_numpy(), classes.cast(pl.String).to_list()),
+            *([*parts], frozenset[str](), persons, columns_of),
+            collected=collected,
+            frame=about,
+        )
+    values = np.stack([_numbers(column, str(root), where) for column in columns], axis=1)
+    check_distinct(frame, np.column_stack([values, numbers]), str(root), where)
     return Source(
         *("table", values, numbers.to_numpy(), classes.cast(pl.String).to_list()),
         *([column.name for column in columns], flags, persons, columns_of),
@@ -113,6 +125,21 @@ def _table_column(frame: pl.DataFrame, root: str, where: str, name: str) -> pl.S
     if name not in frame.columns:
         raise UserError(f"{where}.groups: {root} has no column '{name}': {suggest(name, frame.columns)}")
     return frame[name]
+
+
+def _filled(column: pl.Series, root: str, where: str) -> pl.Series:
+    """Return a column with its first value in the place of missing ones; UserError if all are missing, or if one is infinite."""
+    known = column.drop_nulls()
+    if not len(known):
+        raise UserError(
+            f"{where}.path: {root}: column '{column.name}' is empty: drop it (columns: {{{column.name}: drop}})"
+        )
+    if column.dtype.is_float() and column.is_infinite().any():
+        row = int(column.is_infinite().fill_null(False).arg_max() or 0) + 1
+        raise UserError(
+            f"{where}.path: {root}: column '{column.name}' holds {column[row - 1]} in row {row}; expected finite numbers"
+        )
+    return column.fill_null(known[0])
 
 
 def _columns(column: pl.Series, dataset: Dataset, root: str, where: str) -> list[pl.Series]:
