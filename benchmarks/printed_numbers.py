@@ -4,9 +4,9 @@
     python benchmarks/printed_numbers.py --take RESULTS    copy the tables of a finished audit to docs/numbers/AUDIT
 
 Results of users are in results/, which git ignores and every audit overwrites, so committed tables have a folder of
-their own. docs/numbers/AUDIT has settings.csv, summary.csv and differences.csv, of an audit with seeds the rows of means
-alone, and provenance.json: the commit, processor, versions, seeds and the resolved config of the audit, the loss of
-guessing, and what the attacks and the evaluation of that version say about made-up signals.
+their own. docs/numbers/AUDIT has settings.csv, summary.csv, differences.csv and explanation_metrics.csv, of an audit with
+seeds the rows of means alone, and provenance.json: the commit, processor, versions, seeds and the resolved config of the
+audit, the loss of guessing, and what the attacks and the evaluation of that version say about made-up signals.
 
 A table of a page is made from the rows of a file that have the given values, or one of several (a|b):
 
@@ -40,7 +40,7 @@ NUMBERS = ROOT / "docs" / "numbers"
 BLOCK = re.compile(
     r"<!-- numbers: (?P<source>.+)\n(?P<template>(?:\|.+\n)+)-->\n(?P<table>(?:.*\n)*?)<!-- end of numbers -->"
 )
-TABLES = ("settings", "summary", "differences")
+TABLES = ("settings", "summary", "differences", "explanation_metrics")
 ALONE = ("compute", "report", "audit", "seed", "seeds")
 """Sections of the config on which no number depends."""
 PRECISION = 1e-4
@@ -166,7 +166,10 @@ def take(results: Path, commit: str) -> None:
     folder = NUMBERS / audited["audit"]
     folder.mkdir(parents=True, exist_ok=True)
     for table in TABLES:
-        with (results / "tables" / f"{table}.csv").open(encoding="utf-8", newline="") as file:
+        path = results / "tables" / f"{table}.csv"
+        if not path.exists():  # an audit may measure no explanations
+            continue
+        with path.open(encoding="utf-8", newline="") as file:
             rows = [row for row in csv.DictReader(file) if row.get("seed", "mean") == "mean"]
         if not rows:  # a single setting has no differences
             continue

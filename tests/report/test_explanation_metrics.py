@@ -12,7 +12,7 @@ from mia_audit.report.data.provenance import provenance
 from mia_audit.report.data.results import find
 from mia_audit.report.data.series import interpretations, similarity
 from mia_audit.report.figures.catalogue import draw
-from mia_audit.report.figures.explanations import curves, explanation_metrics, explanations
+from mia_audit.report.figures.explanations import curves, explanation_metrics, explanations, releases
 from mia_audit.report.figures.style import NEGATIVE, POSITIVE, data_uri, paper_style, table_of
 from mia_audit.report.page.explanations import section
 from mia_audit.report.page.exposed import overlay
@@ -244,3 +244,38 @@ def test_a_table_is_drawn_as_its_most_important_features(found, interpreted, mon
         assert (np.diff(widths.mean(axis=0)) <= 0).all() and ((widths > 0) & (widths <= 1)).all()
         data = table_of(sheet).filter(kind="bar")
     assert len(data) == 2 * 4 * 8 and set(data["label"]) == set(metadata["features"])
+
+
+def test_releases_are_drawn_over_what_they_keep(interpreted):
+    """Ig's measures and attack stand in for those of input × gradient with noise."""
+    results = interpreted.results(explainers=interpreted.spec["explainers"] | {"release": ["full", "noisy"]})
+    place = ("toy", "net")
+    form, against = {"ig": "ixg~noisy"}, {"reference": "full map"}
+    frame = results.explanation_metrics[place].with_columns(
+        pl.col("explainer").replace(form), pl.col("against").replace(against)
+    )
+    results.__dict__["explanation_metrics"] = {place: frame}
+    findings = find(results)
+    name = {"ig_probability_l1": "ixg~noisy_l1"}
+    settings = [
+        replace(
+            one,
+            leaks={
+                key: [replace(leak, signal=name.get(leak.signal, leak.signal)) for leak in leaks]
+                for key, leaks in one.leaks.items()
+            },
+        )
+        for one in findings.settings
+    ]
+    with paper_style("DejaVu Sans"):
+        points = table_of(releases(results, replace(findings, settings=settings), place)).filter(kind="interval")
+    panels = ["No protection", "dp-sgd, ε = 8", "dp-sgd, ε = 1", "other, ε = 8"]
+    assert points["panel"].unique(maintain_order=True).to_list() == panels
+    full, noisy = (points.filter(series=label) for label in ("input × gradient", "input × gradient, noisy"))
+    assert full["x"].to_list() == [1.0] * 4 and len(noisy) == 3, "no measures stand in for the unprotected setting's"
+    kept = frame.filter(explainer="ixg~noisy", against="full map", epsilon="1")["value"].mean()
+    weak = noisy.row(by_predicate=pl.col("panel") == "dp-sgd, ε = 1", named=True)
+    assert weak["x"] == pytest.approx(kept)
+    (leak,) = (one for one in settings[2].leaks["explanations"] if one.signal == "ixg~noisy_l1")
+    assert weak["y"] == pytest.approx(leak.auc.mean()) and weak["y_low"] < weak["y"] < weak["y_high"]
+    assert not interpreted.results().spec.releases and results.spec.releases

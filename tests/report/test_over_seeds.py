@@ -33,7 +33,7 @@ def test_one_seed_keeps_its_interval() -> None:
 
 
 def over(root: Path) -> OverSeeds:
-    return OverSeeds(root, (), "a", "A", (3, 1), 0.95, Figures(), {}, None)
+    return OverSeeds(root, (), False, "a", "A", (3, 1), 0.95, Figures(), {}, None)
 
 
 def table(root: Path, seed: int, **values: object) -> None:

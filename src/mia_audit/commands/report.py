@@ -244,7 +244,16 @@ def run_over_seeds(options: argparse.Namespace) -> None:
     over = OverSeeds(
         **{
             name: getattr(spec, name)
-            for name in ("audit", "title", "seeds", "confidence", "compare", "config", "config_hash")
+            for name in (
+                "audit",
+                "title",
+                "seeds",
+                "confidence",
+                "compare",
+                "explanation_metrics",
+                "config",
+                "config_hash",
+            )
         },
         root=options.results,
         figures=spec.figures,

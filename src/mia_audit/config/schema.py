@@ -479,7 +479,7 @@ class Audit(Section):
     def _compared(self) -> Self:
         chosen, kinds = (
             self.report.compare,
-            (self.datasets, self.architectures, self.mechanisms, self.explainers.methods),
+            (self.datasets, self.architectures, self.mechanisms, self.explainers.released),
         )
         if chosen and len(set(chosen)) < max(2, len(chosen)):
             raise ValueError("report.compare: name two or more, each once")

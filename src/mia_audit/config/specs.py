@@ -737,6 +737,7 @@ class SeedsSpec(Spec):
     seeds: tuple[int, ...]
     confidence: float
     compare: tuple[str, ...] = ()
+    explanation_metrics: bool = False
     figures: Figures = Figures()
     config: dict[str, Any] = Field(default_factory=dict)
     config_hash: str | None = None
@@ -749,6 +750,7 @@ class SeedsSpec(Spec):
             title=audit.report.title or audit.audit,
             seeds=audit.seeds,
             compare=audit.report.compare,
+            explanation_metrics=bool(expand.compared_settings(audit)),
             confidence=audit.evaluation.confidence,
             figures=audit.report.figures,
             config=resolved(audit),

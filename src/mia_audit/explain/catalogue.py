@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from mia_audit.errors import UserError
+from mia_audit.explain.release import FULL, named_release, read_release, release_name, release_of
 from mia_audit.registry import IN_FILE, Registry
 from mia_audit.sections import OpenSection, Options, Precision, known
 
@@ -156,8 +157,10 @@ def explainer(
 
 
 def explainer_label(name: str) -> str:
-    """Return an explainer's label for its name in a column or in the config; an unknown name is returned unchanged."""
-    return (explainers[name].label or name) if name in explainers else name.rpartition(".py:")[2]
+    """Return an explainer's label for its name in a column or in the config, and its release; an unknown name is returned unchanged."""
+    base, release = release_of(name)
+    label = (explainers[base].label or base) if base in explainers else base.rpartition(".py:")[2]
+    return label if release == FULL else f"{label}, {release.replace(':', ' ')}"
 
 
 def needs_module(name: str) -> UserError:
@@ -169,12 +172,14 @@ def needs_module(name: str) -> UserError:
 
 def intrinsic(name: str) -> bool:
     """Return whether an explanation belongs to one kind of model, like the filters of locally linear maps."""
-    return name in explainers and bool(explainers[name].models)
+    base, _ = release_of(name)
+    return base in explainers and bool(explainers[base].models)
 
 
 def private_epsilon(name: str) -> float | None:
     """Return the ε of each explanation, with respect to the model's training records; None if it is not private."""
-    return explainers[name].epsilon if name in explainers else None
+    base, _ = release_of(name)
+    return explainers[base].epsilon if base in explainers else None
 
 
 class Explainers(OpenSection):
@@ -196,6 +201,13 @@ class Explainers(OpenSection):
     projections: Annotated[int, Field(ge=0, le=4096)] = 8
     """Number of random projections of an attribution that are stored beside its pooled vector."""
 
+    release: Annotated[tuple[Annotated[str, AfterValidator(release_name)], ...], Field(min_length=1)] = (FULL,)
+    """Forms in which maps are shipped, each attacked and measured beside the others, from the same passes: `full`;
+    `top-k:SHARE` of the coordinates, the largest (0.1 when left out); `rounded:DIGITS`, significant ones (1);
+    `noisy:LEVEL`, Gaussian noise of this standard deviation over the map's root mean square (0.5); `clipped:QUANTILE`,
+    values above this quantile of the absolute ones (0.9); `sign`.
+    """
+
     @classmethod
     def members(cls) -> dict[str, Options]:
         """Return the options of every registered explainer, including those that are named by a pattern."""
@@ -211,6 +223,18 @@ class Explainers(OpenSection):
                 except UserError as error:
                     raise ValueError(str(error)) from None
         return value
+
+    @field_validator("release")
+    @classmethod
+    def _release(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len({read_release(name) for name in value}) < len(value):
+            raise ValueError(f"{', '.join(value)}: name each release once")
+        return value
+
+    @property
+    def released(self) -> list[str]:
+        """The explainers in all forms in which their maps are shipped."""
+        return [named_release(name, release) for name in self.methods for release in self.release]
 
     @model_validator(mode="after")
     def _options(self) -> Self:

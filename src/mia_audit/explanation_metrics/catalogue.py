@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     Values = Callable[..., Float[np.ndarray, "n ..."]]
 
 
-REFERENCE, OTHER = "reference", "other model"
+REFERENCE, OTHER, FULL_MAP = "reference", "other model", "full map"
 """The explanations with which a model's explanations are compared: `REFERENCE` is the reference setting's model with the same training set.
 
-`OTHER`, a baseline, is another model of the same setting, which was trained on other records.
+`OTHER`, a baseline, is another model of the same setting, which was trained on other records. `FULL_MAP` is the same
+explanation of the same model before it is released in another form.
 """
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mia_audit.explain.release import top
 from mia_audit.explanation_metrics.catalogue import measure
 
 if TYPE_CHECKING:
@@ -195,18 +196,9 @@ def top_overlap(
     """
     import numpy as np
 
-    first, second = (_top(np.abs(_flat(values)), top_share) for values in (maps, other))
+    first, second = (top(np.abs(_flat(values)), top_share) for values in (maps, other))
     longer = np.maximum(first.sum(axis=1), second.sum(axis=1))
     return np.asarray((first & second).sum(axis=1) / np.where(longer > 0, longer, np.nan))
-
-
-def _top(sizes: Float[np.ndarray, "n d"], share: float) -> np.ndarray:
-    import numpy as np
-
-    count = max(1, round(share * sizes.shape[1]))
-    chosen = np.zeros(sizes.shape, dtype=bool)
-    np.put_along_axis(chosen, np.argsort(-sizes, axis=1, kind="stable")[:, :count], True, axis=1)
-    return chosen & (sizes > 0)
 
 
 def _flat(values: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, "n d"]:

@@ -16,8 +16,17 @@ from torch import Tensor, nn
 from mia_audit.errors import UserError
 from mia_audit.explain.batch import QUANTITIES
 from mia_audit.explain.catalogue import explainers
+from mia_audit.explain.release import release_of
 from mia_audit.explanation_metrics.catalogue import DRAWS, measures
-from mia_audit.learners import Attribution, ExplainedModel, ExplanationRequest, Records, TorchBackedModel, TrainedModel
+from mia_audit.learners import (
+    Attribution,
+    ExplainedModel,
+    ExplanationRequest,
+    Records,
+    TorchBackedModel,
+    TrainedModel,
+    released,
+)
 from mia_audit.runtime.device import AdaptiveBatchSize
 from mia_audit.seeds import generator
 
@@ -42,11 +51,15 @@ class Task:
 
 @dataclass(frozen=True)
 class Explained:
-    """One model's explanations of the sample by one explainer: the explained classes, the maps, and the measures that query the model."""
+    """One model's explanations of the sample by one explainer: the explained classes, the maps, and the measures that query the model.
+
+    `full` are the maps before they are released in another form; the maps themselves if they are not.
+    """
 
     classes: Int[np.ndarray, " n"]
     maps: Float[np.ndarray, "n ..."]
     probed: dict[str, Float[np.ndarray, "n ..."]]
+    full: Float[np.ndarray, "n ..."]
 
     @property
     def curves(self) -> dict[str, Float[np.ndarray, "n steps"]]:
@@ -90,9 +103,10 @@ def _explained_part(
 
 def _joined(parts: list[Explained]) -> Explained:
     probed = {name: np.concatenate([part.probed[name] for part in parts]) for name in parts[0].probed}
-    return Explained(
-        np.concatenate([part.classes for part in parts]), np.concatenate([part.maps for part in parts]), probed
+    classes, maps, full = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("classes", "maps", "full")
     )
+    return Explained(classes, maps, probed, full)
 
 
 def _explained_batch(model: TrainedModel, sample: Records, task: Task) -> Iterator[tuple[Attribution, Explained]]:
@@ -106,18 +120,24 @@ def _explained_batch(model: TrainedModel, sample: Records, task: Task) -> Iterat
     if probing and not isinstance(model, TorchBackedModel):
         raise UserError(f"explanation_metrics.measures: '{probing[0]}' needs a torch module, but the model is not one")
     request = ExplanationRequest(task.explainers, task.explaining, task.seed, model=task.model)
-    for key, attributions in model.attributions(sample, request).items():
-        try:
-            values = at_inputs(torch.from_numpy(attributions), task.shape)
-        except ValueError as error:
-            raise UserError(
-                f"explainer '{key.explainer}': {error}: attributions do not match a record's coordinates"
-            ) from None
-        maps = to_maps(values)
-        given = {"maps": maps, **task.measuring}
-        if isinstance(model, TorchBackedModel):
-            given["probe"] = _probe(model, sample, classes, key, values, task)
-        yield key, Explained(classes, maps, {name: measures[name].of(given) for name in probing})
+    for own, attributions in model.attributions(sample, request).items():
+        full = to_maps(_at_inputs(attributions, own, task))
+        for key, shipped in released({own: attributions}, request, sample.numbers.tolist()).items():
+            values = _at_inputs(shipped, key, task)
+            maps = to_maps(values)
+            given = {"maps": maps, **task.measuring}
+            if isinstance(model, TorchBackedModel):
+                given["probe"] = _probe(model, sample, classes, key, values, task)
+            yield key, Explained(classes, maps, {name: measures[name].of(given) for name in probing}, full)
+
+
+def _at_inputs(attributions: np.ndarray, key: Attribution, task: Task) -> Tensor:
+    try:
+        return at_inputs(torch.from_numpy(attributions), task.shape)
+    except ValueError as error:
+        raise UserError(
+            f"explainer '{key.explainer}': {error}: attributions do not match a record's coordinates"
+        ) from None
 
 
 def _probe(
@@ -125,16 +145,19 @@ def _probe(
 ) -> Probe:
     inputs = model.inputs(sample)[0 : len(sample)]
     options = {**task.explaining, "explained_class": "true", "explain": [key.quantity]}
-    request = ExplanationRequest([key.explainer], options, task.seed, model=task.model)
+    explainer, _ = release_of(key.explainer)
+    request = ExplanationRequest([explainer], options, task.seed, model=task.model)
 
     def explain(points: Tensor, rows: Sequence[int]) -> Tensor:
         chosen = list(rows)
         attributions = model.attributions_at(points, classes[chosen], sample.numbers[chosen], request)
-        return at_inputs(attributions[key], task.shape).to(points)
+        full = {own: values.cpu().numpy() for own, values in attributions.items()}
+        shipped = released(full, request, sample.numbers[chosen].tolist())[key]
+        return at_inputs(torch.from_numpy(shipped), task.shape).to(points)
 
     return Probe(
         model.module, inputs, sample.numbers.tolist(), torch.from_numpy(classes).to(inputs.device), key.quantity,
-        values.to(inputs), explainers[key.explainer].multiplied, explain, task.seed, task.batch,
+        values.to(inputs), explainers[explainer].multiplied, explain, task.seed, task.batch,
     )  # fmt: skip
 
 

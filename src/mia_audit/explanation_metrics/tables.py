@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mia_audit.explanation_metrics.catalogue import OTHER, REFERENCE
+from mia_audit.explain.release import FULL, release_of
+from mia_audit.explanation_metrics.catalogue import FULL_MAP, OTHER, REFERENCE
 from mia_audit.explanation_metrics.study import Explained, Task, alone, beside, explained
 from mia_audit.learners import Attribution, Records, TrainedModel
 
@@ -59,7 +60,7 @@ def measure_tables(
 ) -> Iterator[pa.Table]:
     """Yield the measures of every shadow model: of the model alone, and compared with the reference.
 
-    Every second model is also compared with the previous one.
+    Every second model is also compared with the previous one, and a map that is released in another form with the full one.
 
     The pairs of consecutive models are disjoint, so their values are independent.
     """
@@ -70,6 +71,8 @@ def measure_tables(
             for key, one in keys.items():
                 place = (setting, shadow, key, sample)
                 parts.append(_table(*place, alone(one, sample.labels, task)))
+                if release_of(key.explainer)[1] != FULL:
+                    parts.append(_compared(*place, one, replace(one, maps=one.full), task, FULL_MAP))
                 if reference is not None and setting != reference:
                     parts.append(_compared(*place, one, settings[reference][key], task, REFERENCE))
                 if shadow % 2 and last == shadow - 1:

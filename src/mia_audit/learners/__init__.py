@@ -17,6 +17,7 @@ from mia_audit.learners.protocol import (
     estimator,
     learner_named,
     open_learner,
+    released,
 )
 from mia_audit.training.task import Records, TrainingTask
 
@@ -39,4 +40,5 @@ __all__ = [
     "estimator",
     "learner_named",
     "open_learner",
+    "released",
 ]

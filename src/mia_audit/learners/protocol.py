@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 from mia_audit.errors import UserError, suggest
+from mia_audit.explain.release import FULL, named_release, release_maps
 from mia_audit.foreign_json import read_object
 from mia_audit.registry import file_digest
 
@@ -86,10 +87,24 @@ class ExplanationRequest:
 
 
 class Attribution(NamedTuple):
-    """The key of an attribution: the explainer's name and the explained quantity."""
+    """The key of an attribution: the explainer's name, with the form in which its maps are released, and the explained quantity."""
 
     explainer: str
     quantity: str
+
+
+def released(
+    attributions: Mapping[Attribution, Float[np.ndarray, "n ..."]], request: ExplanationRequest, records: Sequence[int]
+) -> dict[Attribution, Float[np.ndarray, "n ..."]]:
+    """Return attributions in every form in which they are released (`options["release"]`), under names that say so."""
+    own = () if request.model is None else (request.model,)
+    return {
+        Attribution(named_release(explainer, release), quantity): release_maps(
+            maps, release, (request.seed, "released map", *own, explainer, quantity), records
+        )
+        for (explainer, quantity), maps in attributions.items()
+        for release in request.options.get("release", [FULL])
+    }
 
 
 @dataclass(frozen=True)

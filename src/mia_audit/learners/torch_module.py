@@ -5,7 +5,7 @@ Signals of a torch module in one pass: loss, confidence and summaries of attribu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,15 @@ from mia_audit.arrays import real_array
 from mia_audit.errors import UserError
 from mia_audit.explain.batch import Batch, Members, explained_batch, patch_of, summarise, vectors
 from mia_audit.explain.catalogue import GRADIENT, explainers
-from mia_audit.learners.protocol import Attribution, Compute, ExplanationRequest, ModelSection, Summaries, TrainedOn
+from mia_audit.learners.protocol import (
+    Attribution,
+    Compute,
+    ExplanationRequest,
+    ModelSection,
+    Summaries,
+    TrainedOn,
+    released,
+)
 from mia_audit.models import (
     Inputs,
     check_architecture,
@@ -151,12 +159,24 @@ def _explanations(batch: Batch, request: ExplanationRequest) -> Iterator[tuple[t
     for name in request.explainers:
         for quantity, attributions in explainers[name].attribute(batch, request.options).items():
             key = Attribution(name, quantity)
-            for summary, values in summarise(attributions).items():
-                yield (key, summary), values
             if explainers[name].complete:
                 yield (key, "completeness"), completeness_error(batch, quantity, attributions)
-            if request.options.get("vectors"):
-                yield (key, "vector"), vectors(attributions, request.options, request.seed, patch_of(batch.model))
+            for shipped, maps in _released(key, attributions, batch.records, request).items():
+                for summary, values in summarise(maps).items():
+                    yield (shipped, summary), values
+                if request.options.get("vectors"):
+                    yield (shipped, "vector"), vectors(maps, request.options, request.seed, patch_of(batch.model))
+
+
+def _released(
+    key: Attribution, maps: Tensor, records: Sequence[int], request: ExplanationRequest
+) -> Mapping[Attribution, Tensor]:
+    """Return maps in every form in which they are released, which is computed on the host."""
+    if "release" not in request.options:
+        return {key: maps}
+    on_host = maps.to(torch.promote_types(maps.dtype, torch.float32)).cpu().numpy()
+    forms = released({key: on_host}, request, records)
+    return {shipped: torch.from_numpy(values).to(maps.device) for shipped, values in forms.items()}
 
 
 def completeness_error(batch: Batch, quantity: str, attributions: Float[Tensor, "B ..."]) -> Float[Tensor, " B"]:

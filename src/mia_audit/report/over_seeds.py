@@ -34,6 +34,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "summary": (*SETTING, *ATTACK, *UNITS),
     "differences": (*SETTING, "metric", "minuend", "subtrahend"),
     "comparisons": (*SETTING, "metric", "minuend", "subtrahend"),
+    "explanation_metrics": (*SETTING, "explainer", "quantity", "measure", "against"),
 }
 """The tables that have means over seeds, each with the columns that name its rows."""
 FIGURE = "seeds"
@@ -54,6 +55,7 @@ class OverSeeds:
 
     root: Path
     compare: tuple[str, ...]
+    explanation_metrics: bool
     audit: str
     title: str
     seeds: tuple[int, ...]
@@ -73,16 +75,17 @@ class OverSeeds:
         return f"{count(len(self.seeds), 'seed')} ({', '.join(map(str, self.seeds))})"
 
 
-def tables_over_seeds(compare: Sequence[str]) -> list[str]:
-    """List the tables over seeds of an audit that compares these names."""
-    return [name for name in TABLES if compare or name != "comparisons"]
+def tables_over_seeds(audit: Spec | OverSeeds) -> list[str]:
+    """List the tables over seeds that an audit has."""
+    has = {"comparisons": bool(audit.compare), "explanation_metrics": audit.explanation_metrics}
+    return [name for name in TABLES if has.get(name, True)]
 
 
 def over_seeds_files(spec: Spec) -> list[str]:
     """List the tables and figures over seeds, as paths in the results."""
     kinds = spec.figures.formats
     return [
-        *(f"tables/{name}.csv" for name in tables_over_seeds(spec.compare)),
+        *(f"tables/{name}.csv" for name in tables_over_seeds(spec)),
         *(f"figures/{FIGURE}.{kind}" for kind in kinds),
     ]
 
@@ -96,7 +99,7 @@ def write(over: OverSeeds) -> None:
     from mia_audit.storage import write_text
     from mia_audit.storage.digests import MANIFEST, sha256
 
-    frames = {name: with_means(over, name) for name in tables_over_seeds(over.compare)}
+    frames = {name: with_means(over, name) for name in tables_over_seeds(over)}
     for name, frame in frames.items():
         write_text(over.root / "tables" / f"{name}.csv", to_csv(frame))
     answers = [_answer(folder) for folder in over.folders]

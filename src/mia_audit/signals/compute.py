@@ -36,6 +36,7 @@ from mia_audit.learners import (
     TorchBackedModel,
     TrainedModel,
     TrainedOn,
+    released,
 )
 from mia_audit.learners.answers import SURE
 from mia_audit.learners.naming import BUILT_IN, Outputs
@@ -133,6 +134,7 @@ def _explanations(
     answers = model.attributions(records, request)
     if missing := set(request.explainers) - {attribution.explainer for attribution in answers}:
         raise UserError(f"the model returned no attributions of explainer '{min(missing)}', which was requested")
+    answers = released(answers, request, records.numbers.tolist())
     scalars = {
         (attribution, summary): numbers.astype(np.float32)
         for attribution, attributions in answers.items()

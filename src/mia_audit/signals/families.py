@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mia_audit.explain.catalogue import GRADIENT, explainers
+from mia_audit.explain.release import FULL, named_release
 from mia_audit.learners.naming import BUILT_IN
 from mia_audit.signals.name import (
     DECISIONS,
@@ -79,11 +80,16 @@ def columns(family: str, options: Mapping[str, Any]) -> list[str]:
     """List a family's columns in order, without `shadow` and `record`. `options` are those of `families`."""
     vector = [VECTOR] if options.get("vectors") else []
     explained = [
-        f"{stem(explainer, quantity, options['explained_class'])}_{summary}"
+        f"{stem(named_release(explainer, release), quantity, options['explained_class'])}_{summary}"
         for explainer in options["explainers"]
         for quantity in options["explain"]
         if quantity in (explainers[explainer].quantities or options["explain"])
-        for summary in (*SUMMARIES, *([DIAGNOSTIC] if explainers[explainer].complete else []), *vector)
+        for release in options.get("release", [FULL])
+        for summary in (
+            *SUMMARIES,
+            *([DIAGNOSTIC] if explainers[explainer].complete and release == FULL else []),
+            *vector,
+        )
     ]
     outputs = (*DECISIONS, *OUTPUTS)
     return [*(outputs if family == GRADIENT else ()), *explained]
@@ -92,6 +98,8 @@ def columns(family: str, options: Mapping[str, Any]) -> list[str]:
 def options_of(section: Explainers, names: Iterable[str]) -> dict[str, Any]:
     """Return the part of the section that explainers depend on."""
     keys = {"explain", "explained_class", *(["precision"] if section.precision else [])}
+    if section.release != (FULL,):
+        keys |= {"release"}
     own = tuple(model for name in names for model in explainers[name].options)
     return section.model_dump(mode="json", include=keys) | section.options(own)
 

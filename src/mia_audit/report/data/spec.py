@@ -19,6 +19,7 @@ from pydantic import Field, FiniteFloat, StringConstraints, model_validator
 
 from mia_audit.errors import UserError
 from mia_audit.explain.catalogue import EXPLANATION_SETS, private_epsilon
+from mia_audit.explain.release import FULL
 from mia_audit.sections import STATED, Epsilon, FilePath, Name, Probability, Section
 
 Inches = Annotated[str, StringConstraints(pattern=r"^[2-6](\.\d+)?in$")]
@@ -277,6 +278,11 @@ class Spec:
         """The groups whose explanations are measured."""
         measured = (setting.group for setting in self.trained if setting.measured)
         return list(dict.fromkeys(measured)) if self.explanation_metrics else []
+
+    @property
+    def releases(self) -> bool:
+        """Whether maps are released in another form than the full one."""
+        return bool(self.trained) and bool(set(self.explainers.get("release", ())) - {FULL})
 
     @property
     def attacks_private_explainers(self) -> bool:

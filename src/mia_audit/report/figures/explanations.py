@@ -16,10 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mia_audit.explain.catalogue import explainer_label, intrinsic
+from mia_audit.explain.release import FULL, release_of
+from mia_audit.explanation_metrics import FULL_MAP, measures
 from mia_audit.report.data.findings import Finding, Findings, reference
 from mia_audit.report.data.series import (
     CHANNELS,
     DASHES,
+    MARKERS,
     PALETTE,
     Explained,
     Interpretation,
@@ -29,6 +32,7 @@ from mia_audit.report.data.series import (
     interpretations,
     measure_label,
     similarity,
+    strongest,
 )
 from mia_audit.report.figures.catalogue import figure, once, once_for
 from mia_audit.report.figures.filters import CELL, tight
@@ -275,9 +279,9 @@ def curves(results: Results, findings: Findings, place: tuple[str, str]) -> Figu
     if not known:
         return "No setting whose explanations would be shown here was trained to the end."
     explained = list({curve.explained.explainer: curve.explained for curve in reversed(known)}.values())[::-1]
-    measures = list(dict.fromkeys(curve.measure for curve in known))
-    figure, panels = panel_grid(len(measures), len(explained), height=1.6)
-    for row, measure in enumerate(measures):
+    kinds = list(dict.fromkeys(curve.measure for curve in known))
+    figure, panels = panel_grid(len(kinds), len(explained), height=1.6)
+    for row, measure in enumerate(kinds):
         for column, one in enumerate(explained):
             axes = panels[row][column]
             for curve in known:
@@ -292,9 +296,50 @@ def curves(results: Results, findings: Findings, place: tuple[str, str]) -> Figu
             axes.set(xlim=(0, 1), ylim=(0, 1))
             if row == 0:
                 axes.set_title(one.label)
-            if row == len(measures) - 1:
+            if row == len(kinds) - 1:
                 axes.set_xlabel("share of pixels or columns")
         label_lines(panels[row], f"{measure}\nprobability")
+    shared_legend(figure, panels)
+    return figure
+
+
+@figure(
+    "releases",
+    once_for("releases", lambda spec: spec.measured_groups if spec.releases else []),
+    "AUC of the strongest attack on every form in which explanations are released, over what the form keeps: similarity to "
+    "the full map, and measures of faithfulness. Means with intervals over models.",
+)
+def releases(results: Results, findings: Findings, place: tuple[str, str]) -> Figure | str:
+    """Draw a panel per measure and a line of panels per setting: a point per release, its shape that of the explainer."""
+    group = [finding for finding in findings.groups().get(place, []) if finding.setting.measured]
+    interpretation = interpretations(results).get(place)
+    if not group or interpretation is None:
+        return "No setting whose explanations would be shown here was trained to the end."
+    names = list(dict.fromkeys(release_of(one.explainer)[0] for one in interpretation.drawn))
+    forms = list(dict.fromkeys(release_of(one.explainer)[1] for one in interpretation.drawn))
+    shown = [name for name in interpretation.measures if measures[name].compares or measures[name].probes]
+    if not shown:
+        return "No measure of similarity or faithfulness was asked for."
+    figure, panels = panel_grid(len(group), len(shown), height=1.6)
+    for row, finding in enumerate(group):
+        leaks = strongest(finding)
+        for column, measure in enumerate(shown):
+            axes = panels[row][column]
+            against = FULL_MAP if measures[measure].compares else None
+            for one in interpretation.drawn:
+                name, form = release_of(one.explainer)
+                cost = interpretation.estimate(finding.setting, one, measure, against)
+                at = 1.0 if against and form == FULL else cost.mean if cost else None
+                if at is None or (leak := leaks.get(explainer_label(one.explainer))) is None:
+                    continue
+                turn, number = divmod(forms.index(form), len(PALETTE))
+                colour, marker = PALETTE[number], MARKERS[(names.index(name) + turn) % len(MARKERS)]
+                errorbars(axes, [(at, leak.auc_estimate)], colour, marker, explainer_label(one.explainer))
+            axes.axhline(0.5, **GUESSING)
+            if row == len(group) - 1:
+                axes.set_xlabel(measure_label(measure) + ("\nto the full map" if against else ""))
+        panels[row][0].set_title(titled(finding.setting))
+        label_lines(panels[row], "AUC")
     shared_legend(figure, panels)
     return figure
 

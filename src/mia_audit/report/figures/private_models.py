@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mia_audit.explain.catalogue import private_epsilon
+from mia_audit.explain.catalogue import explainer_label, private_epsilon
+from mia_audit.explain.release import FULL, release_of
 from mia_audit.report.data.findings import Estimate, Findings, estimate
 from mia_audit.report.data.series import PALETTE
 from mia_audit.report.data.spec import Spec
@@ -271,8 +272,9 @@ def _attacked(summary: pl.DataFrame, attack: str, likelihood: str) -> list[tuple
         elif row["attack"] == attack and signal.channel == "explanations" and signal.explainer:
             if attack == "threshold" and signal.summary != "l2":
                 continue
-            epsilon = private_epsilon(signal.explainer)
-            place = -1 / epsilon if epsilon else {"local_linear": 1.0}.get(signal.explainer, 2.0)
-            name = f"private, ε = {epsilon:g}" if epsilon else NAMED.get(signal.explainer, signal.explainer_label)
+            epsilon, (explainer, release) = private_epsilon(signal.explainer), release_of(signal.explainer)
+            place = -1 / epsilon if epsilon else {"local_linear": 1.0}.get(explainer, 2.0)
+            name = f"private, ε = {epsilon:g}" if epsilon else NAMED.get(explainer, explainer_label(explainer))
+            name += "" if release == FULL else f", {release}"
             rows[place, name] = row
     return [(name, rows[place, name]) for place, name in sorted(rows)]

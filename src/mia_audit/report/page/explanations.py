@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mia_audit.explanation_metrics import OTHER, REFERENCE
+from mia_audit.explanation_metrics import FULL_MAP, OTHER, REFERENCE
 from mia_audit.report.data.findings import Estimate, Finding, Findings, reference
 from mia_audit.report.data.series import Explained, Interpretation, Peer, margin_of, measure_label, peers, similarity
 from mia_audit.report.page.exposed import overlaid
@@ -32,6 +32,7 @@ COMPARED: dict[str | None, str] = {
     None: "–",
     REFERENCE: "unprotected model, same training set",
     OTHER: "another model of this setting",
+    FULL_MAP: "the full map",
 }
 
 

@@ -16,6 +16,7 @@ import polars as pl
 
 from mia_audit.evaluation.exposure import called_members, exposure
 from mia_audit.explain import explainers
+from mia_audit.explain.release import named_release, release_of
 from mia_audit.report.data.findings import Finding, Findings, Leak, reference
 from mia_audit.report.data.series import Interpretation
 from mia_audit.report.figures.style import attribution_picture, attribution_scale, blend, data_uri, record_picture
@@ -278,7 +279,8 @@ def _shown_signal(results: Results, finding: Finding) -> Signal | None:
     leak = finding.strongest.get("explanations")
     shown = read_signal(leak.signal) if leak and results.spec.explainers else None
     name = shown.explainer if shown else None
-    if name in explainers and explainers[str(name)].needs_training_records:
+    base, _ = release_of(name or "")
+    if base in explainers and explainers[base].needs_training_records:
         return None  # this explainer needs all training records
     return shown if name else None  # several explanations have no one picture
 
@@ -298,7 +300,15 @@ def _attributions(
 
     The lists are shorter where a model is no longer on disk.
     """
-    from mia_audit.learners import Attribution, Compute, ExplainedModel, ExplanationRequest, Records, open_learner
+    from mia_audit.learners import (
+        Attribution,
+        Compute,
+        ExplainedModel,
+        ExplanationRequest,
+        Records,
+        open_learner,
+        released,
+    )
     from mia_audit.training.stored import model_folder
 
     folder = results.root / finding.setting.path / "models"
@@ -313,7 +323,8 @@ def _attributions(
     _, learner = open_learner(architecture, Compute("cpu"))
     options = {**results.spec.explainers, "explain": [shown.quantity]}
     methods = results.spec.explainers.get("methods", ())
-    explainer = next((name for name in methods if name.replace("+", "-") == shown.explainer), str(shown.explainer))
+    base, release = release_of(str(shown.explainer))
+    explainer = next((name for name in methods if name.replace("+", "-") == base), base)
     request = ExplanationRequest([explainer], options, int(results.spec.config.get("seed", 0)))
     for shadow, cells in sorted(wanted.items()):
         kept = model_folder(folder, shadow)
@@ -321,7 +332,9 @@ def _attributions(
         if not isinstance(model, ExplainedModel):
             continue
         rows = [i for i, _ in cells]
-        attributions = model.attributions(asked[rows], request)[Attribution(explainer, str(shown.quantity))]
+        full = model.attributions(asked[rows], request)
+        key = Attribution(named_release(explainer, release), str(shown.quantity))
+        attributions = released(full, request, asked.numbers[rows].tolist())[key]
         for (i, position), attribution in zip(cells, attributions.astype(np.float64), strict=True):
             pairs[i][position] = attribution
     return [[pair[position] for position in sorted(pair)] for pair in pairs]

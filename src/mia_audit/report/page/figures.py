@@ -127,6 +127,9 @@ def group_figures(
     if interpretation is not None:
         label = "Accuracy, similarity of explanations and leakage"
         yield _figure(results, findings, "explanation_metrics", {label: place}, sheet)
+        if results.spec.releases:
+            label = "Leakage against what each release keeps"
+            yield _figure(results, findings, "releases", {label: place}, sheet)
 
 
 def private_figures(results: Results, findings: Findings, dataset: str, sheet: Sheet) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from mia_audit.explanation_metrics import OTHER, REFERENCE
+from mia_audit.explanation_metrics import FULL_MAP, OTHER, REFERENCE
 from mia_audit.report.data.findings import (
     Estimate,
     Finding,
@@ -83,7 +83,7 @@ def explanation_metrics(results: Results, findings: Findings) -> pl.DataFrame:
         if (interpretation := interpreted.get(finding.setting.group))
         for one in interpretation.explained
         for measure in interpretation.measures
-        for against in (None, REFERENCE, OTHER)
+        for against in (None, REFERENCE, OTHER, FULL_MAP)
         if (value := interpretation.estimate(finding.setting, one, measure, against))
         for same in [interpretation.estimate(finding.setting, one, measure, against, "same_class")]
     ]

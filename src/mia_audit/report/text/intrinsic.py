@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mia_audit.explain.catalogue import explainer_label, explainers
+from mia_audit.explain.catalogue import explainer_label, intrinsic
 from mia_audit.report.data.findings import Estimate, Finding, Findings, Leak, chosen, difference
 from mia_audit.report.text.formatting import count, fixed, interval, joined, titled
 from mia_audit.signals.name import read_signal
@@ -94,7 +94,7 @@ def _sources(group: Sequence[Finding]) -> Iterator[Source]:
 def _kind(explainer: str) -> str:
     if not explainer:
         return "outputs"
-    return "intrinsic" if explainer in explainers and explainers[explainer].models else "post-hoc"
+    return "intrinsic" if intrinsic(explainer) else "post-hoc"
 
 
 def intrinsic_sentences(comparison: Comparison, name: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.attacks.design import SENTENCES
+from mia_audit.explain.release import release_of
 from mia_audit.report.data.findings import Finding, Findings, Leak, LowerBound
 from mia_audit.report.data.provenance import guarantee, noise_mask
 from mia_audit.report.text.formatting import (
@@ -337,7 +338,7 @@ def exposed_sentences(finding: Finding, leak: Leak, records: int, maps: bool, ba
     if explained is None or not (maps or bars):
         return text
     signal = read_signal(explained.signal)
-    if signal.explainer == "saliency":  # a size without a sign
+    if release_of(signal.explainer or "")[0] == "saliency":  # a size without a sign
         side = "the stronger the colour, the more the input would change the output, in either direction"
     elif maps:
         side = "orange counts for the class, blue against it"
