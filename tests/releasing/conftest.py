@@ -21,14 +21,14 @@ from mia_audit.storage import table_metadata, write_json
 RECORDS = 80
 
 
-def write_records(folder: Path, swapped: bool = False) -> None:
-    """Write records as arrays and as a table with a column of text; `swapped`: one of them is another."""
+def write_records(folder: Path, swapped: bool | float = False) -> None:
+    """Write records as arrays and as a table with a column of text; `swapped`: one of them is another, of that size."""
     random = np.random.default_rng(1)
     rows = random.normal(size=(RECORDS, 4)).astype(np.float32)
     labels = (rows[:, 0] > 0).astype(np.int64)
     persons = np.arange(RECORDS) // 2
     if swapped:
-        rows[7] = [3.0, -2.0, 0.5, 1.0]
+        rows[7] = np.float32(swapped) * np.array([3.0, -2.0, 0.5, 1.0], dtype=np.float32)
     folder.mkdir(exist_ok=True)
     diagnoses = ["flu", "cold"] * (RECORDS // 2)
     if swapped:
@@ -62,7 +62,7 @@ def config(**changes: Any) -> dict[str, Any]:
 def audited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Audit, Path]]:
     """Run an audit of a config up to its architectures, in a folder of its own; return it and its results."""
 
-    def run(where: str = "here", swapped: bool = False, **changes: Any) -> tuple[Audit, Path]:
+    def run(where: str = "here", swapped: bool | float = False, **changes: Any) -> tuple[Audit, Path]:
         folder = tmp_path / where
         folder.mkdir(exist_ok=True)
         monkeypatch.chdir(folder)
@@ -95,7 +95,7 @@ def recipe(audited: Callable[..., tuple[Audit, Path]]) -> Callable[..., Recipe]:
     """Return the recipe of a setting of such an audit."""
 
     def make(
-        setting: str = "rows/mlp/dp-sgd-eps4", where: str = "here", swapped: bool = False, **changes: Any
+        setting: str = "rows/mlp/dp-sgd-eps4", where: str = "here", swapped: bool | float = False, **changes: Any
     ) -> Recipe:
         audit, results = audited(where, swapped, **changes)
         return Recipe.from_audit(audit, setting, results)

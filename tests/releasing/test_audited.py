@@ -21,13 +21,13 @@ NAMES = {"path": SETTING, "dataset": "rows", "architecture": "mlp", "mechanism":
 def finish(recipe):
     """Write what the report of a finished audit says about its config; return the digest of the training."""
     config = recipe.audit.model_dump(mode="json", exclude={"compute"})
-    pool = "pools/rows/records.parquet"
+    read = ("pools/rows/records.parquet", "pools/rows/public.parquet", "rows/mlp/architecture.json")
     values = {
         "audit": "tiny",
         "config": base_names(config),
         "code_sha256": code_digests(config),
         "settings": [NAMES],
-        "inputs_sha256": {pool: sha256(recipe.results / pool)},
+        "inputs_sha256": {name: sha256(recipe.results / name) for name in read},
     }
     (recipe.results / "provenance.json").write_text(json.dumps(values))
     return training_digest(values["config"], values["code_sha256"], NAMES)
@@ -115,5 +115,15 @@ def test_verdicts_about_something_else_are_refused(recipe, changes, match):
 
 def test_a_pool_that_changed_after_the_audit_is_refused(recipe):
     finish(recipe())
-    with pytest.raises(UserError, match="changed since the audit"):
+    with pytest.raises(UserError, match=r"records\.parquet: changed since the audit"):
         released(recipe(swapped=True))
+
+
+@pytest.mark.parametrize("name", ["pools/rows/public.parquet", "rows/mlp/architecture.json"])
+def test_what_the_models_start_from_is_what_was_audited(recipe, name):
+    prepared = recipe()
+    finish(prepared)
+    path = prepared.results / name
+    path.write_bytes(path.read_bytes() + b" ")
+    with pytest.raises(UserError, match="changed since the audit"):
+        released(prepared)

@@ -53,7 +53,7 @@ def test_an_older_copy_of_the_ledger_is_refused(recipe):
 
 def test_what_older_ledgers_and_results_show_is_what_the_documentation_says(recipe):
     prepared, ledger = recipe(privacy=LEDGER), Path("rows.ledger")
-    released(prepared)
+    released(prepared, "first")
     kept = next(Path("results").glob("**/.ledger-rows"))
     older = ledger.read_bytes(), kept.read_bytes()
     released(prepared, "second")
@@ -62,7 +62,14 @@ def test_what_older_ledgers_and_results_show_is_what_the_documentation_says(reci
     assert len(read_ledger(ledger)[1]) == 3
     ledger.write_bytes(older[0])
     kept.write_bytes(older[1])
-    released(prepared, "fourth")  # both together: not noticed, and two releases are not counted
+    refused(prepared, "1 entries, and not the 2 that second/card.json states")  # both together, beside a card
+    ledger.unlink()
+    kept.unlink()
+    refused(prepared, "0 entries, and not the 1 that first/card.json states")
+    ledger.write_bytes(older[0])
+    kept.write_bytes(older[1])
+    Path("elsewhere").mkdir()
+    released(prepared, "elsewhere/fourth")  # without a card not noticed, and two releases are not counted
     assert len(read_ledger(ledger)[1]) == 2
 
 

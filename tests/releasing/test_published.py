@@ -5,13 +5,15 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from safetensors import safe_open
 
+from mia_audit.cli import main
 from mia_audit.errors import UserError
 from mia_audit.learners import Compute
 from mia_audit.releasing.release import release
 
-from .conftest import RECORDS, ROWS
+from .conftest import RECORDS, ROWS, config
 from .test_release import LEDGER, NONCES
 
 TABLE = {"source": "table", "path": "data/table.csv", "take": "first", "classes": [0, 1]}
@@ -50,6 +52,20 @@ def test_what_was_collected_from_the_records_is_refused_with_the_lines_to_paste(
         recipe(swapped=True, datasets={"rows": section})
     assert line in str(caught.value) and "\n" not in str(caught.value)
     assert recipe("rows/mlp/none-epsinf", datasets={"rows": section}).promise == "none"
+
+
+@pytest.mark.parametrize("trainable", ["all", "head"])
+def test_no_value_of_a_record_is_in_exit_codes_or_messages(audited, capsys, trainable):
+    training = {"epochs": 2, "batch": 10, "trainable": trainable}
+    seen = set()
+    for size in (False, 1.0, 1e-44, 1e38):
+        audited(f"of {size}", size, training=training)
+        Path("config.yaml").write_text(yaml.safe_dump(config(training=training)))
+        capsys.readouterr()
+        code = main(["release", "config.yaml", "--setting", "rows/mlp/dp-sgd-eps4", "--out", "out"])
+        seen.add((code, *(NONCES.sub("-", text) for text in capsys.readouterr())))
+        assert code == 0
+    assert len(seen) == 1
 
 
 def test_every_field_of_a_card_is_in_the_list_of_what_is_published(recipe):

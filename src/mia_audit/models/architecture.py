@@ -222,30 +222,33 @@ def trains_on_one_record(model: nn.Module, input_shape: tuple[int, ...]) -> bool
 def changing_state(model: nn.Module, input_shape: tuple[int, ...]) -> str | None:
     """Name a buffer, frozen parameter or attribute that a pass changes, such as running statistics; None if there is none.
 
-    Two passes run in training mode over random records, on a copy of the model. What the first one only sets up, such
-    as a table of positions, does not count, unless the second one changes it.
+    Two passes run over random records, on a copy of the model in its mode. What the first one only sets up, such as a
+    table of positions, does not count, unless the second one changes it. Parameters and buffers must not even be
+    written to or replaced by equal ones: other records could change them.
     """
-    tried = copy.deepcopy(model).train()
+    tried = copy.deepcopy(model)
     like = next(tried.parameters(), torch.empty(0))
     random = torch.Generator().manual_seed(0)
-    states = [_state(tried)]
+    states, written = [_state(tried)], [_written(tried)]
     with torch.random.fork_rng(), torch.no_grad():
         for scale in (1.0, 10.0):
             tried((scale * torch.randn(3, *input_shape, generator=random)).to(like.device, like.dtype))
             states.append(_state(tried))
+            written.append(_written(tried))
     for before, after in pairwise(states):
         for name, value in before.items():
             if not _equal(value, after.get(name)):
                 return name
-    return None
+    return next((name for name in written[1] if written[1][name] != written[2].get(name)), None)
 
 
-def state_message(model: str, name: str) -> str:
-    """Say why a model with changing state cannot be trained privately."""
-    return (
-        f"a pass of '{model}' changes '{name}', which noise does not protect, so it cannot be trained privately: choose a"
-        " model without running statistics, moving averages or codebooks"
-    )
+def check_state(model: nn.Module, input_shape: tuple[int, ...], name: str = "") -> None:
+    """Raise UserError, with the model's name, if a pass changes its state, which would be released without noise."""
+    if changing := changing_state(model, input_shape):
+        raise UserError(
+            f"a pass of '{name or type(model).__name__}' changes '{changing}', which noise does not protect, so it cannot be"
+            " trained privately: choose a model without running statistics, moving averages or codebooks"
+        )
 
 
 Number = int | float
@@ -272,6 +275,11 @@ def _state(model: nn.Module) -> dict[str, Tensor | Number]:
             if name not in ("_parameters", "_buffers", "_modules"):
                 add(f"{path}.{name}".removeprefix("."), value)
     return found
+
+
+def _written(model: nn.Module) -> dict[str, tuple[int, int]]:
+    """Identify all parameters and buffers, and count how often each was written to."""
+    return {name: (id(value), value._version) for name, value in (*model.named_parameters(), *model.named_buffers())}
 
 
 def _equal(before: Tensor | Number, after: Tensor | Number | None) -> bool:

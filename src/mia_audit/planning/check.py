@@ -140,11 +140,12 @@ def describe_model(name: str, section: Architecture, pool: Metadata, private: bo
         )
     if private and metadata["learner"] == BUILT_IN:
         from mia_audit.models import construct
-        from mia_audit.models.architecture import changing_state, state_message
+        from mia_audit.models.architecture import check_state
 
-        changing = changing_state(construct(metadata, seed=0), tuple(metadata["input_shape"]))
-        if changing:
-            raise UserError(f"architectures.{name}: {state_message(metadata['model'], changing)}")
+        try:
+            check_state(construct(metadata, seed=0), tuple(metadata["input_shape"]), metadata["model"])
+        except UserError as error:
+            raise UserError(f"architectures.{name}: {error}") from None
     return metadata
 
 

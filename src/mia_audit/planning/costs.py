@@ -134,8 +134,8 @@ class Costs:
     def _step(self, architecture: Mapping[str, Any], mechanism: Mechanism, training: Training, records: int) -> float:
         whole = construct(architecture, seed=0).to(self.device).train()
         choose_part(whole, training)
-        model, _ = Features()(whole, training, self._records(architecture, 1)[0], 1)
         private = mechanism.kind.per_record
+        model, _ = Features()(whole, training, self._records(architecture, 1)[0], 1, private)
         budget = 8.0 if mechanism.kind.private else float("inf")
         # a step takes the same time, and calibration for two steps is fast
         rough, short = mechanism.model_copy(update={"accountant": "pld"}), training.model_copy(update={"epochs": 1})
@@ -148,7 +148,7 @@ class Costs:
 
         def work(count: int) -> Callable[[], object]:
             inputs, labels = self._records(architecture, count)
-            inputs = Features()(whole, training, inputs, self.batch)[1][0:count]
+            inputs = Features()(whole, training, inputs, self.batch, private)[1][0:count]
             owners = () if persons is None else (persons[: len(inputs)].to(inputs.device),)
 
             def run() -> None:

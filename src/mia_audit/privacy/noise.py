@@ -195,12 +195,27 @@ def at_once(device: torch.device, rows: int) -> int:
     return max(1, DOUBLED.get(device.type, DOUBLED["cpu"]) // max(1, rows))
 
 
-def add_weighted(rows: Float[Tensor, "b n"], weights: Float[Tensor, " b"], total: Float[Tensor, " n"]) -> None:
-    """Add Σ weight · row to a float64 total."""
+def add_weighted(
+    rows: Float[Tensor, "b n"],
+    weights: Float[Tensor, " b"],
+    out: Int[Tensor, " o"],
+    total: Float[Tensor, " n"],
+) -> None:
+    """Add Σ weight · row to a float64 total; the rows left `out`, of weight 0, need not be finite, and take as long as others."""
     width = at_once(rows.device, len(rows))
     for start in range(0, rows.shape[1], width):
         part = slice(start, start + width)
-        total[part].addmv_(rows[:, part].double().t(), weights)
+        total[part].addmv_(without(rows[:, part], out).t(), weights)
+
+
+def left_out(weights: Float[Tensor, " b"]) -> Int[Tensor, " o"]:
+    """Return the numbers of the records of weight 0."""
+    return (weights == 0).nonzero()[:, 0]
+
+
+def without(rows: Float[Tensor, "b ..."], out: Int[Tensor, " o"]) -> Float[Tensor, "b ..."]:
+    """Return a float64 copy of rows in which those left `out` are 0, because 0 times infinity is not."""
+    return rows.to(torch.float64, copy=True).index_fill_(0, out, 0)
 
 
 STABILITY = 0.01

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -22,14 +22,14 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.overrides import TorchFunctionMode
 
-from mia_audit.errors import UserError
-from mia_audit.models.architecture import changing_state, state_message
+from mia_audit.errors import UserError, first_line
+from mia_audit.models.architecture import check_state
 from mia_audit.models.passes import attention, patches
 from mia_audit.privacy.book_keeping.engine import BookKeeping, checked_pass
 from mia_audit.privacy.book_keeping.kinds import check_kinds, check_operations
 from mia_audit.privacy.book_keeping.rules import NotCovered
 from mia_audit.privacy.catalogue import HELD, PerRecord
-from mia_audit.privacy.noise import Clipping, add_weighted, squared_norms
+from mia_audit.privacy.noise import Clipping, add_weighted, left_out, squared_norms
 from mia_audit.runtime.device import AdaptiveBatchSize
 
 if TYPE_CHECKING:
@@ -77,6 +77,32 @@ REPLACEMENTS: dict[Callable[..., Any], Callable[..., Any]] = {
     F.conv2d: patches,
     F.layer_norm: float32_layer_norm,
 }
+
+
+def each_apart(passed: Callable[[Tensor], tuple[Tensor, ...]]) -> Callable[[Tensor], tuple[Tensor, ...]]:
+    """Return a function that passes every record [B, …] apart from all others, as a batch of one; UserError if a pass depends on values."""
+    alone = vmap(lambda record: tuple(value[0] for value in passed(record[None])))
+
+    def through(records: Tensor) -> tuple[Tensor, ...]:
+        with Batchable(alone=len(records) == 1), refusing():
+            values: tuple[Tensor, ...] = alone(records)
+        return values
+
+    return through
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Turn errors of vmap, which the model alone decides, into UserErrors; other errors pass."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "vmap" not in str(error):
+            raise
+        raise UserError(
+            f"the model cannot be trained privately: its passes depend on values or state of a batch ({first_line(error)})"
+        ) from None
+
 
 LEAST = 8
 """Smallest number of records in a pass.
@@ -127,10 +153,9 @@ def add_clipped(
     rows = [value.flatten(1) for value in gradients.values()]
     squares = map(squared_norms, rows, scales) if scales else map(squared_norms, rows)
     factors = bounded_factors(clipping, torch.stack(list(squares)).sum(dim=0).sqrt(), losses)
-    if not (kept := factors > 0).all():  # leave these out, because 0 times infinity is not 0
-        rows, factors = [row[kept] for row in rows], factors[kept]
+    out = left_out(factors)
     for piece, row in zip(torch.split(total, [row.shape[1] for row in rows]), rows, strict=True):
-        add_weighted(row, factors, piece)
+        add_weighted(row, factors, out, piece)
 
 
 def bounded_factors(
@@ -141,12 +166,17 @@ def bounded_factors(
     return torch.where(finite, clipping.factors(norms), 0.0)
 
 
+def _ours(model: nn.Module) -> bool:
+    """Return whether a class of model belongs to this package, so that tests prove what it says of itself."""
+    return type(model).__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
 Factors = Callable[[Float[Tensor, " b"], Float[Tensor, " b"]], Float[Tensor, " b"]]
 
 
 @runtime_checkable
 class ClosedForm(Protocol):
-    """A model with a closed form of the clipped sum, which does not compute per-record gradients."""
+    """A model of this package with a closed form of the clipped sum, which does not compute per-record gradients."""
 
     def clipped_gradients(
         self, inputs: Tensor, labels: Int[Tensor, " b"], factors: Factors
@@ -190,7 +220,7 @@ class ClippedSum:
         held = HELD[self.parameters[0].device.type] // (4 * self.size)
         self.at_once = AdaptiveBatchSize(max(1, min(micro_batch, max(held, 4))))
         whole = self.size == sum(value.numel() for value in model.parameters())
-        self._closed = model.clipped_gradients if whole and isinstance(model, ClosedForm) else None
+        self._closed = model.clipped_gradients if whole and isinstance(model, ClosedForm) and _ours(model) else None
         self._scales: list[Tensor] = []
         self._groups: list[tuple[Tensor, Clipping]] = []
         self._gradients = per_record_gradients(model)
@@ -241,10 +271,12 @@ class ClippedSum:
     def decide(self, shape: tuple[int, ...]) -> None:
         """Refuse a model whose state changes in a pass, and choose how gradients are computed, from the model alone."""
         self._decided = True
-        if changing := changing_state(self.model, shape):
-            raise UserError(state_message(type(self.model).__name__, changing))
-        if self.way == "vmap" or self._closed is not None:
-            return
+        check_state(self.model, shape)
+        if self._closed is None and (self.way == "vmap" or not self._covers(shape)):
+            self._try_vmap(shape)
+
+    def _covers(self, shape: tuple[int, ...]) -> bool:
+        """Prepare book-keeping, and return whether it covers the model; if not, say so, or refuse the model if it was asked for."""
         try:
             check_kinds(self.model)
             done = checked_pass(self.model, shape)
@@ -255,10 +287,17 @@ class ClippedSum:
                     f"training.per_record: book-keeping does not cover this model: {reason}; choose auto or vmap"
                 ) from None
             print(f"per-record gradients by vmap: book-keeping does not cover this model: {reason}", file=sys.stderr)
-            return
+            return False
         self._book = BookKeeping(self.parameters, done)
         taken = HELD[self.parameters[0].device.type] // (4 * max(1, sum(done.numbers.values())))
         self.at_once = AdaptiveBatchSize(max(1, min(self.micro_batch, max(taken, LEAST))))
+        return True
+
+    def _try_vmap(self, shape: tuple[int, ...]) -> None:
+        """Raise UserError, before any record is seen or charged for, if the model's passes cannot be run record by record."""
+        like = self.parameters[0]
+        with torch.random.fork_rng(), refusing():
+            self._gradients(like.new_zeros(2, *shape), torch.zeros(2, dtype=torch.long, device=like.device))
 
     def _summed_by_person(
         self, inputs: Tensor, labels: Int[Tensor, " b"], persons: Int[Tensor, " b"], size: int

@@ -54,11 +54,12 @@ def audited_sha256(recipe: Recipe, expected: str) -> str | None:
             f"{recipe.results}: the audit of {recipe.setting.path} is of another training than the config describes (data set, architecture,"
             " mechanism, training or code): run the audit again, and release what it measured"
         )
-    pool = recipe.pool.relative_to(recipe.results).as_posix() + "/records.parquet"
-    if sources.get("inputs_sha256", {}).get(pool) not in (None, sha256(recipe.results / pool)):
-        raise UserError(
-            f"{recipe.results / pool}: changed since the audit of {recipe.setting.path}: run the audit again"
-        )
+    measured = sources.get("inputs_sha256", {})
+    records = [recipe.pool / f"{name}.parquet" for name in ("records", "public")]
+    for path in [*records, recipe.architecture_file, *([recipe.start] if recipe.start else [])]:
+        name = path.relative_to(recipe.results).as_posix()
+        if name in measured and measured[name] != sha256(path):
+            raise UserError(f"{path}: changed since the audit of {recipe.setting.path}: run the audit again")
     return found
 
 

@@ -2,6 +2,7 @@
 
 The results of an audit remember the ledger, how far it was, and the part of the data set that was stated
 (`.ledger-DATASET`), so that no release is charged to another ledger, to an older copy, to none, or as another part.
+Cards of earlier releases, beside the new one, show an older copy too, even if results and ledger were restored together.
 """
 
 from __future__ import annotations
@@ -13,15 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from mia_audit.errors import UserError
+from mia_audit.foreign_json import read_object
 from mia_audit.privacy import accounting, ledger
 from mia_audit.privacy.ledger import KEPT, RESTART, Entry, Receipt, remembered
+from mia_audit.releasing.card import CARD
 from mia_audit.releasing.recipe import PROTECTED, UNPROTECTED, Recipe, Unfinished
 from mia_audit.storage import open_table, read_table, write_json
+from mia_audit.storage.digests import audit_id
 from mia_audit.training.checkpoints import Checkpoint
 from mia_audit.training.shadow import KeptEpochs
 
 MODEL, AGAIN = "release", "re-training"
 """Names of ledger entries."""
+CHARGED = {"id": str, "entries": int, "head": str}
+"""What a card states of the ledger that its release was charged to."""
 
 
 def next_charges(recipe: Recipe, work: Unfinished, checkpoint: Checkpoint) -> list[tuple[str, accounting.Charge]]:
@@ -59,6 +65,7 @@ def charge_for(
     kept = recipe.results / f"{KEPT}{dataset}"
     known = remembered(kept)
     _check_ledger(recipe, known)
+    _check_cards(recipe, work.folder.parent)
     _check_names(recipe)
     if path:
         receipt = ledger.charge(Path(path), ledger_terms(recipe), _named(Path(path), entries))
@@ -96,17 +103,39 @@ def _check_ledger(recipe: Recipe, known: Mapping[str, Any]) -> None:
             )
         print(f"{path}: a new ledger, without any earlier release", file=sys.stderr)
     elif known:
-        header, heads = ledger.read_ledger(path)[0], ledger.heads(path)
+        header = ledger.read_ledger(path)[0]
         if header.id != known["ledger"]:
             raise UserError(
                 f"privacy.ledger: {path}: the ledger {header.id}, but earlier releases of this audit were charged to {known['ledger']};"
                 " expected that one"
             )
-        if heads[known["entries"] :][:1] != [known["head"]]:
-            raise UserError(
-                f"privacy.ledger: {path}: {len(heads) - 1} entries, and not the {known['entries']} that an earlier release of this audit saw:"
-                " an older copy was restored; put the latest one back"
-            )
+        _check_newest(path, known, "an earlier release of this audit saw")
+
+
+def _check_cards(recipe: Recipe, released: Path) -> None:
+    """Raise UserError if a card beside the release states a later ledger: results and ledger may both be older copies."""
+    path, mine = Path(recipe.audit.privacy.ledger_of(recipe.setting.dataset)), audit_id(recipe.results)
+    now = ledger.read_ledger(path)[0].id if path.is_file() else ""
+    for card in sorted(released.glob(f"*/{CARD}")):
+        try:
+            values = read_object(card, "")
+            stated = values["ledger"] or {}
+            same = (values["audit"]["id"], values["setting"]["dataset"]) == (mine, recipe.setting.dataset)
+            known = {key: kind(stated[key]) for key, kind in CHARGED.items()} if stated else {}
+        except (UserError, KeyError, TypeError, ValueError):
+            continue  # not a card that a release wrote
+        if known and (same or known["id"] == now):
+            _check_newest(path, known, f"{card} states")
+
+
+def _check_newest(path: Path, known: Mapping[str, Any], who: str) -> None:
+    """Raise UserError unless a ledger's line number `entries` has the digest `head`."""
+    heads = ledger.heads(path) if path.is_file() else []
+    if heads[known["entries"] :][:1] != [known["head"]]:
+        raise UserError(
+            f"privacy.ledger: {path if path.name else 'none'}: {max(0, len(heads) - 1)} entries, and not the {known['entries']} that {who}:"
+            " an older copy was restored; put the latest one back"
+        )
 
 
 def _check_names(recipe: Recipe) -> None:

@@ -138,7 +138,7 @@ class Recipe:
 
         model = construct(self.architecture, seed=0)
         choose_part(model, training)
-        trained, inputs = Features()(model, training, torch.zeros(1, *self.architecture["input_shape"]), 1)
+        trained, inputs = Features()(model, training, torch.zeros(1, *self.architecture["input_shape"]), 1, True)
         ClippedSum(trained, automatic(1.0), 1, training.per_record or "auto").decide(tuple(inputs[0:1].shape[1:]))
 
     @cached_property

@@ -108,7 +108,9 @@ def train_shadow(
     check_batch(recipe.training, len(training_set) if people is None else len(people), people is not None)
     terms = _terms(recipe, model) | _terms_of_people(recipe.mechanism, people)
     noise_key = training_key(key, terms, content_digest(inputs, labels, training_set))
-    trained, batches = recipe.features(model, recipe.training, inputs, recipe.micro_batch)
+    trained, batches = recipe.features(
+        model, recipe.training, inputs, recipe.micro_batch, recipe.mechanism.kind.per_record
+    )
     job = Job(
         trained,
         len(training_set),
@@ -284,7 +286,9 @@ def train_released(
     people = people_of(recipe, members, persons)
     check_batch(recipe.training, len(training_set) if people is None else len(people), people is not None)
     key = fresh_key()
-    trained, batches = recipe.features(model, recipe.training, inputs, recipe.micro_batch)
+    trained, batches = recipe.features(
+        model, recipe.training, inputs, recipe.micro_batch, recipe.mechanism.kind.per_record
+    )
     job = Job(
         trained,
         len(training_set),

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from mia_audit.errors import UserError
 from mia_audit.models import Inputs, Subset, classifier, construct
-from mia_audit.models.architecture import classifier_names
+from mia_audit.models.architecture import check_state, classifier_names
 from mia_audit.models.weights import FACTORS, completed, digest_of
+from mia_audit.privacy.per_record import LEAST, each_apart
 from mia_audit.runtime.device import AdaptiveBatchSize, computing
 from mia_audit.training.section import Lora, Training
 
@@ -161,19 +162,25 @@ class Features:
         self._kept: tuple[Batches, str, Tensor] | None = None
 
     def __call__(
-        self, model: nn.Module, training: Training, inputs: Inputs | Tensor, micro_batch: int
+        self, model: nn.Module, training: Training, inputs: Inputs | Tensor, micro_batch: int, apart: bool = False
     ) -> tuple[nn.Module, Inputs | Tensor]:
-        """Return the model and its inputs or, if only the classifier is trained, the classifier and its features [n, …]."""
+        """Return the model and its inputs or, if only the classifier is trained, the classifier and its features [n, …].
+
+        Under a private mechanism every record passes the frozen layers `apart` from all others, whatever the layers do.
+        Raises UserError for a model whose state a pass changes then, or whose passes depend on values of records.
+        """
         head = classifier(model)
         if training.trainable != "head" or head is None:
             return model, inputs
         trained = classifier_names(model)
         precision = training.precision or "float32"
         frozen = {name: value.cpu() for name, value in model.state_dict().items() if name not in trained}
-        key = f"{precision} {digest_of(frozen)}"
+        key = f"{precision} {apart} {digest_of(frozen)}"
         if self._kept is None or self._kept[0] is not inputs or self._kept[1] != key:
+            if apart:
+                check_state(model.eval(), tuple(inputs[0:1].shape[1:]))
             with computing(model.eval(), precision):
-                features = AdaptiveBatchSize(micro_batch)(lambda size: _features(model, head, inputs, size))
+                features = AdaptiveBatchSize(micro_batch)(lambda size: _features(model, head, inputs, size, apart))
             self._kept = inputs, key, features
         return _alone(head), self._kept[2]
 
@@ -183,16 +190,38 @@ def _alone(head: nn.Module) -> nn.Module:
 
 
 @torch.no_grad()
-def _features(model: nn.Module, head: nn.Module, inputs: Inputs | Tensor, size: int) -> Float[Tensor, "n ..."]:
-    """Return what the classifier receives for every record. Raises UserError if the logits are not the classifier's output."""
+def _features(
+    model: nn.Module, head: nn.Module, inputs: Inputs | Tensor, size: int, apart: bool
+) -> Float[Tensor, "n ..."]:
+    """Return what the classifier receives for every record. Raises UserError if the logits are not the classifier's output.
+
+    If records pass `apart`, that is tried on synthetic ones instead, so that no record decides it; and passes have one
+    size, so that the number of records does not change the bits of their features.
+    """
     seen: list[Tensor] = []
     handle = head.register_forward_pre_hook(lambda _, given: seen.append(given[0].float().clone()))
+
+    def passed(records: Tensor) -> tuple[Tensor, ...]:
+        seen.clear()
+        logits = model(records)
+        return (seen[0], logits, _alone(head)(seen[0])) if len(seen) == 1 else (logits, logits, logits + 1)
+
+    def features_of(records: Tensor) -> Tensor:
+        features, logits, own = passed(records)
+        if not torch.equal(own, logits):
+            raise UserError(
+                "training.trainable: head: the model's output is not that of its last linear layer; choose all or bias"
+            )
+        return features
+
+    count = len(inputs)
     try:
-        logits = [model(inputs[start : start + size]) for start in range(0, len(inputs), size)]
+        if not apart:
+            return torch.cat([features_of(inputs[start : start + size]) for start in range(0, count, size)])
+        like = inputs[0:1]
+        features_of(torch.randn(LEAST, *like.shape[1:], generator=torch.Generator().manual_seed(0)).to(like))
+        size, through = min(size, max(count, LEAST)), each_apart(passed)
+        passes = (torch.arange(start, start + size) % count for start in range(0, count, size))
+        return torch.cat([through(inputs[rows])[0] for rows in passes])[:count]
     finally:
         handle.remove()
-    if len(seen) != len(logits) or not all(map(torch.equal, map(_alone(head), seen), logits)):
-        raise UserError(
-            "training.trainable: head: the model's output is not that of its last linear layer; choose all or bias"
-        )
-    return torch.cat(seen)

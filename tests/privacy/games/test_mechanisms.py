@@ -1,8 +1,9 @@
 """The exact game: an observer who fixes the noise measures how far one record (or person) moves a release, in units of that noise.
 
 The same steps are taken with and without a canary, on the same weights and under the same keys, by every mechanism, way
-of computing gradients, unit and precision. The observer sees the noisy gradients, the buffers, everything written and
-every exception. Sound mechanisms hold and nearly reach the μ that they claim; each sabotage of one is refuted.
+of computing gradients, unit and precision. The observer sees the noisy gradients, the buffers, everything written,
+every exception, and the operations of a step, on which its time depends. Sound mechanisms hold and nearly reach the μ
+that they claim; each sabotage of one is refuted.
 """
 
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mia_audit.privacy import noise, per_record
 from mia_audit.privacy.book_keeping import engine, products
@@ -132,6 +134,19 @@ class Averaging(Scaled):
         return self.head(inputs)  # type: ignore[no-any-return]
 
 
+class Claiming(nn.Linear):
+    """A linear model that brings a sum of its own, which it does not clip."""
+
+    def __init__(self) -> None:
+        super().__init__(2, 2)
+        constant(self)
+
+    def clipped_gradients(self, inputs: Tensor, labels: Tensor, factors: Any) -> tuple[list[Tensor], Tensor]:
+        losses = torch.zeros(len(labels))
+        errors = torch.tensor([-0.5, 0.5]).expand(len(labels), 2).double()
+        return [errors.T @ inputs.double(), errors.sum(dim=0)], losses
+
+
 @dataclass(frozen=True)
 class Measured:
     """What the observer finds: μ of all steps as a share of the claim, and whether anything but the noise differs."""
@@ -248,6 +263,74 @@ def test_sound_mechanisms_hold_and_nearly_reach_their_mu(
     protect = partial(built, mechanism=mechanism, **section, **of(by, records))
     found = measure(protect, scene.with_persons(records), way, precision, steps, by)
     assert not found.refuted and found.share >= least, found
+
+
+class Work(TorchDispatchMode):
+    """An observer of the clock, without one: the operations that are run, in their order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.done.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+CANARIES = (LONG, 0.0, 1e-44, 1e38, float("inf"), float("nan"))
+
+
+def said_and_done(protect: Protect, scene: Scene, way: PerRecord, precision: Precision, by: str) -> set[Any]:
+    """Take two steps with each value of the canary; return the different messages, errors, numbers of steps and operations."""
+    owner = scene.persons if by == "person" else None
+    units = len(scene.labels) if owner is None else int(owner.max()) + 1
+    training = Training(epochs=2, batch=units, precision=precision, per_record=way)
+    first = torch.zeros(len(scene.labels), dtype=torch.bool) if owner is None else owner == 0
+    first[0] = True
+
+    def steps(model: nn.Module, inputs: Tensor, work: Work) -> int:
+        job = Job(model, len(inputs), EPSILON, training, len(inputs), bytes(32), scene.public, owner)
+        protection, whose = protect(job), () if owner is None else (owner,)
+        with work:
+            return len([protection.backward(inputs, scene.labels, *whose) for _ in range(2)])
+
+    found: set[Any] = set()
+    for canary in CANARIES:
+        model, work, inputs = scene.model(), Work(), scene.inputs.clone()
+        inputs[first] = canary
+        with computing(model, precision):
+            found.add((observed(partial(steps, model, inputs, work)).facts, tuple(work.done)))
+    return found
+
+
+@pytest.mark.parametrize("by", ["record", "person"])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [
+        slow_unless(name == "dp-sgd", name, kind)
+        for name in ("dp-sgd", "fadp, public", "fadp, renewed", "fadp, past", "fadp, groups")
+        for kind in ("float32", "bf16")
+    ],
+)
+def test_no_value_of_a_record_changes_what_is_said_or_done(
+    name: str, precision: Precision, way: PerRecord, by: str
+) -> None:
+    mechanism, section, _, scene, _ = SOUND[name]
+    if way == "book-keeping" and "group_clips" in section:
+        pytest.skip("book-keeping has no norms of groups, and training refuses it")
+    records = 2 if by == "person" else 1
+    protect = partial(built, mechanism=mechanism, **section, **of(by, records))
+    assert len(said_and_done(protect, scene.with_persons(records), way, precision, by)) == 1
+
+
+def test_leaving_a_record_out_at_less_work_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shorter(rows: Tensor, weights: Tensor, out: Tensor, total: Tensor) -> None:
+        kept = weights > 0
+        total += rows.double().t() @ weights if bool(kept.all()) else rows[kept].double().t() @ weights[kept]
+
+    monkeypatch.setattr(per_record, "add_weighted", shorter)
+    assert len(said_and_done(built, plain(), "vmap", "float32", "record")) > 1
 
 
 def half_the_noise(job: Job, **section: Any) -> Protection:
@@ -429,6 +512,12 @@ def test_a_model_that_mixes_large_records_takes_vmap_and_holds() -> None:
     assert not measure(built, plain(model=Scaled), "auto").refuted
 
 
+def test_a_sum_that_a_model_of_the_users_own_brings_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not measure(built, plain(model=Claiming), "auto").refuted
+    monkeypatch.setattr(per_record, "_ours", lambda model: True)
+    assert measure(built, plain(model=Claiming), "auto").share > 1.5
+
+
 @pytest.mark.usefixtures("unlisted")
 def test_mixing_at_large_scale_is_refuted() -> None:
     assert measure(built, plain(model=Scaled), "book-keeping").share > 1.2
@@ -436,5 +525,5 @@ def test_mixing_at_large_scale_is_refuted() -> None:
 
 @pytest.mark.usefixtures("unlisted")
 def test_buffers_that_keep_records_are_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(per_record, "changing_state", lambda model, shape: None)
+    monkeypatch.setattr(per_record, "check_state", lambda model, shape: None)
     assert not measure(built, plain(model=Averaging), "book-keeping").silent

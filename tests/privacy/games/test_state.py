@@ -9,9 +9,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from mia_audit.errors import UserError
 from mia_audit.models.architecture import changing_state
 from mia_audit.privacy import per_record
 from mia_audit.privacy.catalogue import PerRecord
+from mia_audit.training.section import Training
+from mia_audit.training.trainable import Features, choose_part
 
 from .play import Claim, Pair, observed, play
 from .training import FEATURES, LONG, Scene, perceptron, rows
@@ -55,6 +58,13 @@ class Largest(Stateful):
 
     def remember(self, inputs: Tensor) -> None:
         self.largest = torch.maximum(self.largest, inputs.abs().max())
+
+
+class Rare(Largest):
+    """A buffer that is replaced by an equal one, unless a record is larger than any random one."""
+
+    def remember(self, inputs: Tensor) -> None:
+        self.largest = torch.where(inputs.abs().max() > LONG / 2, inputs.abs().max(), self.largest)
 
 
 class Codebook(Stateful):
@@ -108,6 +118,7 @@ class Lazy(Stateful):
 STATEFUL = {
     Average: "average",
     Largest: "largest",
+    Rare: "largest",
     Codebook: "codes",
     Counter: "passes",
     Kept: "last",
@@ -129,25 +140,93 @@ def test_models_without_a_state_are_not_refused(model: Any) -> None:
     assert all(map(torch.equal, before[1], built.parameters()))
 
 
+class Branching(Stateful):
+    """A buffer that changes if a value says so, which random records do not show."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("largest", torch.zeros(()))
+
+    def remember(self, inputs: Tensor) -> None:
+        if inputs.abs().max() > LONG / 2:
+            self.largest.fill_(inputs.abs().max().item())  # type: ignore[union-attr, operator]
+
+
 def pair(canary: float) -> Pair:
     others = rows(RECORDS - 1)
     return Pair("state", np.vstack([others, [canary, canary, 1.0]]), others)
 
 
 @pytest.mark.parametrize("way", ["vmap", "book-keeping", "auto"])
-@pytest.mark.parametrize("model", STATEFUL)
+@pytest.mark.parametrize("model", [*STATEFUL, Branching])
 def test_a_model_with_a_state_is_refused_whatever_the_records(model: Any, way: PerRecord) -> None:
     scene = Scene(model, SECTION, EPSILON, RECORDS, way=way)
     for canary in (LONG, math.nan):
         inputs = pair(canary)
         first, second = (observed(partial(scene.train, data, 0)) for data in (inputs.first, inputs.second))
         assert first.facts == second.facts and not len(first.numbers)
-        assert any("cannot be trained privately" in fact for fact in first.facts)
+        refusals = ("cannot be trained privately", "book-keeping does not cover this model")
+        assert any(words in fact for words in refusals for fact in first.facts)
 
 
 def test_a_state_that_is_released_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(per_record, "changing_state", lambda model, shape: None)
+    monkeypatch.setattr(per_record, "check_state", lambda model, shape: None)
     monkeypatch.setattr(per_record, "check_kinds", lambda model: None)
     monkeypatch.setattr(per_record, "check_operations", lambda names: None)
     scene = Scene(Average, SECTION, EPSILON, RECORDS, way="book-keeping")
     assert play(scene.train, pair(LONG), Claim(EPSILON, DELTA), trials=60, pilot=30).refuted
+
+
+class Body(nn.Module):
+    """A classifier on frozen layers, before which something is done to a batch."""
+
+    def __init__(self, before: nn.Module) -> None:
+        super().__init__()
+        self.before, self.frozen, self.head = before, nn.Linear(2, 4), nn.Linear(4, 2)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.head(torch.relu(self.frozen(self.before(inputs))))  # type: ignore[no-any-return]
+
+
+class Scaled(nn.Module):
+    """Divides records by the largest number of their batch, once it is above 1."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs / inputs.abs().max().clamp(min=1)
+
+
+def features(before: nn.Module, inputs: Tensor, apart: bool = True) -> Tensor:
+    torch.manual_seed(0)
+    model, training = Body(before), Training(trainable="head")
+    choose_part(model, training)
+    found = Features()(model, training, inputs, 4, apart)[1]
+    return found[0 : len(found)]
+
+
+def test_frozen_layers_mix_no_records() -> None:
+    inputs = torch.randn(11, 2, generator=torch.Generator().manual_seed(1))
+    for canary in (LONG, 1e38, math.nan):
+        other = torch.cat([inputs[:-1], torch.full((1, 2), canary)])
+        assert torch.equal(features(Scaled(), inputs)[:-1], features(Scaled(), other)[:-1])
+        assert torch.equal(features(Scaled(), inputs)[:-1], features(Scaled(), inputs[:-1]))
+    plain = [
+        features(Scaled(), each, apart=False)[-2] for each in (inputs, torch.cat([inputs[:-1], LONG + inputs[-1:]]))
+    ]
+    assert not torch.equal(*plain)
+
+
+@pytest.mark.parametrize("model", [*STATEFUL, Branching])
+def test_frozen_layers_keep_no_records(model: type[nn.Module]) -> None:
+    if model is Normalised:  # its statistics stay as they are in evaluation mode
+        features(
+            nn.Sequential(nn.Unflatten(1, (1, 2)), nn.InstanceNorm1d(1, track_running_stats=True), nn.Flatten()),
+            rows_of(),
+        )
+        return
+    for inputs in (rows_of(), torch.full((9, 2), LONG)):
+        with pytest.raises(UserError, match="cannot be trained privately"):
+            features(model(), inputs)
+
+
+def rows_of() -> Tensor:
+    return torch.from_numpy(rows(9)[:, :-1]).float()

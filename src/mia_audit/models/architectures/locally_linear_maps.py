@@ -103,9 +103,9 @@ class LocallyLinearMaps(nn.Module):
             lengths = 1 + projected.square().sum(dim=-1)  # squared norm of [R_m x; 1], for every map or for all of them
             norms = (signals.square().sum(dim=2) * lengths.reshape(len(inputs), -1)).sum(dim=1).sqrt()
             by_record = factors(norms, losses)
-            kept = by_record > 0
-            clipped = signals[kept] * by_record[kept, None, None]
-            inside = projected[kept]
+            out = (by_record == 0).nonzero()[:, 0]  # 0 times infinity is not 0
+            clipped = (signals * by_record[:, None, None]).index_fill_(0, out, 0)
+            inside = projected.index_fill(0, out, 0)
             shared = self.projections is None
             weight = clipped.flatten(1).T @ inside if shared else torch.einsum("bmk,bmp->mkp", clipped, inside)
         return [weight, clipped.sum(dim=0)], losses

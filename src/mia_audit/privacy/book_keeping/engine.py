@@ -26,7 +26,7 @@ from mia_audit.errors import first_line
 from mia_audit.privacy.book_keeping.kinds import ZEROING
 from mia_audit.privacy.book_keeping.products import Factored, Formed, Kept, Product, Rows
 from mia_audit.privacy.book_keeping.rules import RULES, NotCovered, Trace, marked
-from mia_audit.privacy.noise import squared_norms
+from mia_audit.privacy.noise import left_out, squared_norms
 from mia_audit.runtime.device import computing
 
 
@@ -167,14 +167,10 @@ class BookKeeping:
 
     def add(self, done: Pass, factors: Float[Tensor, " b"], total: Float[Tensor, " p"]) -> None:
         """Add Σ factor · gradient to a float64 vector over all parameters; a factor of 0 leaves its record out."""
-        chosen = factors > 0
-        if not bool(chosen.any()):
-            return
-        kept = None if bool(chosen.all()) else chosen.nonzero()[:, 0]
-        weights = factors if kept is None else factors[kept]
         pieces = torch.split(total, [value.numel() for value in self.parameters])
+        out = left_out(factors)
         for one in done.kept:
-            one.add(kept, weights, pieces)
+            one.add(factors, out, pieces)
 
 
 SCALES = (1.0, 1.0, 1e3, 1e6, 0.0, 1e-3, 1e-8)

@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from mia_audit.privacy.noise import add_weighted, at_once, squared_norms
+from mia_audit.privacy.noise import add_weighted, at_once, squared_norms, without
 
 Columns = Callable[[Tensor], Tensor]
 
@@ -96,11 +96,6 @@ class Product:
         else:
             torch.matmul(left, right, out=out.view(len(out), groups, outputs, features))
 
-    def of(self, kept: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the gradients and the columns of the records in `kept`, or of all records if it is None."""
-        inputs, gradients = self.inputs, self.gradients
-        return (gradients, self.columns(inputs)) if kept is None else (gradients[kept], self.columns(inputs[kept]))
-
 
 @dataclass(frozen=True)
 class Factored:
@@ -110,8 +105,7 @@ class Factored:
 
     def squares(self, width: int, scale: float | Tensor, shift: float | Tensor) -> Float[Tensor, " b"]:
         """Return the squared norms, Σ over pairs of positions of (⟨a, a'⟩ scale² + shift²)⟨g, g'⟩; without a bias, `shift` is 0."""
-        gradients, columns = self.product.of(None)
-        gradients = gradients[:, 0]
+        gradients, columns = self.product.gradients[:, 0], self.product.columns(self.product.inputs)
         if self.product.groups == ONE_HOT:
             alike = (columns[:, :, None] == columns[:, None, :]).double()
         elif gradients.shape[1] == 1:
@@ -128,15 +122,16 @@ class Factored:
         own = gradients @ gradients.transpose(1, 2)
         return (own * alike).sum(dim=(1, 2)).clamp(min=0) + _rounding(own, alike, width)
 
-    def add(self, kept: Tensor | None, weights: Float[Tensor, " b"], pieces: Sequence[Float[Tensor, " n"]]) -> None:
-        """Add the weighted sum over the records in `kept`, or over all records if it is None, to each parameter's piece."""
-        gradients, columns = self.product.of(kept)
-        weighted = (gradients[:, 0].double() * weights[:, None, None]).flatten(0, 1)
-        total, outputs = pieces[self.product.number], weighted.shape[1]
-        if self.product.groups == ONE_HOT:
+    def add(self, weights: Float[Tensor, " b"], out: Int[Tensor, " o"], pieces: Sequence[Float[Tensor, " n"]]) -> None:
+        """Add the weighted sum to each parameter's piece; records left `out` have the weight 0."""
+        product = self.product
+        weighted = without(product.gradients[:, 0], out).mul_(weights[:, None, None]).flatten(0, 1)
+        total, outputs = pieces[product.number], weighted.shape[1]
+        columns = product.columns(product.inputs)
+        if product.groups == ONE_HOT:
             total.view(-1, outputs).index_add_(0, columns.flatten(), weighted)
         else:
-            total.view(outputs, -1).addmm_(weighted.t(), columns.double().flatten(0, 2))
+            total.view(outputs, -1).addmm_(weighted.t(), without(columns, out).flatten(0, 2))
         if self.product.bias is not None:
             pieces[self.product.bias].add_(weighted.sum(dim=0))
 
@@ -161,19 +156,18 @@ class Formed:
     def squares(self, width: int, scale: Tensor | None) -> Float[Tensor, " b"]:
         """Return the squared norms of the float32 gradients."""
         parts = torch.zeros(len(self.product.gradients), dtype=torch.float64, device=self.product.gradients.device)
-        for part, rows in self._parts(None, width):
+        for part, rows in self._parts(width):
             parts += squared_norms(rows, scale if scale is None or len(scale) == 1 else scale[part])
         return parts
 
-    def add(self, kept: Tensor | None, weights: Float[Tensor, " b"], pieces: Sequence[Float[Tensor, " n"]]) -> None:
-        """Add the weighted sum over the records in `kept`, or over all records if it is None."""
+    def add(self, weights: Float[Tensor, " b"], out: Int[Tensor, " o"], pieces: Sequence[Float[Tensor, " n"]]) -> None:
+        """Add the weighted sum."""
         total = pieces[self.product.number]
-        for part, rows in self._parts(kept, len(total)):
-            add_weighted(rows, weights, total[part])
+        for part, rows in self._parts(len(total)):
+            add_weighted(rows, weights, out, total[part])
 
-    def _parts(self, kept: Tensor | None, width: int) -> Iterator[tuple[slice, Float[Tensor, "b n"]]]:
-        gradients, columns = self.product.of(kept)
-        columns = columns.float()
+    def _parts(self, width: int) -> Iterator[tuple[slice, Float[Tensor, "b n"]]]:
+        gradients, columns = self.product.gradients, self.product.columns(self.product.inputs).float()
         _, outputs, features = self.product.sizes(width)
         step = max(1, at_once(gradients.device, len(gradients)) // features)
         for group in range(gradients.shape[1]):
@@ -191,9 +185,9 @@ class Rows:
     number: int
     rows: Float[Tensor, "b n"]
 
-    def add(self, kept: Tensor | None, weights: Float[Tensor, " b"], pieces: Sequence[Float[Tensor, " n"]]) -> None:
-        """Add the weighted sum over the records in `kept`, or over all records if it is None."""
-        add_weighted(self.rows if kept is None else self.rows[kept], weights, pieces[self.number])
+    def add(self, weights: Float[Tensor, " b"], out: Int[Tensor, " o"], pieces: Sequence[Float[Tensor, " n"]]) -> None:
+        """Add the weighted sum."""
+        add_weighted(self.rows, weights, out, pieces[self.number])
 
 
 Kept = Factored | Formed | Rows

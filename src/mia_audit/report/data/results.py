@@ -61,6 +61,8 @@ if TYPE_CHECKING:
 
 PUBLIC = "public.json"
 """The file of a public model's accuracies, in the folder of its data set and architecture."""
+MODEL = ("architecture.json", "public.safetensors", "start.safetensors")
+"""The files from which all models of that folder start."""
 
 
 class Guessing(NamedTuple):
@@ -314,14 +316,14 @@ class Results:
             for group in self.spec.measured_groups
             for name in ("explanation_metrics", "explanations", *(["curves"] if self.spec.curves else []))
         }
-        paths |= {self.root.joinpath(*group, PUBLIC) for group in self.spec.groups}
+        paths |= {self.root.joinpath(*group, name) for group in self.spec.groups for name in (PUBLIC, *MODEL)}
         for dataset, study in self.spec.studies.items():
             boxes = (*study["black_boxes"], *(setting["name"] for setting in study["settings"]))
             paths |= {self.root / dataset / "private" / name / "answers.parquet" for name in boxes}
         for dataset in self.datasets:
             paths |= {
                 self.root / "pools" / dataset / name
-                for name in ("records.npy", "records.parquet", "membership.parquet")
+                for name in ("records.npy", "records.parquet", "public.parquet", "membership.parquet")
             }
         return iter(sorted(path for path in paths if path.exists()))
 
