@@ -266,5 +266,10 @@ def test_labels_stand_in_the_answer_and_the_charts(small):
     assert 'aria-label="plain training"' in html.lower() and "no protection" not in html.lower()
 
 
+def test_the_page_has_the_colours_that_the_config_asks_for(small, html):
+    styled = page_of(small.results(figures={"colours": {"ixg": "#123456"}}))
+    assert "#123456" in styled and "#123456" not in html
+
+
 def test_no_line_ends_within_an_epsilon_and_its_value(html):
     assert not re.search("[εδ] = ", html.partition("<body>")[2])

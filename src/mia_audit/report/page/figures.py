@@ -11,7 +11,7 @@ import numpy as np
 
 from mia_audit.report.data.findings import Finding, Findings
 from mia_audit.report.data.series import Interpretation
-from mia_audit.report.figures.catalogue import drawn, figures
+from mia_audit.report.figures.catalogue import drawn, figures, restyle
 from mia_audit.report.figures.style import COLUMN, UNDATED, paper_style
 from mia_audit.report.text.formatting import titled
 
@@ -147,5 +147,6 @@ def _figure(results: Results, findings: Findings, name: str, subjects: dict[str,
         for label, subject in subjects.items():
             shown = drawn(kind, results, findings, subject)
             if not isinstance(shown, str):
+                restyle(shown, results.spec)
                 panels.append(sheet.add(shown, label))
     return {"name": name, "caption": kind.caption, "panels": panels}
