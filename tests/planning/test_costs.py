@@ -63,6 +63,17 @@ def test_a_rate_gives_costs_by_passes(mlp: dict[str, Any]) -> None:
     assert costs.signals(mlp, "gradient_shap", shap, 9) >= (5 + FORWARD) / 50
 
 
+def test_the_passes_of_probes_are_counted(mlp: dict[str, Any]) -> None:
+    """A curve takes a pass for each of its heights, infidelity one for each removal and one more, after a second explanation."""
+    costs, rate = Costs(4, rate=0.01), 0.01
+    plain = OPTIONS | {"explainers": ["ixg"]}
+    measuring = {"curve_steps": 10, "perturbations": 6, "removed_share": 0.1}
+    probes = {"probed": ["ixg"], "probes": ["deletion", "infidelity"], "measuring": measuring}
+    more = costs.signals(mlp, "gradient", plain | probes, 9) - costs.signals(mlp, "gradient", plain, 9)
+    again = 1 + FORWARD  # the class explained, then its explanation
+    assert more * rate == pytest.approx(again + (11 + 7) * FORWARD, abs=0.01)
+
+
 @pytest.mark.parametrize("mechanism", ["none", "dp-sgd"])
 def test_a_step_is_timed_once(mlp: dict[str, Any], mechanism: str) -> None:
     costs, training = Costs(4), Training(batch=4)

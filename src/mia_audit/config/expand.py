@@ -213,7 +213,7 @@ def families_of(audit: Audit) -> dict[str, dict[str, dict[str, Any]]]:
     read = any(attacks[split(method)[0]].vectors for method in audit.attacks.methods)
     explained = audit.explainers if read else audit.explainers.model_copy(update={"vectors": 0})
     return {
-        name: families(explained, section.model or name, section.learner)
+        name: families(explained, section.model or name, section.learner, audit.explanation_metrics)
         for name, section in audit.architectures.items()
     }
 

@@ -372,6 +372,12 @@ class Audit(Section):
                     f"explainers.methods: {name} explains only {explainers[name].alone}, and the audit has no such architecture;"
                     " leave the explainer out" + (" (methods: [] means only outputs)" if foreign else "")
                 )
+        names = [name for name in self.explainers.methods if not explainers[name].needs_training_records]
+        if self.explainers.probes and models and (foreign or not names):
+            raise ValueError(
+                "explainers.probes: only built-in models are queried again, on explanations that need no training records, and"
+                " the audit has none; leave the key out"
+            )
         return self
 
     @model_validator(mode="after")

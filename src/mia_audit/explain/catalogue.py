@@ -224,6 +224,11 @@ class Explainers(OpenSection):
                     raise ValueError(str(error)) from None
         return value
 
+    probes: tuple[Literal["deletion", "insertion", "infidelity", "sensitivity"], ...] = ()
+    """Measures that query the model again, as signals of every record for the attack `lrt`; built-in models only. Their keys
+    are those of `explanation_metrics`.
+    """
+
     @field_validator("release")
     @classmethod
     def _release(cls, value: tuple[str, ...]) -> tuple[str, ...]:

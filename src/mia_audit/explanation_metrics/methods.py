@@ -119,7 +119,7 @@ def _height(probe: Probe, chosen: Bool[np.ndarray, "n ..."], deleting: bool) -> 
     kept = torch.from_numpy(chosen ^ deleting).to(probe.inputs.device)
     if probe.inputs.ndim == 4:
         kept = kept[:, None]
-    return probe.probability(probe.inputs * kept, probe.classes)
+    return probe.height(probe.inputs * kept, probe.classes)
 
 
 WINDOW = 7

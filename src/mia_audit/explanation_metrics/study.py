@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mia_audit.errors import UserError
-from mia_audit.explain.batch import QUANTITIES
+from mia_audit.explain.batch import QUANTITIES, Function
 from mia_audit.explain.catalogue import explainers
 from mia_audit.explain.release import release_of
 from mia_audit.explanation_metrics.catalogue import DRAWS, measures
@@ -27,6 +27,7 @@ from mia_audit.learners import (
     TrainedModel,
     released,
 )
+from mia_audit.learners.torch_module import confidence
 from mia_audit.runtime.device import AdaptiveBatchSize
 from mia_audit.seeds import generator
 
@@ -47,6 +48,8 @@ class Task:
     shape: tuple[int, ...]
     model: int | None = None
     """The model's number, which keys random draws of explainers."""
+    confidence: bool = False
+    """Whether curves are those of the class's logit-scaled confidence, and not of its probability."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +161,7 @@ def _probe(
     return Probe(
         model.module, inputs, sample.numbers.tolist(), torch.from_numpy(classes).to(inputs.device), key.quantity,
         values.to(inputs), explainers[explainer].multiplied, explain, task.seed, task.batch,
+        confidence if task.confidence else QUANTITIES["probability"].value,
     )  # fmt: skip
 
 
@@ -204,19 +208,21 @@ class Probe:
     explain: Callable[[Float[Tensor, "b ..."], Sequence[int]], Float[Tensor, "b ..."]]
     seed: int
     batch: int
+    on_curves: Function = QUANTITIES["probability"].value
+    """What curves of deletion and insertion show of logits [b, C] and classes [b]."""
 
     def value(self, points: Float[Tensor, "b ..."], classes: Int[Tensor, " b"]) -> Float[Tensor, " b"]:
         """Return the quantity explained at points, float64."""
         with torch.no_grad():
             return QUANTITIES[self.quantity].value(self.model(points).double(), classes)
 
-    def probability(self, points: Float[Tensor, "b ..."], classes: Int[Tensor, " b"]) -> Float[np.ndarray, " b"]:
-        """Return the class's probability at points, float64, computed batch by batch."""
+    def height(self, points: Float[Tensor, "b ..."], classes: Int[Tensor, " b"]) -> Float[np.ndarray, " b"]:
+        """Return the height of a curve at points, float64, computed batch by batch."""
         parts = []
         with torch.no_grad():
             for start in range(0, len(points), self.batch):
                 logits = self.model(points[start : start + self.batch]).double()
-                parts.append(QUANTITIES["probability"].value(logits, classes[start : start + self.batch]))
+                parts.append(self.on_curves(logits, classes[start : start + self.batch]))
         return torch.cat(parts).cpu().numpy()
 
     def rows(self, times: int) -> list[list[int]]:

@@ -25,6 +25,8 @@ from mia_audit.privacy.catalogue import Job, Mechanism
 from mia_audit.privacy.per_record import LEAST
 from mia_audit.runtime.device import computing
 from mia_audit.sections import Precision
+from mia_audit.signals.compute import Task as SignalsTask
+from mia_audit.signals.compute import probed
 from mia_audit.training.loop import OPTIMIZERS
 from mia_audit.training.section import Training
 from mia_audit.training.trainable import Features, choose_part
@@ -88,6 +90,9 @@ class Costs:
             numbers = np.arange(len(inputs))
             known = Members(model, inputs[:0], np.zeros(0, dtype=bool), 0, records) if records else None
             module_summaries(model, inputs, labels, numbers, request, family == GRADIENT, self.batch, known)
+            if "probes" in options:
+                sample = Records(inputs.cpu().numpy(), labels, {}, numbers)
+                probed(TorchModel(model, self.batch), sample, SignalsTask(family, options, 0, self.batch, 0))
 
         records = _explanation_set(architecture, members) if fitted else None
         key = ["signals", architecture["input_shape"], architecture["classes"], family, dict(options), members * fitted]

@@ -42,7 +42,7 @@ from mia_audit.learners.answers import SURE
 from mia_audit.learners.naming import BUILT_IN, Outputs
 from mia_audit.seeds import generator
 from mia_audit.signals.families import columns, families
-from mia_audit.signals.name import FIT_ERROR, VECTOR, stem
+from mia_audit.signals.name import FIT_ERROR, PROBED, SHARES, VECTOR, stem
 from mia_audit.training import task
 
 if TYPE_CHECKING:
@@ -84,8 +84,37 @@ def model_signals(
     values = {"label": records.labels.astype(np.int32), **summaries.outputs}
     for (attribution, summary), numbers in summaries.explanations.items():
         values[f"{stem(*attribution, explained_class)}_{summary}"] = numbers
+    if "probes" in task.options:
+        values |= probed(model, records, task)
     names = columns(task.family, {**task.options, "explainers": answered})
     return {name: values[name] for name in names if name in values}
+
+
+def probed(model: TrainedModel, records: Records, task: Task) -> dict[str, np.ndarray]:
+    """Return the signals from measures that query a torch module again, float32 [N] each, computed batch by batch.
+
+    Of curves of deletion and insertion these are the mean height and the heights at `SHARES`, of the logit-scaled
+    confidence in the class explained.
+    """
+    from mia_audit.explanation_metrics import study
+
+    assert isinstance(model, TorchBackedModel)
+    shape = tuple(model.inputs(records[:1])[0:1].shape[1:])
+    explaining = task.options
+    names, measures, measuring = (explaining[name] for name in ("probed", "probes", "measuring"))
+    wanted = study.Task(names, explaining, measures, measuring, task.seed, task.batch, shape, task.model, True)
+    parts: dict[str, list[np.ndarray]] = {}
+    for start in range(0, len(records), task.batch):
+        for key, one in study.explained(model, records[start : start + task.batch], wanted).items():
+            for measure, values in one.probed.items():
+                numbers = [values]
+                if measure in one.curves:
+                    steps = np.linspace(0, 100, values.shape[1])
+                    at = [np.array([np.interp(share, steps, heights) for heights in values]) for share in SHARES]
+                    numbers = [study.below(values), *at]
+                for name, column in zip(PROBED[measure], numbers, strict=True):
+                    parts.setdefault(f"{stem(*key, task.options['explained_class'])}_{name}", []).append(column)
+    return {name: np.concatenate(columns).astype(np.float32) for name, columns in parts.items()}
 
 
 def explainers_of(model: TrainedModel, task: Task) -> list[str]:

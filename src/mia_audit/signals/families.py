@@ -13,12 +13,14 @@ import numpy as np
 
 from mia_audit.explain.catalogue import GRADIENT, explainers
 from mia_audit.explain.release import FULL, named_release
+from mia_audit.explanation_metrics.catalogue import ExplanationMetrics, measures
 from mia_audit.learners.naming import BUILT_IN
 from mia_audit.signals.name import (
     DECISIONS,
     DIAGNOSTIC,
     OUTPUTS,
     PROBABILITY,
+    PROBED,
     SUMMARIES,
     VECTOR,
     Signal,
@@ -32,12 +34,15 @@ if TYPE_CHECKING:
     from mia_audit.explain.catalogue import Explainers
 
 
-def families(section: Explainers, model: str, learner: str = BUILT_IN) -> dict[str, dict[str, Any]]:
+def families(
+    section: Explainers, model: str, learner: str = BUILT_IN, metrics: ExplanationMetrics | None = None
+) -> dict[str, dict[str, Any]]:
     """Return every family of explainers that the config requests for a model, with exactly the options on which it depends.
 
     `gradient` always comes first. It has the signals of outputs, and input × gradient and saliency use the same pass,
     unless no explainer is requested.
-    Explainers that cannot explain the model are left out. Families' names are safe as file names.
+    Explainers that cannot explain the model are left out. Families' names are safe as file names. Probes have the
+    options of `metrics`, and are those of the built-in models' explainers that the section names.
     """
     of_family: dict[str, list[str]] = {
         GRADIENT: [name for name in shared() if section.methods and explainers[name].explains(model, learner)]
@@ -50,6 +55,12 @@ def families(section: Explainers, model: str, learner: str = BUILT_IN) -> dict[s
     for options in sections.values():
         if section.vectors and options["explainers"]:
             options |= {"vectors": section.vectors, "projections": section.projections}
+        named = [name for name in options["explainers"] if name in section.methods]
+        probed = [name for name in named if not explainers[name].needs_training_records]
+        if section.probes and probed and learner == BUILT_IN:
+            keys = {key for probe in section.probes for key in measures[probe].options()}
+            measuring = (metrics or ExplanationMetrics()).model_dump(include=keys)
+            options |= {"probed": probed, "probes": list(section.probes), "measuring": measuring}
     return sections
 
 
@@ -79,6 +90,7 @@ def shared() -> list[str]:
 def columns(family: str, options: Mapping[str, Any]) -> list[str]:
     """List a family's columns in order, without `shadow` and `record`. `options` are those of `families`."""
     vector = [VECTOR] if options.get("vectors") else []
+    probes = [name for probe in options.get("probes", ()) for name in PROBED[probe]]
     explained = [
         f"{stem(named_release(explainer, release), quantity, options['explained_class'])}_{summary}"
         for explainer in options["explainers"]
@@ -89,6 +101,7 @@ def columns(family: str, options: Mapping[str, Any]) -> list[str]:
             *SUMMARIES,
             *([DIAGNOSTIC] if explainers[explainer].complete and release == FULL else []),
             *vector,
+            *(probes if explainer in options.get("probed", ()) else []),
         )
     ]
     outputs = (*DECISIONS, *OUTPUTS)

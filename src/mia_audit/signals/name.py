@@ -137,6 +137,18 @@ SUMMARIES = {"variance": "variance", "l1": "L1 norm", "l2": "L2 norm", "linf": "
 VECTOR = "vector"
 """Suffix of columns that hold an attribution itself, as a short vector over its L1 norm."""
 
+SHARES = (10, 25, 50)
+"""Percentages of a record's coordinates after which curves of deletion and insertion are signals."""
+
+PROBED = {
+    measure: {f"{measure}": f"mean height of the {measure} curve"}
+    | {f"{measure}-{share}": f"confidence after {measure} of {share} %" for share in SHARES}
+    for measure in ("deletion", "insertion")
+} | {measure: {measure: measure} for measure in ("infidelity", "sensitivity")}
+"""Signals of each measure that queries the model again, with their names in words."""
+
+PROBES = {name: words for names in PROBED.values() for name, words in names.items()}
+
 DECISIONS = ("label", "predicted")
 """The columns of a signals table that hold the record's class and the model's decision."""
 
@@ -156,7 +168,7 @@ NAMED = 3
 """Largest number of signals read together that a label names one by one."""
 
 ATTRIBUTION = re.compile(
-    rf"(?P<explainer>.+?)(?:_(?P<quantity>(?:log_)?probability))?(?P<true>_true)?_(?P<summary>{'|'.join([*SUMMARIES, VECTOR])})"
+    rf"(?P<explainer>.+?)(?:_(?P<quantity>(?:log_)?probability))?(?P<true>_true)?_(?P<summary>{'|'.join([*SUMMARIES, VECTOR, *PROBES])})"
 )
 
 
@@ -220,7 +232,7 @@ class Signal:
             return self.name
         quantity = in_words(self.quantity)
         true_class = ", true class" if self.explained_class == "true" else ""
-        return f"{SUMMARIES.get(self.summary, 'whole map')} of {self.explainer_label}{quantity}{true_class}"
+        return f"{(SUMMARIES | PROBES).get(self.summary, 'whole map')} of {self.explainer_label}{quantity}{true_class}"
 
     @property
     def _joined_label(self) -> str:
@@ -250,10 +262,11 @@ class Signal:
 
 
 def read_signal(name: str) -> Signal:
-    """Return the signal of that name: `confidence` and `probability` are high in members; losses and summaries are positive and low."""
-    if name == "confidence":
+    """Return the signal of that name: confidences and `probability` are high in members; all others are positive and low."""
+    signal = Signal(name)
+    if name == "confidence" or (signal.summary or "").startswith(("deletion", "insertion")):
         return Signal(name, "real", "high")
-    return Signal(name, "positive", "high") if name == PROBABILITY else Signal(name)
+    return Signal(name, "positive", "high") if name == PROBABILITY else signal
 
 
 def in_words(quantity: str | None) -> str:
@@ -346,8 +359,9 @@ def losses(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:
 
 
 def others(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:
-    """Read the signals that are neither outputs (loss, confidence) nor summaries of an attribution."""
-    return [(signal,) for signal in signals if signal.channel != "outputs" and signal.summary is None]
+    """Read the signals that are neither outputs (loss, confidence) nor summaries of an attribution or its vector."""
+    read = (None, *PROBES)
+    return [(signal,) for signal in signals if signal.channel != "outputs" and signal.summary in read]
 
 
 def logarithm(signal: Signal, values: Cells, models: Int[np.ndarray, " S"] | None = None) -> Scale:

@@ -36,7 +36,7 @@ from mia_audit.report.text.formatting import (
     upper_first,
 )
 from mia_audit.report.text.statements import no_guarantee_sentence
-from mia_audit.signals.name import read_signal
+from mia_audit.signals.name import PROBES, read_signal
 
 NAMES = {
     "outputs": "the model's outputs",
@@ -144,6 +144,8 @@ def _read_by(leak: Leak) -> str:
     signal = read_signal(leak.signal.partition("+")[0])
     if signal.summary is None:
         return ""
+    if signal.summary in PROBES:
+        return " by how the model reacts to it"
     return f" by the {'whole map' if signal.is_vector else 'variance' if signal.summary == 'variance' else 'norm'}"
 
 
