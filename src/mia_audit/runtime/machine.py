@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from functools import cache, cached_property
@@ -137,18 +138,42 @@ GARBAGE = (1_000_000, 50, 100)
 """Thresholds of garbage collection, which takes a sixth of the time of planning thousands of jobs and frees nothing: a plan stays alive."""
 
 
+def look_once_a_timespan() -> None:
+    """Keep one timer for Snakemake's next look at its waiting jobs.
+
+    Snakemake starts a timer at every look while jobs wait, and looks again when it fires. Every job that ends adds a
+    look, so that hundreds a second take a core of their own, and timers of a cluster's profile delay the end by a minute.
+    """
+    from snakemake.scheduling.job_scheduler import JobScheduler
+
+    pending: list[threading.Timer] = []
+
+    def schedule(scheduler: Any, delay: float) -> None:
+        def look() -> None:
+            pending.clear()
+            scheduler._open_jobs.release()
+
+        if not pending:
+            pending.append(threading.Timer(delay, look))
+            pending[0].daemon = True
+            pending[0].start()
+
+    JobScheduler._schedule_reevalutation = schedule
+
+
 def prepare(workflow: Any, device: str, megabytes: int | None, results: Path) -> "Machine":
     """Prepare this process for a Snakemake workflow, and return the machine of its jobs.
 
     `device` and `megabytes` are the config's `compute.device` and `compute.memory_mb`. The process that is not a job's
-    own also releases the lock of a killed run, puts wrappers of SLURM's programs first on PATH, and sets times of
-    results in the future to now. UserError if a lock, or something inside the results, is a link, or if another
+    own also looks at waiting jobs once a timespan, releases the lock of a killed run, puts wrappers of SLURM's programs
+    first on PATH, and sets times of results in the future to now. UserError if a lock, or something inside the results, is a link, or if another
     version wrote the results.
     """
     gc.set_threshold(*GARBAGE)
     prepend_environment()
     machine = Machine(workflow, device, megabytes)
     if workflow.is_main_process:
+        look_once_a_timespan()
         refuse_links(results)
         refuse_other_version(results)
         release_stale_lock(Path.cwd())
