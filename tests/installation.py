@@ -31,7 +31,8 @@ def build_wheel(folder: Path) -> Path:
 
 def _pip(*words: object) -> None:
     command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *map(str, words)]
-    subprocess.run(command, check=True, capture_output=True)
+    alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # it may hold an older build
+    subprocess.run(command, check=True, capture_output=True, env=alone)
 
 
 @dataclass(frozen=True)
