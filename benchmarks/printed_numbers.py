@@ -40,7 +40,7 @@ NUMBERS = ROOT / "docs" / "numbers"
 BLOCK = re.compile(
     r"<!-- numbers: (?P<source>.+)\n(?P<template>(?:\|.+\n)+)-->\n(?P<table>(?:.*\n)*?)<!-- end of numbers -->"
 )
-TABLES = ("settings", "summary", "differences", "explanation_metrics")
+TABLES = ("settings", "summary", "differences", "comparisons", "explanation_metrics")
 ALONE = ("compute", "report", "audit", "seed", "seeds")
 """Sections of the config on which no number depends."""
 PRECISION = 1e-4
@@ -144,10 +144,11 @@ def config_of(audit: str) -> tuple[Path, dict[str, Any]]:
     """Return the file of the config with this name, and what its numbers depend on."""
     from mia_audit.config.load import load_audit
     from mia_audit.config.specs import resolved
+    from mia_audit.report.data.provenance import base_names
 
     named = re.compile(rf"^audit: {re.escape(audit)}$", re.MULTILINE)
     (path,) = (one for one in (ROOT / "config").rglob("*.yaml") if named.search(one.read_text(encoding="utf-8")))
-    return path, {key: value for key, value in resolved(load_audit(path)).items() if key not in ALONE}
+    return path, {key: value for key, value in base_names(resolved(load_audit(path))).items() if key not in ALONE}
 
 
 def stale(folder: Path, today: Mapping[str, list[float]]) -> list[str]:
@@ -167,7 +168,7 @@ def take(results: Path, commit: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for table in TABLES:
         path = results / "tables" / f"{table}.csv"
-        if not path.exists():  # an audit may measure no explanations
+        if not path.exists():  # an audit may compare nothing, and measure no explanations
             continue
         with path.open(encoding="utf-8", newline="") as file:
             rows = [row for row in csv.DictReader(file) if row.get("seed", "mean") == "mean"]
