@@ -36,6 +36,8 @@ PASSED_ON = ("Trying to restart job", "Shutting down")
 """Beginnings of Snakemake's messages that users need when something goes wrong."""
 SUBMISSION = re.compile(r"sbatch failed.*?The error message was '(.*?)'\.\n", re.DOTALL)
 """What Snakemake's SLURM plugin says of a failed submission, with sbatch's own lines."""
+NOT_SUBMITTED = "Exception in run_job"
+"""Beginning of Snakemake's message on a job that could not be submitted, which goes on with the reason and a traceback."""
 COMMAND_FAILED = "RuleException:\nCalledProcessError"
 """Beginning of Snakemake's second message on a failed job, whose reason is in the job's log."""
 
@@ -189,6 +191,8 @@ class LogHandler(LogHandlerBase):
             )
         elif "At least one job did not complete successfully" in text:
             self._write(f"Stopped after {clock(time.monotonic() - self.began)}. The same command continues from here.")
+        elif text.startswith(NOT_SUBMITTED):
+            self._write(text.partition("\nTraceback")[0])
         elif not text.startswith(COMMAND_FAILED) and (record.levelno >= logging.WARNING or text.startswith(PASSED_ON)):
             self._write(text)
 

@@ -1,6 +1,8 @@
 """`mia-audit plan`: the workflow's own jobs, and one line for a mistake."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -69,3 +71,16 @@ def test_wall_time_divides_what_runs_on_gpus_by_gpus_and_the_rest_by_jobs() -> N
     found = _metadata(plan, {}, "", gpu=True, slots=4, gpus=2)
     assert (found["gpu_hours"], found["wall_hours"], found["total_hours"]) == (12, 12 / 2 + 4 / 4, 16)
     assert _metadata(plan, {}, "", gpu=False, slots=4, gpus=2)["wall_hours"] == 16 / 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_files_beside_a_config_are_not_imported_as_packages(command: str, config: Path) -> None:
+    """A folder from a stranger may have any file in it; only code that `check` lists runs."""
+    for package in ("snakemake", "yaml", "torch", "polars", "numpy"):
+        (config.parent / f"{package}.py").write_text("open('ran', 'w')\nraise ImportError\n")
+    words = ["plan", config.name, "--records-per-second", "9"] if command == "plan" else ["run", config.name, "-n"]
+    started = [sys.executable, "-P", "-m", "mia_audit.cli", *words, *(["--cores", "1"] if command == "run" else [])]
+    result = subprocess.run(started, cwd=config.parent, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert not (config.parent / "ran").exists()

@@ -68,6 +68,12 @@ def test_slurm(tmp_path: Path) -> None:
     wrong = found({"sinfo": "debug* up\ngpu up", "sacct": ""})[0]
     assert wrong.verdict == "fail"
     assert wrong.says == f"{profile}: slurm_partition: no partition 'gpus': did you mean 'gpu'? (known: debug, gpu)"
+    profile.write_text("default-resources: {slurm_account: Hospital, slurm_partition: debug}\n")
+    up = {"sinfo": "debug* up", "sacct": ""}
+    assert "fail" not in verdicts(found(up | {"sacctmgr": "  hospital\n  root"})).values()
+    assert "fail" not in verdicts(found(up)).values(), "a cluster that does not list accounts"
+    wrong = next(one for one in found(up | {"sacctmgr": "hospitals\nroot"}) if one.verdict == "fail")
+    assert "slurm_account: no account 'Hospital' of yours: did you mean 'hospitals'?" in wrong.says
 
 
 def test_a_login_node_without_gpus_does_not_say_that_jobs_have_none() -> None:

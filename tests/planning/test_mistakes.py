@@ -313,6 +313,13 @@ def test_a_batch_norm_that_is_frozen_is_no_mistake() -> None:
     assert not check(check_audit(config(IMAGES, change), "mine.yaml")).mistakes
 
 
+def test_an_estimator_is_no_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    estimator = "{architectures: {mine: {model: 'sklearn.linear_model:LogisticRegression'}}, explainers: {methods: []}}"
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(config(TABLE, estimator)))
+    assert main(["check", str(tmp_path / "mine.yaml")]) == 0
+    assert "plain YAML, follows the schema" in capsys.readouterr().out
+
+
 FILES = {
     "no file": (None, "mine.yaml: no such file; an audit is one YAML file"),
     "YAML that is none": ("audit: mine\ndatasets: {digits: {}\n", "mine.yaml, line 3, column 1: not YAML: "),

@@ -3,10 +3,19 @@
 import os
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from snakemake.jobs import Job
 
-from mia_audit.runtime.slurm import cancel_jobs_of, node_memory, partition_has_gpus, put_first_on_path
+from mia_audit.runtime.slurm import (
+    cancel_jobs_of,
+    node_memory,
+    partition_has_gpus,
+    put_first_on_path,
+    run_mistakes_once,
+)
 
 OWN = Path(__file__).parents[2] / "workflow" / "profiles" / "slurm" / "bin"
 THEIRS = """#!/bin/sh
@@ -125,3 +134,25 @@ def test_the_memory_of_the_largest_node(tmp_path: Path, monkeypatch: pytest.Monk
     assert node_memory() == 16000
     (tmp_path / "sinfo").unlink()
     assert node_memory() is None
+
+
+@pytest.mark.parametrize(
+    ("log", "times"),
+    [
+        ("reading\nmia-audit: mine.py, line 6: AttributeError\n\n", 0),
+        ("mia-audit: not enough memory: 3 GB\n", 2),
+        ("mia-audit: interrupted\n", 2),
+        ("mia-audit: a warning\nKilled\n", 2),
+        ("", 2),
+        (None, 2),
+    ],
+)
+def test_a_job_that_a_mistake_ended_is_not_run_again(
+    log: str | None, times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Job, "restart_times", Job.restart_times)
+    run_mistakes_once()
+    if log is not None:
+        (tmp_path / "job.log").write_text(log)
+    job: Any = SimpleNamespace(log=[str(tmp_path / "job.log")], rule=SimpleNamespace(restart_times=2))
+    assert Job.restart_times.fget(job) == times

@@ -482,13 +482,15 @@ def start(config: Path, cores: str | int | None, options: list[str]) -> int:
             raise UserError(
                 f"{Path().absolute()}: read-only, but results are written beside the config; copy it elsewhere"
             )
-        _check_partitions(options)
+        _check_profile(options)
         _name_missing(Path("results", str(read_plain(path)["audit"])))
     # the logger comes first, because its option takes all arguments up to the next option, including targets
     words = ["--logger", "mia-audit", "--snakefile", SNAKEFILE, "--directory", folder_of(config)]
     words += ["--configfile", config.absolute(), *(["--cores", cores] if cores else []), *options]
     with _leaving_interrupts_to_the_workflow():
-        return subprocess.run([sys.executable, "-m", "snakemake", *map(str, words)], check=False).returncode
+        # files beside the config are not imported in the place of packages, neither here nor in jobs (cli.main)
+        command = [sys.executable, "-m", "snakemake", *map(str, words)]
+        return subprocess.run(command, check=False, env=os.environ | {"PYTHONSAFEPATH": "1"}).returncode
 
 
 def _name_missing(root: Path) -> None:
@@ -507,8 +509,8 @@ def _name_missing(root: Path) -> None:
         )
 
 
-def _check_partitions(options: list[str]) -> None:
-    """Raise UserError if SLURM lacks a partition that the run's workflow profile names."""
+def _check_profile(options: list[str]) -> None:
+    """Raise UserError if SLURM lacks a partition or an account that the run's workflow profile names."""
     from mia_audit.planning import machine
 
     given = [value for option, value in pairwise(options) if option == "--workflow-profile"]

@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from getpass import getuser
 from pathlib import Path
 from typing import Literal
 
@@ -91,7 +92,7 @@ def gpus(
 
 
 def slurm(ask: Ask, which: Callable[[str], str | None], profile: Path | None) -> Iterator[Finding]:
-    """Check that SLURM answers and has the partitions of a profile, and that its job accounting works; without a profile, nothing."""
+    """Check that SLURM answers and has a profile's partitions and accounts, and that it keeps accounts; without a profile, nothing."""
     if profile is None:
         return
     if which("sbatch") is None:
@@ -106,12 +107,20 @@ def slurm(ask: Ask, which: Callable[[str], str | None], profile: Path | None) ->
         )
         return
     known = {line.split()[0].rstrip("*"): line.endswith(" up") for line in said.splitlines()}
-    if odd := [name for name in partitions_of(profile) if name not in known]:
+    if odd := [
+        name for names in stated_in(profile, "slurm_partition") for name in names.split(",") if name not in known
+    ]:
         yield Finding("fail", "slurm", f"{profile}: slurm_partition: no partition '{odd[0]}': {suggest(odd[0], known)}")
     elif not any(known.values()):
         yield Finding("warn", "slurm", "no partition is available: an audit runs on this machine, not on the cluster")
     else:
         yield Finding("ok", "slurm", f"partitions {', '.join(name for name, up in known.items() if up)}")
+    listed = ask(["sacctmgr", "-n", "-s", "list", "user", getuser(), "format=account%256"]) or ""
+    accounts = {line.strip().lower() for line in listed.splitlines()}
+    if accounts and (odd := [name for name in stated_in(profile, "slurm_account") if name.lower() not in accounts]):
+        yield Finding(
+            "fail", "slurm", f"{profile}: slurm_account: no account '{odd[0]}' of yours: {suggest(odd[0], accounts)}"
+        )
     if ask(["sacct", "--noheader", "--parsable2", "--starttime=now-1minute", "--format=JobID"]) is None:
         yield Finding(
             "warn",
@@ -127,8 +136,8 @@ def slurm_profile(folder: Path) -> Path | None:
     return next((path for name in PROFILES if (path := folder / name / "config.yaml").is_file()), None)
 
 
-def partitions_of(profile: Path) -> list[str]:
-    """Return the partitions that a workflow profile names; UserError for one that is not YAML."""
+def stated_in(profile: Path, key: str) -> list[str]:
+    """Return the values of a resource in a workflow profile, such as partitions; UserError for a file that is not YAML."""
     try:
         values = yaml.safe_load(profile.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
@@ -136,8 +145,7 @@ def partitions_of(profile: Path) -> list[str]:
     stated = values if isinstance(values, dict) else {}
     rules = stated.get("set-resources")
     resources = [stated.get("default-resources"), *(rules.values() if isinstance(rules, dict) else ())]
-    named = [str(one["slurm_partition"]) for one in resources if isinstance(one, dict) and "slurm_partition" in one]
-    return list(dict.fromkeys(name for names in named for name in names.split(",")))
+    return list(dict.fromkeys(str(one[key]) for one in resources if isinstance(one, dict) and key in one))
 
 
 def disk(results: Path, needed: int, usage: Callable[[Path], "tuple[int, int, int]"] = shutil.disk_usage) -> Finding:

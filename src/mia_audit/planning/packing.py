@@ -45,7 +45,7 @@ def packed(audit: Audit, config: Mapping[str, Any], results: Path, keep: bool) -
     """
     known = kept(audit, results)
     if known is None:
-        words = [sys.executable, "-m", "mia_audit.planning.packing", str(results)]
+        words = [sys.executable, "-P", "-m", "mia_audit.planning.packing", str(results)]
         given = json.dumps(dict(config), default=str)
         done = subprocess.run(words, input=given, capture_output=True, text=True, check=False)
         if done.returncode:

@@ -152,6 +152,8 @@ def estimate(
         model = models.get((setting.dataset, setting.architecture))
         if not setting.trained:
             continue
+        if model and model["learner"] != BUILT_IN:
+            model = None  # what its own fit takes is not known
         plan.models += audit.number_of_models(setting.mechanism)
         if model:
             _space(plan, audit, setting, sizes[setting.dataset], model)
@@ -257,7 +259,7 @@ def count_jobs(config: Path, changes: Mapping[str, Any] | None = None) -> dict[s
     words += ["--snakefile", str(SNAKEFILE), "--configfile", str(config)]
     words += ["--config", *(f"{key}={json.dumps(value)}" for key, value in changes.items())] if changes else []
     result = subprocess.run(
-        [sys.executable, "-m", "snakemake", *words],
+        [sys.executable, "-P", "-m", "snakemake", *words],
         capture_output=True,
         text=True,
         check=False,

@@ -47,7 +47,7 @@ def tried(audit: Audit, dataset: str, architecture: str, size: Size | None, seco
         for words in _stages(small, dataset, architecture, Path(name)):
             try:
                 done = subprocess.run(
-                    [sys.executable, "-m", "mia_audit.cli", *words],
+                    [sys.executable, "-P", "-m", "mia_audit.cli", *words],
                     capture_output=True,
                     text=True,
                     errors="replace",

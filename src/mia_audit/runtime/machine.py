@@ -32,6 +32,7 @@ from mia_audit.runtime.slurm import (
     prepend_environment,
     put_first_on_path,
     release_stale_lock,
+    run_mistakes_once,
 )
 from mia_audit.runtime.versions import refuse_other_version
 
@@ -179,6 +180,7 @@ def prepare(workflow: Any, device: str, megabytes: int | None, results: Path) ->
         release_stale_lock(Path.cwd())
         put_first_on_path(WRAPPERS)
         clamp_future_mtimes(results)
+        run_mistakes_once()
         # no more local jobs start than there are GPUs, because a job that waits for a GPU would hold its cores
         local = workflow.resource_settings.nodes is None
         if local and "gpu" not in workflow.global_resources and machine.local_gpus:

@@ -110,6 +110,27 @@ def cancel_jobs_of(log: Path, executor: str) -> None:
         subprocess.run(["scancel", f"--name={run[1]}"], check=False)
 
 
+MISTAKE, CURABLE = "mia-audit: ", ("memory", "interrupted")
+"""The beginning of the last line in the log of a job that a user's mistake ended, and words of those that a retry may cure."""
+
+
+def run_mistakes_once() -> None:
+    """Let Snakemake not run a job again that a user's mistake ended, because no further attempt cures it (`retries`)."""
+    from snakemake.jobs import Job
+
+    def times(job: Job) -> int:
+        return 0 if any(map(_of_mistake, map(Path, job.log))) else int(job.rule.restart_times)
+
+    Job.restart_times = property(times)
+
+
+def _of_mistake(log: Path) -> bool:
+    """Return whether a job's log ends in the line of a user's mistake; on a node, more memory may cure a lack of it."""
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n") if log.is_file() else []
+    last = next((line for line in reversed(lines) if line.strip()), "")
+    return last.startswith(MISTAKE) and not any(word in last for word in CURABLE)
+
+
 _held: list[int] = []
 """Descriptors of locked files, open until the process ends."""
 

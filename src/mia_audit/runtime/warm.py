@@ -67,7 +67,7 @@ def start(threads: int, pytorch: bool) -> "subprocess.Popen[bytes] | None":
     listener.listen(256)
     environment = os.environ | dict.fromkeys(NUMBERS_OF_THREADS, str(threads))
     worker = subprocess.Popen(  # the worker's standard input stays open while this process lives
-        [sys.executable, "-c", PROGRAM, str(listener.fileno()), str(int(pytorch))],
+        [sys.executable, "-P", "-c", PROGRAM, str(listener.fileno()), str(int(pytorch))],
         stdin=subprocess.PIPE,
         pass_fds=[listener.fileno()],
         env=environment,
