@@ -113,8 +113,8 @@ class BookKeeping:
                 product.form(rows)
                 hold(product.number, rows)
                 return False
-            numbers["factors"] += product.gradients[0].numel()
             if way == "formed":
+                numbers["factors"] += product.gradients[0].numel()
                 formed = Formed(product)
                 squares.add_(formed.squares(width, scales[product.number] if scales else None))
                 kept.append(formed)
@@ -124,6 +124,7 @@ class BookKeeping:
                 for number in (product.number, product.bias)
             )
             factored = Factored(product)
+            numbers["factors"] += 2 * (factored.gradients[0].numel() + factored.columns[0].numel())
             squares.add_(factored.squares(width, scale, shift))
             kept.append(factored)
             return product.bias is not None

@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mia_audit.privacy.noise import add_weighted, at_once, squared_norms, without
+from mia_audit.privacy.noise import add_weighted, at_once, squared_norms
 
 Columns = Callable[[Tensor], Tensor]
 
@@ -97,43 +97,37 @@ class Product:
             torch.matmul(left, right, out=out.view(len(out), groups, outputs, features))
 
 
-@dataclass(frozen=True)
 class Factored:
-    """A product whose gradients are never formed, with those of its bias."""
+    """A product whose gradients are never formed, with those of its bias: float64 copies of its factors, for norms and sum."""
 
-    product: Product
+    def __init__(self, product: Product) -> None:
+        self.number, self.bias, self.one_hot = product.number, product.bias, product.groups == ONE_HOT
+        columns = product.columns(product.inputs)
+        self.gradients: Float[Tensor, "b t p"] = product.gradients[:, 0].to(torch.float64, copy=True)
+        self.columns: Tensor = columns if self.one_hot else columns[:, 0].to(torch.float64, copy=True)
 
     def squares(self, width: int, scale: float | Tensor, shift: float | Tensor) -> Float[Tensor, " b"]:
         """Return the squared norms, Σ over pairs of positions of (⟨a, a'⟩ scale² + shift²)⟨g, g'⟩; without a bias, `shift` is 0."""
-        gradients, columns = self.product.gradients[:, 0], self.product.columns(self.product.inputs)
-        if self.product.groups == ONE_HOT:
-            alike = (columns[:, :, None] == columns[:, None, :]).double()
-        elif gradients.shape[1] == 1:
-            kind = torch.float64  # float32 squares of small gradients of large features are 0 times infinity
-            slopes, features = (
-                torch.linalg.vector_norm(one.flatten(1), dim=1, dtype=kind) for one in (gradients, columns)
-            )
-            sides: Tensor = slopes.square() * (features.square() * scale**2 + shift**2)
+        if self.gradients.shape[1] == 1 and not self.one_hot:
+            slopes, features = (torch.linalg.vector_norm(one, dim=(1, 2)) for one in (self.gradients, self.columns))
+            sides: Tensor = slopes.square_() * (features.square_() * scale**2 + shift**2)
             return sides
-        else:
-            columns = columns[:, 0].double()
-            alike = columns @ columns.transpose(1, 2)
-        gradients, alike = gradients.double(), alike * scale**2 + shift**2
-        own = gradients @ gradients.transpose(1, 2)
+        ones = self.columns[:, :, None] == self.columns[:, None, :] if self.one_hot else None
+        alike = self.columns @ self.columns.transpose(1, 2) if ones is None else ones.double()
+        alike = alike * scale**2 + shift**2
+        own = self.gradients @ self.gradients.transpose(1, 2)
         return (own * alike).sum(dim=(1, 2)).clamp(min=0) + _rounding(own, alike, width)
 
     def add(self, weights: Float[Tensor, " b"], out: Int[Tensor, " o"], pieces: Sequence[Float[Tensor, " n"]]) -> None:
-        """Add the weighted sum to each parameter's piece; records left `out` have the weight 0."""
-        product = self.product
-        weighted = without(product.gradients[:, 0], out).mul_(weights[:, None, None]).flatten(0, 1)
-        total, outputs = pieces[product.number], weighted.shape[1]
-        columns = product.columns(product.inputs)
-        if product.groups == ONE_HOT:
-            total.view(-1, outputs).index_add_(0, columns.flatten(), weighted)
+        """Add the weighted sum to each parameter's piece, once; records left `out` have the weight 0."""
+        weighted = self.gradients.mul_(weights[:, None, None]).index_fill_(0, out, 0).flatten(0, 1)
+        total, outputs = pieces[self.number], weighted.shape[1]
+        if self.one_hot:
+            total.view(-1, outputs).index_add_(0, self.columns.flatten(), weighted)
         else:
-            total.view(outputs, -1).addmm_(weighted.t(), without(columns, out).flatten(0, 2))
-        if self.product.bias is not None:
-            pieces[self.product.bias].add_(weighted.sum(dim=0))
+            total.view(outputs, -1).addmm_(weighted.t(), self.columns.index_fill_(0, out, 0).flatten(0, 1))
+        if self.bias is not None:
+            pieces[self.bias].add_(weighted.sum(dim=0))
 
 
 def _rounding(own: Float[Tensor, "b t t"], alike: Float[Tensor, "b t t"], width: int) -> Float[Tensor, " b"]:
