@@ -457,7 +457,7 @@ DATA: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
     "thousands with commas": (
         people(pay=[f"{k % 7 + 1},200" for k in range(ROWS)]),
         {},
-        "column 'pay' holds numbers with commas, such as '1,200': write them with a decimal point",
+        "column 'pay' holds numbers with other marks, such as '1,200': write them with a decimal point",
     ),
     "dates": (
         people(born=[f"2001-02-{k % 20 + 1:02d}" for k in range(ROWS)]),

@@ -161,3 +161,18 @@ def test_a_workbook_without_its_reader_says_how_to_get_it(tmp_path: Path, monkey
     monkeypatch.setitem(sys.modules, "fastexcel", None)
     with pytest.raises(UserError, match=r"pip install 'mia-audit\[xlsx\]', or save the sheet as CSV"):
         load(workbook(tmp_path / "t.xlsx", data=[NAMES, *ROWS]))
+
+
+@pytest.mark.parametrize("mark", ["{} %", "${}", "{} €", "−{}", "{},000", "{}'000", "1 {}00"])
+def test_a_number_with_a_mark_is_no_category(mark: str, tmp_path: Path) -> None:
+    """Otherwise each number would silently become a column of 0 and 1."""
+    lines = [f'{row[0]},"{mark.format(1 + row[0] % 5)}",{row[3]}' for row in ROWS]
+    (tmp_path / "t.csv").write_text("\n".join(["age,pay,label", *lines]) + "\n")
+    with pytest.raises(UserError, match="column 'pay' holds numbers with other marks, such as"):
+        load(tmp_path / "t.csv")
+
+
+def test_large_numbers_of_a_spreadsheet_are_numbers(tmp_path: Path) -> None:
+    lines = [f"{row[0]};1,{row[0] % 9}E+05;{row[3]}" for row in ROWS]
+    (tmp_path / "t.csv").write_text("\n".join(["age;pay;label", *lines]) + "\n")
+    assert load(tmp_path / "t.csv").records[0].tolist() == [60.0, 160000.0]

@@ -42,7 +42,9 @@ if TYPE_CHECKING:
 
 def init_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("data", type=Path, help="a table (.csv, .parquet), a folder of images, or a folder of arrays")
+    parser.add_argument(
+        "data", type=Path, help="a table (.csv, .parquet, .xlsx), a folder of images, or a folder of arrays"
+    )
     parser.add_argument("--name", default="", help="name of the audit and of its file (the name of the data)")
     parser.add_argument("--label", default="", help="the table's column that holds the class")
     parser.add_argument("--drop", nargs="*", default=[], metavar="COLUMN", help="columns to leave out, such as ids")

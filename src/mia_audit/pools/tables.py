@@ -34,7 +34,9 @@ UNNAMED = "unnamed"
 """The name of a column whose header is empty, such as that of an exported index."""
 MISSING = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null")
 """Words for missing values."""
-DECIMAL_COMMA = r"^[-+]?\d+(,\d+)?$"
+DECIMAL_COMMA = r"^[-+]?\d+(,\d+)?([eE][-+]?\d+)?$"
+MARKED = r"^\s*[-+−]?\s*[$€£]?\s*\d[\d.,' ]*([eE][-+]?\d+)?\s*[%‰$€£]?\s*$"
+"""Numbers with marks that no number has in a file: of thousands, currencies and shares, and a minus of print."""
 DATE = r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([ T]\d{1,2}:\d{2}.*)?$"
 MOSTLY = 0.9
 """A column of text holds dates if at least this share of its values are dates."""
@@ -205,7 +207,7 @@ def check_complete(frame: pl.DataFrame, root: str, where: str) -> None:
 
 
 def check_words(text: pl.Series, root: str, where: str) -> None:
-    """Raise UserError for a column of text that holds numbers beside words, numbers with commas, or dates."""
+    """Raise UserError for a column of text that holds numbers beside words, numbers with marks, or dates."""
     import polars as pl
 
     what = f"{where}.path: {root}: column '{text.name}'"
@@ -221,9 +223,9 @@ def check_words(text: pl.Series, root: str, where: str) -> None:
             f"{what} holds dates, such as '{text[0]}', each of which would be a column: write it as a number of days, drop it"
             f" (columns: {{{text.name}: drop}}), {as_said}"
         )
-    if odd.all() and text.str.contains(r"^\s*[-+]?\d[\d.,' ]*$").all():
+    if odd.all() and text.str.contains(MARKED).all():
         raise UserError(
-            f"{what} holds numbers with commas, such as '{text[0]}': write them with a decimal point and no other mark, {as_said}"
+            f"{what} holds numbers with other marks, such as '{text[0]}': write them with a decimal point and no other mark, {as_said}"
         )
 
 
