@@ -123,7 +123,11 @@ def test_colours_stand_out_from_a_white_and_a_dark_page(colour):
 def test_what_the_figures_show(small, findings):
     with paper_style():
         drawn = series(findings.settings)
-        axes = roc_figure(findings.settings[1], roc_curves(small.results(), findings.settings[1], drawn)).axes[0]
+        figure = roc_figure(findings.settings[1], roc_curves(small.results(), findings.settings[1], drawn))
+        (axes,), (legend,) = figure.axes, figure.legends
+        figure.draw_without_rendering()
+        box = legend.get_window_extent()
+        assert box.x0 >= -1 and box.x1 <= figure.bbox.width + 1
         assert axes.get_xscale() == axes.get_yscale() == "log" and axes.get_xlim()[0] == pytest.approx(1 / 150)
         assert "ε = 8" in axes.get_title(loc="left")
         diagonal = axes.lines[-1]

@@ -93,7 +93,7 @@ def roc_figure(finding: Finding, lines: Sequence[Curve]) -> Figure:
     setting = finding.setting
     axes.set_title(f"{setting.place}, {protection(setting)}")
     title = (
-        f"strongest attack on each, AUC corrected for its choice; band: ± 1 sd over {len(lines[0].leak.targets)} targets"
+        f"strongest attack on each,\nAUC corrected for its choice; band: ± 1 sd over {len(lines[0].leak.targets)} targets"
         if lines
         else None
     )
