@@ -55,6 +55,12 @@ def test_a_table_and_matrices_are_read_alike(tmp_path, name):
         np.testing.assert_allclose(table.read(signal), matrices.read(signal), rtol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["captum:DeepLift_l1", "ixg~noisy:2_l1"])
+def test_a_colon_in_a_name_begins_no_scale(name):
+    assert parse_signal_file(f"{name}=norms.npy").signal == read_signal(name)
+    assert parse_signal_file("mine:real:high=norms.npy").signal.members == "high"
+
+
 def test_a_probability_above_1_in_a_table_is_refused(tmp_path):
     member = np.random.default_rng(0).random((30, 5)) < 0.5
     write_signals(tmp_path / "signals.parquet", member, {"probability": np.full((30, 5), 1.5)})

@@ -168,10 +168,13 @@ def settings_of(request: Request) -> dict[str, GivenSetting]:
     if request.settings:
         return dict(request.settings)
     signals: dict[str, str] = {}
+    names: set[str] = set()
     for text in request.signals:
         words, _, file = text.partition("=")
-        if parse_signal_file(text).signal.name in {name.partition(":")[0] for name in signals}:
-            raise UserError(f"--signal {words.partition(':')[0]}: given twice")
+        name = parse_signal_file(text).signal.name
+        if name in names:
+            raise UserError(f"--signal {name}: given twice")
+        names.add(name)
         signals[words] = file
     table = str(request.table) if request.table else ""
     return {"": GivenSetting(membership=str(request.membership or ""), signals=signals, table=table)}

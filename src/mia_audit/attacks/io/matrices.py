@@ -56,7 +56,8 @@ class SignalFile:
 def parse_signal_file(text: str) -> SignalFile:
     """Read `NAME=FILE`; a NAME without a known scale is written `NAME:positive:low`, `NAME:real:high` and so on."""
     words, equals, file = text.partition("=")
-    name, *rest = words.split(":")
+    # names of attributions may have colons (captum:DeepLift_l1)
+    name, *rest = [words] if read_signal(words).summary else words.split(":")
     if not equals or not name or not file:
         raise UserError(f"--signal {text}: expected NAME=FILE, for example loss=losses.npy or ixg_l1=norms.csv")
     if not rest:
