@@ -1,5 +1,6 @@
 """`mia-audit run` and what starts the workflow for others."""
 
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -81,10 +82,15 @@ def test_deleted_records_of_a_finished_audit_are_named(tmp_path: Path, capsys: p
     assert not capsys.readouterr().err
 
 
-def test_a_folder_that_cannot_be_written_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["", "results", "results/mine"])
+def test_a_folder_that_cannot_be_written_stops_the_run(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "results" / "mine").mkdir(parents=True)
+    (tmp_path / "a.yaml").write_text("audit: mine\n")
     monkeypatch.setattr("mia_audit.commands.before._checked", lambda config: None)
-    monkeypatch.setattr("os.access", lambda path, mode: False)
-    with pytest.raises(UserError, match="read-only, but results are written beside the config"):
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path).absolute() != tmp_path / name)
+    with pytest.raises(UserError, match=f"{re.escape(str(tmp_path / name))}: read-only, but results are written there"):
         start(tmp_path / "a.yaml", 2, [])
 
 

@@ -480,12 +480,14 @@ def start(config: Path, cores: str | int | None, options: list[str]) -> int:
     """Run the workflow on a config, in the folder of its audit, and return its exit code; UserError for a mistake in the config."""
     with in_folder_of(config) as path:
         _checked(path)
-        if not os.access(Path(), os.W_OK):
-            raise UserError(
-                f"{Path().absolute()}: read-only, but results are written beside the config; copy it elsewhere"
-            )
         _check_profile(options)
-        _name_missing(Path("results", str(read_plain(path)["audit"])))
+        results = Path("results", str(read_plain(path)["audit"]))
+        for folder in (Path(), Path("results"), results):
+            if folder.exists() and not os.access(folder, os.W_OK):
+                raise UserError(
+                    f"{folder.absolute()}: read-only, but results are written there; copy the config elsewhere"
+                )
+        _name_missing(results)
     # the logger comes first, because its option takes all arguments up to the next option, including targets
     words = ["--logger", "mia-audit", "--snakefile", SNAKEFILE, "--directory", folder_of(config)]
     words += ["--configfile", config.absolute(), *(["--cores", cores] if cores else []), *options]

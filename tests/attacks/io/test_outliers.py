@@ -34,6 +34,33 @@ def test_one_absurd_cell_moves_no_auc(name: str, value: float, capsys: pytest.Ca
     assert "at model 3, record 7 is far from all" in capsys.readouterr().err
 
 
+def test_absurd_cells_in_every_model_are_named_and_read_as_their_records_medians() -> None:
+    """Several of one model lie beyond the distance that 1 % of its records exceed."""
+    cells = [(5 * cell % RECORDS, cell % MODELS) for cell in range(3 * MODELS)]
+    records, models = np.transpose(cells)
+    changed = CONFIDENCE.copy()
+    changed[records, models] = -1e6
+    outliers = Outliers()
+    (values,) = outliers.replaced(read_signal("confidence"), [changed], range(MODELS))
+    expected = CONFIDENCE.copy()
+    expected[records, models] = np.median(changed, axis=1)[records]
+    assert np.array_equal(values, expected)
+    (sentence,) = outliers.sentences["confidence"]
+    assert "-1e+06 at model 0, record 0, " in sentence
+    assert f"and {len(cells) - 10} more is far from all" in sentence
+
+
+def test_a_record_that_is_absurd_in_most_models_is_named_and_kept() -> None:
+    confidence = CONFIDENCE.copy()
+    confidence[9, :6] = -1e6
+    outliers = Outliers()
+    (values,) = outliers.replaced(read_signal("confidence"), [confidence], range(MODELS))
+    assert values is confidence
+    (sentence,) = outliers.sentences["confidence"]
+    assert "-1e+06 at model 0, record 9, " in sentence
+    assert "and kept" in sentence
+
+
 def test_attributions_of_zero_are_said_and_no_sentence_is_built_on_them(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -33,6 +33,9 @@ OF_MODELS, OF_RECORD = 2.5, 8.0
 the distance that 1 % of its own records exceed, and from the median of its record, as a multiple of the distance that a
 quarter of the models exceed."""
 
+JUMP = 100.0
+"""Up to a quarter of a model's records are left out of these distances if they are this many times as far as all the others."""
+
 APART, WIDE = 3.0, 30.0
 """A model is named if its median is this many of the models' 99 % distances from the others, or its distance is this many times theirs or less."""
 
@@ -73,31 +76,50 @@ class Outliers:
 def _replaced(signal: Signal, values: Cells, models: Sequence[int] | np.ndarray) -> tuple[Cells, list[str]]:
     scaled: Columns = Reading(signal, [values]).prepared(columns_of)  # one model at a time, for the sake of memory
     far: list[tuple[int, int]] = []
-    centres, spread, usual, farthest = np.array([_spread(scaled.at(model)) for model in range(values.shape[1])]).T
-    limit = OF_MODELS * np.maximum(usual, np.median(farthest))
+    kept: list[tuple[int, int]] = []
+    centres, spread, usual, reach, farthest = np.array(
+        [_spread(scaled.at(model)) for model in range(values.shape[1])]
+    ).T
+    limit = OF_MODELS * np.maximum(usual, np.median(reach))
     for model in np.flatnonzero(farthest > limit).tolist():
-        for record in np.flatnonzero(np.abs(scaled.at(model) - centres[model]) > limit[model]).tolist():
+        distances = np.abs(scaled.at(model) - centres[model])
+        for record in np.flatnonzero(distances > limit[model]).tolist():
             (row,) = scaled[record : record + 1]
             around = np.abs(row - np.median(row))
             if around[model] > OF_RECORD * max(np.quantile(around, 0.75, method="lower"), spread[model]):
                 far.append((record, model))
+            elif distances[record] > JUMP * max(reach[model], np.median(reach)) > 0:
+                kept.append((record, model))
     sentences = _models(signal, centres, usual, models)
     if far:
         repaired = values.copy(order="K")
         for record, model in far:
             repaired[record, model] = np.median(values[record])
-        cells = [f"{values[cell]:g} at model {models[cell[1]]}, record {cell[0]}" for cell in far]
         sentences.append(
-            f"{signal.name}: {few(cells)} is far from all that model and record have elsewhere, and read as the record's median"
+            f"{signal.name}: {_cells(values, far, models)} is far from all that model and record have elsewhere, and read as the record's median"
         )
-        values = repaired
-    return values, sentences
+    if kept:
+        sentences.append(
+            f"{signal.name}: {_cells(values, kept, models)} is far from all that the model has elsewhere, and kept, since other models"
+            " have such values of the record: see whether they are right"
+        )
+    return (repaired if far else values), sentences
+
+
+def _cells(values: Cells, cells: Sequence[tuple[int, int]], models: Sequence[int] | np.ndarray) -> str:
+    """Name cells by their value, model and record."""
+    return few([f"{values[record, model]:g} at model {models[model]}, record {record}" for record, model in cells])
 
 
 def _spread(column: np.ndarray) -> np.ndarray:
-    """Return the median of a model's values, and the median, the 99 % quantile and the largest of the distances from it."""
+    """Return a model's median, the median, the 99 % quantile and the largest of the ordinary distances from it, and the largest of all."""
     centre = np.median(column)
-    return np.array([centre, *np.quantile(np.abs(column - centre), (0.5, 0.99, 1.0), method="lower")])
+    distances = np.sort(np.abs(column - centre))
+    first = 3 * len(distances) // 4
+    upper = distances[first:]
+    jumps = np.flatnonzero((upper[:-1] > 0) & (upper[1:] > JUMP * upper[:-1]))
+    ordinary = distances[: first + jumps[0] + 1] if len(jumps) else distances
+    return np.array([centre, *np.quantile(ordinary, (0.5, 0.99, 1.0), method="lower"), distances[-1]])
 
 
 def _models(
