@@ -21,7 +21,7 @@ def test_targets_and_options_are_read_as_such_by_snakemake(monkeypatch: pytest.M
 
     asked: list[list[str]] = []
 
-    def started(words: list[str], check: bool) -> subprocess.CompletedProcess[bytes]:
+    def started(words: list[str], check: bool, env: dict[str, str]) -> subprocess.CompletedProcess[bytes]:
         asked.append(words)
         return subprocess.CompletedProcess(words, 0)
 
@@ -61,7 +61,7 @@ def test_paths_in_a_config_start_in_the_folder_of_the_audit(
 
 
 def test_an_interrupt_is_left_to_the_workflow(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(words: list[str], check: bool) -> subprocess.CompletedProcess[bytes]:
+    def interrupted(words: list[str], check: bool, env: dict[str, str]) -> subprocess.CompletedProcess[bytes]:
         signal.raise_signal(signal.SIGINT)
         return subprocess.CompletedProcess(words, 1)
 
