@@ -1,5 +1,6 @@
 """The command line: help is quick and complete, a user's mistake is one line and exit code 2."""
 
+import argparse
 import subprocess
 import sys
 from importlib.metadata import version
@@ -34,6 +35,15 @@ def test_every_command_explains_its_arguments(command: str, capsys: pytest.Captu
         main([command, "--help"])
     shown = capsys.readouterr().out
     assert "--" in shown and "?." not in shown
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_option_with_several_values_may_be_given_several_times(command: str) -> None:
+    parser = argparse.ArgumentParser()
+    function_of(command, "{}_arguments")(parser)
+    many = [one for one in parser._actions if one.nargs in ("+", "*") and one.option_strings]
+    assert all(isinstance(one, argparse._ExtendAction) for one in many), [one.option_strings for one in many]
+    assert all(not one.default for one in many), "values of the command line would follow the default"
 
 
 def test_help_imports_nothing_heavy() -> None:

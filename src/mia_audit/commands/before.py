@@ -47,10 +47,13 @@ def init_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--name", default="", help="name of the audit and of its file (the name of the data)")
     parser.add_argument("--label", default="", help="the table's column that holds the class")
-    parser.add_argument("--drop", nargs="*", default=[], metavar="COLUMN", help="columns to leave out, such as ids")
+    parser.add_argument(
+        "--drop", nargs="*", action="extend", default=[], metavar="COLUMN", help="columns to leave out, such as ids"
+    )
     parser.add_argument(
         "--keep",
         nargs="*",
+        action="extend",
         default=[],
         metavar="COLUMN",
         help="columns to keep as features although they look like ids",
@@ -61,6 +64,7 @@ def init_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--impute",
         nargs="*",
+        action="extend",
         default=[],
         metavar="COLUMN=CONSTANT",
         help="the constant that replaces missing values of a column",

@@ -28,7 +28,7 @@ def canaries_arguments(parser: argparse.ArgumentParser) -> None:
     make.add_argument("--source", default="", help="name of the source that reads the data set (guessed from the path)")
     make.add_argument("--label", default="label", help="tables: the column of the class (label)")
     make.add_argument("--count", type=int, default=1000, help="canaries (1000)")
-    make.add_argument("--kinds", nargs="+", default=list(DEFAULT_KINDS), help="kinds of canaries (all)")
+    make.add_argument("--kinds", nargs="+", action="extend", help="kinds of canaries (all)")
     make.add_argument(
         "--seed", type=int, help="draw from a seed, for experiments only: anyone who knows the seed knows the coins"
     )
@@ -51,7 +51,11 @@ def canaries_arguments(parser: argparse.ArgumentParser) -> None:
     )
     score.add_argument("--architecture", type=Path, metavar="FILE", help="architecture.json of the model")
     score.add_argument(
-        "--kinds", nargs="+", default=[], help="use only canaries of these kinds; choose them beforehand"
+        "--kinds",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="use only canaries of these kinds; choose them beforehand",
     )
     score.add_argument(
         "--out", type=Path, required=True, help="a CSV file for `mia-audit epsilon-bound --design bernoulli`"
@@ -70,7 +74,15 @@ def _make(options: argparse.Namespace) -> None:
     from mia_audit.canaries.draw import make
 
     records, labels, metadata = _read(options)
-    canaries = make(np.asarray(records), labels, metadata, options.kinds, options.count, options.out, options.seed)
+    canaries = make(
+        np.asarray(records),
+        labels,
+        metadata,
+        options.kinds or list(DEFAULT_KINDS),
+        options.count,
+        options.out,
+        options.seed,
+    )
     inside = int(canaries.member.sum())
     print(f"{options.out / 'train'}: train on all of these {len(canaries.others) + inside} records, and on no others")
     print(f"{options.out / 'ask'}: query the trained model on these {options.count} canaries")

@@ -55,14 +55,18 @@ def audit_arguments(parser: argparse.ArgumentParser) -> None:
         "--settings", type=Path, metavar="FILE", help="the settings in a YAML file (docs/how-to/models.md)"
     )
     parser.add_argument("--out", required=True, type=Path, help="folder for the audit")
-    parser.add_argument("--attacks", nargs="+", metavar="ATTACK", help=f"default: {' '.join(METHODS)}")
-    parser.add_argument("--likelihoods", nargs="+", default=["blend"], metavar="LIKELIHOOD", help="default: blend")
+    parser.add_argument("--attacks", nargs="+", action="extend", metavar="ATTACK", help=f"default: {' '.join(METHODS)}")
+    parser.add_argument("--likelihoods", nargs="+", action="extend", metavar="LIKELIHOOD", help="default: blend")
     parser.add_argument(
-        "--leave-out", nargs="+", type=int, default=[], metavar="MODEL", help="models, by number from 0, to leave out"
+        "--leave-out",
+        nargs="+",
+        action="extend",
+        type=int,
+        default=[],
+        metavar="MODEL",
+        help="models, by number from 0, to leave out",
     )
-    parser.add_argument(
-        "--fprs", nargs="+", type=float, default=[0.001, 0.01, 0.1], metavar="FPR", help="default: 0.001 0.01 0.1"
-    )
+    parser.add_argument("--fprs", nargs="+", action="extend", type=float, metavar="FPR", help="default: 0.001 0.01 0.1")
     parser.add_argument("--confidence", type=float, default=0.95, help="level of the intervals (0.95)")
     parser.add_argument("--delta", type=float, default=1e-5, help="δ of the lower bounds on ε (1e-5)")
     parser.add_argument(
@@ -106,10 +110,16 @@ def run_audit(options: argparse.Namespace) -> None:
         )
     parse(Report, {"exposed": options.exposed}, "audit")
     options.stated = options.attacks is not None
-    keys = {"methods": options.attacks or METHODS, "likelihoods": options.likelihoods, "leave_out": options.leave_out}
+    keys = {
+        "methods": options.attacks or METHODS,
+        "likelihoods": options.likelihoods or ["blend"],
+        "leave_out": options.leave_out,
+    }
     attacks = parse(Attacks, keys, "audit")
     options.attacks = list(attacks.methods)
-    evaluation = parse(Evaluation, {"fprs": options.fprs, "confidence": options.confidence}, "audit")
+    evaluation = parse(
+        Evaluation, {"fprs": options.fprs or [0.001, 0.01, 0.1], "confidence": options.confidence}, "audit"
+    )
     config = {
         **({"table": str(options.table)} if options.table else {}),
         **({"membership": options.membership, "signals": options.signal} if single and not options.table else {}),
