@@ -139,7 +139,7 @@ def test_signals_of_a_torch_module_and_of_an_estimator() -> None:
 def test_the_workflow_is_run_in_the_folder_of_the_audit(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
 
-    def started(words: list[str], check: bool) -> subprocess.CompletedProcess[bytes]:
+    def started(words: list[str], check: bool, env: dict[str, str]) -> subprocess.CompletedProcess[bytes]:
         asked.append(words)
         return subprocess.CompletedProcess(words, len(asked) - 1)
 

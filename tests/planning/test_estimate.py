@@ -7,6 +7,7 @@ import pytest
 
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Audit
+from mia_audit.learners.naming import BUILT_IN
 from mia_audit.planning import plan as estimating
 from mia_audit.planning.costs import Costs
 from mia_audit.planning.plan import PER_SETTING, SHOWN_BYTES, Plan, advice, estimate, models_of
@@ -34,6 +35,7 @@ METADATA = {
     "classes": 10,
     "model": "mlp",
     "arguments": {},
+    "learner": BUILT_IN,
 }
 
 
