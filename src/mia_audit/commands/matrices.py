@@ -110,16 +110,16 @@ def run_audit(options: argparse.Namespace) -> None:
         )
     parse(Report, {"exposed": options.exposed}, "audit")
     options.stated = options.attacks is not None
+    options.likelihoods = options.likelihoods or ["blend"]
+    options.fprs = options.fprs or [0.001, 0.01, 0.1]
     keys = {
         "methods": options.attacks or METHODS,
-        "likelihoods": options.likelihoods or ["blend"],
+        "likelihoods": options.likelihoods,
         "leave_out": options.leave_out,
     }
     attacks = parse(Attacks, keys, "audit")
     options.attacks = list(attacks.methods)
-    evaluation = parse(
-        Evaluation, {"fprs": options.fprs or [0.001, 0.01, 0.1], "confidence": options.confidence}, "audit"
-    )
+    evaluation = parse(Evaluation, {"fprs": options.fprs, "confidence": options.confidence}, "audit")
     config = {
         **({"table": str(options.table)} if options.table else {}),
         **({"membership": options.membership, "signals": options.signal} if single and not options.table else {}),
