@@ -152,9 +152,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     the stages.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    os.environ.pop(
-        "PYTHONSAFEPATH", None
-    )  # set by `run`; programs that a user's code starts find the modules beside them
+    # set by `run`; programs that a user's code starts find the modules beside them
+    os.environ.pop("PYTHONSAFEPATH", None)
     if argv is None and arguments and arguments[0] in STAGES:
         from mia_audit.runtime.warm import run_warm  # commands for people do not need the worker's imports
 

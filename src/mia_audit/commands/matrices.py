@@ -112,11 +112,7 @@ def run_audit(options: argparse.Namespace) -> None:
     options.stated = options.attacks is not None
     options.likelihoods = options.likelihoods or ["blend"]
     options.fprs = options.fprs or [0.001, 0.01, 0.1]
-    keys = {
-        "methods": options.attacks or METHODS,
-        "likelihoods": options.likelihoods,
-        "leave_out": options.leave_out,
-    }
+    keys = {"methods": options.attacks or METHODS, "likelihoods": options.likelihoods, "leave_out": options.leave_out}
     attacks = parse(Attacks, keys, "audit")
     options.attacks = list(attacks.methods)
     evaluation = parse(Evaluation, {"fprs": options.fprs, "confidence": options.confidence}, "audit")

@@ -167,8 +167,8 @@ def prepare(workflow: Any, device: str, megabytes: int | None, results: Path) ->
 
     `device` and `megabytes` are the config's `compute.device` and `compute.memory_mb`. The process that is not a job's
     own also looks at waiting jobs once a timespan, releases the lock of a killed run, puts wrappers of SLURM's programs
-    first on PATH, and sets times of results in the future to now. UserError if a lock, or something inside the results, is a link, or if another
-    version wrote the results.
+    first on PATH, and sets times of results in the future to now. UserError if a lock, or something inside the results,
+    is a link, or if another version wrote the results.
     """
     gc.set_threshold(*GARBAGE)
     prepend_environment()
