@@ -238,6 +238,14 @@ SOUND: dict[str, tuple[str, dict[str, Any], int, Scene, float]] = {
 QUICK = ("dp-sgd", "dp-sgd, not finite", "dp-sgd, far times", "fadp, past")
 
 
+def sound(name: str, way: PerRecord, by: str) -> tuple[Protect, Scene]:
+    mechanism, section, _, scene, _ = SOUND[name]
+    if way == "book-keeping" and "group_clips" in section:
+        pytest.skip("book-keeping has no norms of groups, and training refuses it")
+    records = 2 if by == "person" else 1
+    return partial(built, mechanism=mechanism, **section, **of(by, records)), scene.with_persons(records)
+
+
 def slow_unless(quick: bool, *values: Any) -> Any:
     return pytest.param(*values, marks=[] if quick else [pytest.mark.slow])
 
@@ -256,12 +264,9 @@ def slow_unless(quick: bool, *values: Any) -> Any:
 def test_sound_mechanisms_hold_and_nearly_reach_their_mu(
     name: str, precision: Precision, way: PerRecord, by: str
 ) -> None:
-    mechanism, section, steps, scene, least = SOUND[name]
-    if way == "book-keeping" and "group_clips" in section:
-        pytest.skip("book-keeping has no norms of groups, and training refuses it")
-    records = 2 if by == "person" else 1
-    protect = partial(built, mechanism=mechanism, **section, **of(by, records))
-    found = measure(protect, scene.with_persons(records), way, precision, steps, by)
+    protect, scene = sound(name, way, by)
+    _, _, steps, _, least = SOUND[name]
+    found = measure(protect, scene, way, precision, steps, by)
     assert not found.refuted and found.share >= least, found
 
 
@@ -316,12 +321,8 @@ def said_and_done(protect: Protect, scene: Scene, way: PerRecord, precision: Pre
 def test_no_value_of_a_record_changes_what_is_said_or_done(
     name: str, precision: Precision, way: PerRecord, by: str
 ) -> None:
-    mechanism, section, _, scene, _ = SOUND[name]
-    if way == "book-keeping" and "group_clips" in section:
-        pytest.skip("book-keeping has no norms of groups, and training refuses it")
-    records = 2 if by == "person" else 1
-    protect = partial(built, mechanism=mechanism, **section, **of(by, records))
-    assert len(said_and_done(protect, scene.with_persons(records), way, precision, by)) == 1
+    protect, scene = sound(name, way, by)
+    assert len(said_and_done(protect, scene, way, precision, by)) == 1
 
 
 def test_leaving_a_record_out_at_less_work_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
