@@ -60,7 +60,7 @@ def ours(mechanism: str, part: str = "all", way: PerRecord | None = None) -> Cal
         job = Job(model, 50 * batch, 8.0 if mechanism == "dp-sgd" else math.inf, training, MICRO_BATCH, b"step")
         options = {"clipping": "flat", "accountant": "rdp"} if mechanism == "dp-sgd" else {}
         section = Mechanism(mechanism=mechanism, **options)
-        protection = mechanisms[mechanism](section, job)
+        protection = mechanisms[mechanism].protect(section, job)
         optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-6, fused=True)
 
         def step(inputs: Tensor, labels: Tensor) -> None:

@@ -99,7 +99,7 @@ def halving(device: str) -> Iterator[Row]:
     def step() -> Arrays:
         model = construct(described, seed=0).to(device)
         job = Job(model, 640, 8.0, Training(epochs=1, batch=64), 64, b"halving")
-        protection = mechanisms["dp-sgd"](Mechanism(mechanism="dp-sgd", delta=1e-5, accountant="rdp"), job)
+        protection = mechanisms["dp-sgd"].protect(Mechanism(mechanism="dp-sgd", delta=1e-5, accountant="rdp"), job)
         protection.backward(data[0:64], labels)
         return {"gradient": torch.cat([value.grad.flatten() for value in model.parameters()]).cpu().numpy()}
 

@@ -61,7 +61,7 @@ def work(stage: str, described: Path, batch: int) -> None:
         job = Job(
             model.train(), 2 * batch, 8.0 if mechanism.kind.private else np.inf, training, batch, b"memory", public
         )
-        protection = mechanism.kind(mechanism, job)
+        protection = mechanism.kind.protect(mechanism, job)
         optimizer = OPTIMIZERS[training.optimizer](list(model.parameters()), training)
         for _ in range(2):
             protection.backward(inputs, labels)

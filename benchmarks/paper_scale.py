@@ -124,7 +124,7 @@ class Bench:
         section = Mechanism(mechanism=mechanism, **private)
 
         def run() -> float:
-            protection = mechanisms[mechanism](section, job)
+            protection = mechanisms[mechanism].protect(section, job)
             with computing(model, precision):  # type: ignore[arg-type]
                 return self.records / self.seconds(lambda: fit(job, protection, inputs, labels))
 

@@ -95,7 +95,7 @@ def signals_of_module(change: Change, _: Path) -> None:
 
 
 def estimator(change: Change, _: Path) -> None:
-    EstimatorModel(Estimator(change), "logits", 0, Compute(batch=16), "mine").logits(records())
+    EstimatorModel(Estimator(change), "logits", 0, Compute(micro_batch=16), "mine").logits(records())
 
 
 def matrix(change: Change, _: Path) -> None:

@@ -1,6 +1,9 @@
 """Members in files of the user's own: each touches one file, and an audit runs with all of them."""
 
 import json
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -237,3 +240,15 @@ def test_sections_of_a_single_stage_are_checked_alike(folder: Path) -> None:
     with pytest.raises(ValidationError, match="unknown key"):
         Explainers(methods=("saliency",), sign_power=1)
     assert Mechanism(mechanism="mechanism.py:Shrunk").kind.private is False
+
+
+def test_the_recipes_run_as_they_are_printed(tmp_path: Path) -> None:
+    text = Path(__file__).parents[1].joinpath("CONTRIBUTING.md").read_text()
+    recipes = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(recipes) == 5
+    for place, recipe in enumerate(recipes):
+        (tmp_path / f"recipe{place}.py").write_text(recipe)
+    # in a process of their own: what they register is not a member in other tests
+    script = "import recipe0, recipe1, recipe2, recipe3, recipe4"
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -207,7 +207,9 @@ def test_a_killed_job_goes_on_and_ends_in_the_same_bytes(
     assert contents(out) == contents(tmp_path / "whole")
 
 
-def test_fine_tuning_starts_from_the_public_model(pool: Path, tmp_path: Path) -> None:
+def test_fine_tuning_starts_from_the_public_model(pool: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once, forward = [], nn.Linear.forward
+    monkeypatch.setattr(nn.Linear, "forward", lambda self, x: (at_once.append(len(x)), forward(self, x))[1])
     spec = {"seed": 0, "dataset": "toy", "architecture": "net", "pretraining": {**TRAINING, "epochs": 30}}
     arguments = [
         "--pool",
@@ -216,10 +218,13 @@ def test_fine_tuning_starts_from_the_public_model(pool: Path, tmp_path: Path) ->
         str(tmp_path / "architecture.json"),
         "--spec",
         spec_file(tmp_path, spec),
+        "--run",
+        run_file(tmp_path, micro_batch=3),
     ]
     for out in ("public", "again"):
         assert main(["pretrain", *arguments, "--out", str(tmp_path / f"{out}.safetensors")]) == 0
     assert (tmp_path / "public.safetensors").read_bytes() == (tmp_path / "again.safetensors").read_bytes()
+    assert max(at_once) == 3  # the memory of a job is bounded by compute.micro_batch, not by the batch
     start = json.loads((tmp_path / "public.json").read_text())
     assert start["records"] == PUBLIC and start["test_records"] == COUNT
     still = {"learning_rate": 1e-30, "mechanism": "none", "epsilon": "inf"}

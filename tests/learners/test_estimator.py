@@ -69,7 +69,7 @@ def test_an_estimator_is_trained_stored_and_asked(
     script(PIPELINE, "pipeline.py")
     architecture = described(EstimatorLearner, model, parameters=MODELS[model])
     json.dumps(architecture)
-    learner = EstimatorLearner(architecture, Compute(batch=17))
+    learner = EstimatorLearner(architecture, Compute(micro_batch=17))
     json.dumps(learner.environment)
     trained = learner.train(task())
     logits = trained.logits(table)
@@ -79,7 +79,7 @@ def test_an_estimator_is_trained_stored_and_asked(
     (tmp_path / "model").mkdir()
     trained.save(tmp_path / "model")
     assert [path.name for path in (tmp_path / "model").iterdir()] == [FILE]
-    opened = EstimatorLearner(architecture, Compute(batch=60)).load(tmp_path / "model")
+    opened = EstimatorLearner(architecture, Compute(micro_batch=60)).load(tmp_path / "model")
     np.testing.assert_allclose(opened.logits(table), logits, rtol=1e-5)
     signals = model_signals(
         opened, table, Task("gradient", {"explainers": [], "explain": [], "explained_class": "true"}, 0)
@@ -279,7 +279,7 @@ def test_an_estimator_is_explained(
         pytest.importorskip("shap")
     small = {"HistGradientBoostingClassifier": {"min_samples_leaf": 2}, "LGBMClassifier": {"min_child_samples": 2}}
     parameters = {"n_estimators": 5} if model == FOREST else small.get(model.partition(":")[2], {})
-    learner = EstimatorLearner(described(EstimatorLearner, model, parameters=parameters), Compute(batch=600))
+    learner = EstimatorLearner(described(EstimatorLearner, model, parameters=parameters), Compute(micro_batch=600))
     made = task()
     trained = learner.train(made)
     options = {

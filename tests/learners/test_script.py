@@ -83,7 +83,7 @@ def train(task):
 def learner_of(described: Described, path: Path, compute: Compute | None = None, **section: Any) -> ScriptLearner:
     architecture = described(ScriptLearner, str(path), **section)
     json.dumps(architecture)
-    return ScriptLearner(architecture, compute or Compute(batch=17))
+    return ScriptLearner(architecture, compute or Compute(micro_batch=17))
 
 
 def saved(model: Any, folder: Path) -> Path:
@@ -202,8 +202,10 @@ def test_a_wrapped_built_in_model_has_its_scores_to_the_last_bit(
     path = script(BUILT_IN)
     namespace: dict[str, Any] = {}
     exec(path.read_text(), namespace)
-    built_in = TorchLearner(describe("vit", "vision_transformer", namespace["VIT"], (1, 8, 8), 3), Compute(batch=5))
-    learner = learner_of(described, path, Compute(batch=5), records=records)
+    built_in = TorchLearner(
+        describe("vit", "vision_transformer", namespace["VIT"], (1, 8, 8), 3), Compute(micro_batch=5)
+    )
+    learner = learner_of(described, path, Compute(micro_batch=5), records=records)
     one = task(records, training=task().training.model_copy(update={"batch": 4}))
     ours = built_in.train(one)
     theirs = learner.load(saved(learner.train(one), tmp_path / "model"))
@@ -244,7 +246,7 @@ def test_hostile_code_gets_a_clear_word(
     before, after, message = HOSTILE[what]
     path = script(replaced(before, after))
     minutes = 0.005 if what == "an endless loop" else 0
-    learner = learner_of(described, path, Compute(batch=17, minutes=minutes), outputs="logits")
+    learner = learner_of(described, path, Compute(micro_batch=17, minutes=minutes), outputs="logits")
     with pytest.raises(UserError, match=message) as caught:
         learner.train(task()).logits(table)
     assert "\n" not in str(caught.value) and "architectures.mine: train.py: " in str(caught.value)

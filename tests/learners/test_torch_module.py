@@ -52,13 +52,13 @@ def task(records: Records) -> TrainingTask:
 
 
 def test_a_model_is_the_same_after_it_was_saved(architecture: dict[str, Any], records: Records, tmp_path: Path) -> None:
-    learner = TorchLearner(architecture, Compute(batch=5))
+    learner = TorchLearner(architecture, Compute(micro_batch=5))
     json.dumps(learner.environment)
     model = learner.train(task(records))
     assert isinstance(model, ReportsTraining) and len(model.report.epochs) == 2
     model.save(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["weights.safetensors"]
-    opened = TorchLearner(architecture, Compute(batch=5)).load(tmp_path)
+    opened = TorchLearner(architecture, Compute(micro_batch=5)).load(tmp_path)
     np.testing.assert_array_equal(opened.logits(records), model.logits(records))
     hits = model.logits(records).argmax(axis=1) == records.labels
     assert model.report.train_accuracy == pytest.approx(hits[task(records).members].mean())
@@ -75,7 +75,7 @@ def kill_in_second_epoch(records: int, epoch: int) -> None:
 def test_the_one_pass_gives_what_logits_and_attributions_give(
     architecture: dict[str, Any], records: Records, explained_class: str
 ) -> None:
-    model = TorchLearner(architecture, Compute(batch=5)).train(task(records))
+    model = TorchLearner(architecture, Compute(micro_batch=5)).train(task(records))
     options = {"explain": ["logit", "probability"], "explained_class": explained_class, "smoothgrad_samples": 2}
     options["smoothgrad_noise"] = 0.1
     request = ExplanationRequest(["ixg", "saliency", "smoothgrad"], options, seed=1)
@@ -93,7 +93,7 @@ def test_logits_are_the_same_to_the_last_bit_in_every_pass(architecture: dict[st
     random = np.random.default_rng(1)
     pixels, labels = random.integers(0, 256, (400, *SHAPE), dtype=np.uint8), random.integers(0, 3, 400)
     many = Records(pixels, labels, {"kind": "image", "classes": ["a", "b", "c"]}, np.arange(400))
-    model = TorchLearner(architecture, Compute(batch=400)).train(task(many[range(COUNT)]))
+    model = TorchLearner(architecture, Compute(micro_batch=400)).train(task(many[range(COUNT)]))
     expected = model.logits(many).astype(np.float64)
     for gradients in (True, False):
         batch = explained_batch(

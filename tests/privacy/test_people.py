@@ -142,7 +142,7 @@ def test_a_batch_of_more_persons_than_there_are_is_refused() -> None:
 def test_a_mechanism_of_persons_without_persons_is_refused() -> None:
     job = Job(build("mlp", {"width": 4}, (5,), 2, 0), 20, 8.0, Training(batch=5, epochs=1), 8, b"key")
     with pytest.raises(UserError, match="needs the person of every record"):
-        mechanisms["dp-sgd"](Mechanism(mechanism="dp-sgd", unit="person"), job)  # type: ignore[call-arg]
+        mechanisms["dp-sgd"].protect(Mechanism(mechanism="dp-sgd", unit="person"), job)  # type: ignore[call-arg]
 
 
 def test_fadp_protects_persons_too() -> None:
@@ -150,7 +150,7 @@ def test_fadp_protects_persons_too() -> None:
     persons = torch.arange(20) // 4
     job = Job(model, 20, 8.0, Training(batch=2, epochs=1), 8, b"key", persons=persons)
     section = Mechanism(mechanism="fadp", importance="past", unit="person", records_per_person=2)  # type: ignore[call-arg]
-    protection = mechanisms["fadp"](section, job)
+    protection = mechanisms["fadp"].protect(section, job)
     assert protection.terms.unit == "person" and protection.terms.sampling_rate == 2 / 5
     for batch in protection.batches():
         protection.backward(torch.zeros(len(batch), 1, 8, 8), torch.zeros(len(batch), dtype=torch.long), persons[batch])

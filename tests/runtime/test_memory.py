@@ -50,7 +50,7 @@ def test_training_continues_with_smaller_batches(
     for room in (1000, 5):
         model = Small(room)
         job = Job(model, 40, math.inf, Training(epochs=2, batch=16, optimizer="sgd", learning_rate=0.1), 16, b"test")
-        fit(job, mechanisms["none"](Mechanism(mechanism="none"), job), *table)
+        fit(job, mechanisms["none"].protect(Mechanism(mechanism="none"), job), *table)
         trained.append(torch.cat([value.detach().flatten() for value in model.parameters()]))
         assert hits_and_losses(model, *table, 16)[0].shape == (40,)
     assert torch.allclose(*trained, atol=1e-6) and not torch.equal(trained[0], torch.zeros_like(trained[0]))

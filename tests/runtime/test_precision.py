@@ -80,7 +80,7 @@ def test_training_in_bf16_moves_the_weights_in_the_same_direction(mechanism: str
         start = torch.cat([value.detach().flatten() for value in model.parameters()])
         training = Training(epochs=2, batch=32, optimizer="sgd", learning_rate=0.05, precision=precision)  # type: ignore[arg-type]
         job = Job(model, 32, math.inf if mechanism == "none" else 8, training, 32, b"test")
-        protection = mechanisms[mechanism](
+        protection = mechanisms[mechanism].protect(
             Mechanism(mechanism=mechanism, **({} if mechanism == "none" else {"accountant": "rdp"}), delta=1e-3), job
         )
         with computing(model, training.precision or "float32"):

@@ -121,7 +121,7 @@ def test_clipped_sums_are_those_of_one_record_at_a_time(adapted: nn.Module, way:
 def test_adapters_and_the_classifier_move_and_nothing_else(
     architecture: dict[str, Any], start: Path, mechanism: str
 ) -> None:
-    model = TorchLearner(architecture, Compute(batch=8)).train(task(start, mechanism))
+    model = TorchLearner(architecture, Compute(micro_batch=8)).train(task(start, mechanism))
     first, after = read_weights(start), model.module.state_dict()
     moved = {name for name, value in after.items() if name not in first or not torch.equal(value, first[name])}
     layers = {f"blocks.{block}.{layer}.weight" for block in range(2) for layer in ("attn.qkv", "mlp.fc2")}
@@ -133,12 +133,12 @@ def test_adapters_and_the_classifier_move_and_nothing_else(
 @pytest.mark.parametrize("part", ["lora", "head", "bias"])
 def test_a_model_stores_its_own_weights_alone(architecture: dict[str, Any], start: Path, part: str) -> None:
     changes = {"trainable": part, "lora": LORA if part == "lora" else None}
-    learner = TorchLearner(architecture, Compute(batch=8))
+    learner = TorchLearner(architecture, Compute(micro_batch=8))
     model = learner.train(task(start, **changes))
     folder = start.parent / "none-epsinf" / "models" / "shadow-0"
     folder.mkdir(parents=True)
     model.save(folder)
-    opened = TorchLearner(architecture, Compute(batch=8)).load(folder)
+    opened = TorchLearner(architecture, Compute(micro_batch=8)).load(folder)
     np.testing.assert_array_equal(opened.logits(records()), model.logits(records()))
     stored, whole = ((path.stat().st_size) for path in (folder / WEIGHTS, start))
     assert stored < 0.5 * whole

@@ -75,7 +75,9 @@ def steps_of_whole_model(recipe: Recipe, shadow: int) -> Iterator[nn.Module]:
     model = start(recipe, seed_for(*key, "initial weights"))
     rows = torch.from_numpy(np.flatnonzero(MEMBERS))
     noise = training_key(key, _terms(recipe, model), content_digest(RECORDS, LABELS, rows))
-    protection = recipe.mechanism.kind(recipe.mechanism, Job(model, 24, recipe.epsilon, recipe.training, 16, noise))
+    protection = recipe.mechanism.kind.protect(
+        recipe.mechanism, Job(model, 24, recipe.epsilon, recipe.training, 16, noise)
+    )
     head = [value for value in model.parameters() if value.requires_grad]
     for _ in range(recipe.training.epochs):
         for batch in protection.batches():

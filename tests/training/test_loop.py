@@ -42,11 +42,11 @@ def test_plain_training_is_plain_training(
     given = {"epochs": 3, "batch": 16, "optimizer": "sgd", "learning_rate": 0.1, "weight_decay": 0.01}
     training = Training.model_validate({**given, "schedule": schedule, **own})
     job = job_for(mlp, training)
-    protection = mechanisms["none"](Mechanism(mechanism="none"), job)
+    protection = mechanisms["none"].protect(Mechanism(mechanism="none"), job)
     reference = build("mlp", {"width": 8}, (5,), 3, 0)
     momentum = own.get("momentum", 0.9)
     optimizer = torch.optim.SGD(reference.parameters(), lr=0.1, momentum=momentum, weight_decay=0.01)
-    same = mechanisms["none"](Mechanism(mechanism="none"), job)  # the same key draws the same batches
+    same = mechanisms["none"].protect(Mechanism(mechanism="none"), job)  # the same key draws the same batches
     losses = []
     for step, batch in enumerate(batch for _ in range(3) for batch in same.batches()):
         optimizer.param_groups[0]["lr"] = 0.1 * FACTORS[schedule](step)
@@ -68,13 +68,13 @@ def test_micro_batches_of_plain_training_change_nothing(table: tuple[Tensor, Ten
     models = [build("mlp", {"width": 8}, (5,), 3, 0) for _ in range(2)]
     for model, micro_batch in zip(models, (64, 5), strict=True):
         job = job_for(model, Training(epochs=2, batch=16, optimizer="sgd", learning_rate=0.1), micro_batch)
-        fit(job, mechanisms["none"](Mechanism(mechanism="none"), job), *table)
+        fit(job, mechanisms["none"].protect(Mechanism(mechanism="none"), job), *table)
     for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
         assert torch.allclose(one, other, atol=1e-6)
 
 
 def test_plain_batches_cut_the_training_set_once_an_epoch(mlp: nn.Module) -> None:
-    protection = mechanisms["none"](Mechanism(mechanism="none"), job_for(mlp, Training(batch=16)))
+    protection = mechanisms["none"].protect(Mechanism(mechanism="none"), job_for(mlp, Training(batch=16)))
     first, second = (torch.cat(list(protection.batches())) for _ in range(2))
     assert first.sort().values.tolist() == second.sort().values.tolist() == list(range(40))
     assert not torch.equal(first, second)
@@ -85,7 +85,7 @@ def test_plain_batches_cut_the_training_set_once_an_epoch(mlp: nn.Module) -> Non
 def test_every_optimizer_learns(mlp: nn.Module, table: tuple[Tensor, Tensor], optimizer: str) -> None:
     inputs, labels = table
     job = job_for(mlp, Training(epochs=90, batch=16, optimizer=optimizer, learning_rate=0.02))  # type: ignore[arg-type]
-    epochs = fit(job, mechanisms["none"](Mechanism(mechanism="none"), job), inputs, labels)
+    epochs = fit(job, mechanisms["none"].protect(Mechanism(mechanism="none"), job), inputs, labels)
     assert epochs[-1].loss < 0.5 * epochs[0].loss
     assert hits_and_losses(mlp, inputs, labels, 7)[0].float().mean() > 0.8
 
@@ -94,7 +94,7 @@ def test_global_random_state_is_left_alone(table: tuple[Tensor, Tensor]) -> None
     model = build("mlp", {"width": 8, "dropout": 0.5}, (5,), 3, 0)
     before = torch.random.get_rng_state()
     job = job_for(model, Training(epochs=1))
-    fit(job, mechanisms["none"](Mechanism(mechanism="none"), job), *table)
+    fit(job, mechanisms["none"].protect(Mechanism(mechanism="none"), job), *table)
     assert torch.equal(before, torch.random.get_rng_state())
 
 
@@ -103,7 +103,7 @@ def test_progress_is_told_of_every_record(mlp: nn.Module, table: tuple[Tensor, T
     job = job_for(mlp, Training(epochs=2, batch=16))
     fit(
         job,
-        mechanisms["none"](Mechanism(mechanism="none"), job),
+        mechanisms["none"].protect(Mechanism(mechanism="none"), job),
         *table,
         progress=lambda records, epoch: told.append((records, epoch)),
     )
@@ -118,7 +118,9 @@ def test_no_value_of_a_record_ends_a_private_training(
     inputs, labels = table[0].clone(), table[1]
     inputs[7] = value
     job = Job(mlp, 40, 8.0, Training(epochs=2, batch=40), 64, b"test")
-    epochs = fit(job, mechanisms["dp-sgd"](Mechanism(mechanism="dp-sgd", accountant="rdp"), job), inputs, labels)
+    epochs = fit(
+        job, mechanisms["dp-sgd"].protect(Mechanism(mechanism="dp-sgd", accountant="rdp"), job), inputs, labels
+    )
     assert len(epochs) == 2 and all(math.isfinite(epoch.loss) for epoch in epochs)
     assert all(bool(parameter.isfinite().all()) for parameter in mlp.parameters())
 
@@ -132,4 +134,4 @@ def test_a_training_that_diverges_is_stopped_in_the_epoch_that_shows_it(
     training = Training(epochs=epochs, batch=40, optimizer="sgd", learning_rate=rate, schedule="constant")
     job = job_for(mlp, training)
     with pytest.raises(Diverged, match=f"training diverged in epoch [12]: {message}"):
-        fit(job, mechanisms["none"](Mechanism(mechanism="none"), job), *table)
+        fit(job, mechanisms["none"].protect(Mechanism(mechanism="none"), job), *table)

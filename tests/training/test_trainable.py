@@ -42,7 +42,7 @@ def test_frozen_parameters_keep_their_values(
     PARTS[part](mlp)
     before = {name: value.detach().clone() for name, value in mlp.named_parameters()}
     job = Job(mlp, 40, epsilon, Training(epochs=2, batch=10, weight_decay=0.1), 64, b"test")
-    fit(job, mechanisms[mechanism](Mechanism(mechanism=mechanism), job), *table)
+    fit(job, mechanisms[mechanism].protect(Mechanism(mechanism=mechanism), job), *table)
     moved = {name for name, value in mlp.named_parameters() if not torch.equal(value, before[name])}
     assert moved == trained(mlp)
 

@@ -78,7 +78,7 @@ def run_explanation_metrics(options: argparse.Namespace) -> None:
     sample = records[draw_sample(len(records), spec.records, spec.dataset, spec.seed)]
     shape = tuple(architecture["input_shape"])
     known = defined(spec.measures, shape)
-    task = Task(spec.explainers, spec.explaining, known, spec.measuring, spec.seed, compute.batch, shape)
+    task = Task(spec.explainers, spec.explaining, known, spec.measuring, spec.seed, compute.micro_batch, shape)
     shown: list[pa.Table] = []
     curves = [CURVES.empty_table()]
 

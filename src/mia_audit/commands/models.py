@@ -145,11 +145,11 @@ def run_pretrain(options: argparse.Namespace) -> None:
     The public model was not trained on the audited records. The report shows its accuracy and loss on them as the start
     of private training.
     """
-    stated = Run.read(options.run).compute
-    acquire_gpu(stated.device)
+    run = Run.read(options.run)
+    acquire_gpu(run.compute.device)
     import numpy as np
 
-    from mia_audit.learners import Compute, Records, TorchBackedModel, TrainingTask, open_learner
+    from mia_audit.learners import Records, TorchBackedModel, TrainingTask, open_learner
     from mia_audit.models import save_weights
     from mia_audit.runtime.progress import reporter
     from mia_audit.training import task as outputs
@@ -160,8 +160,7 @@ def run_pretrain(options: argparse.Namespace) -> None:
 
     spec = PretrainingSpec.read(options.spec)
     training = spec.pretraining
-    compute = Compute(stated.device, options.threads, training.batch)
-    _, learner = open_learner(options.architecture, compute)
+    _, learner = open_learner(options.architecture, computing(run, options.threads))
     public = Records.from_stored(read_records(options.pool, "public"))
     if len(public) == 0:
         raise UserError(
@@ -180,7 +179,7 @@ def run_pretrain(options: argparse.Namespace) -> None:
             Mechanism(mechanism="none"),
             float("inf"),
             (spec.seed, "pretrain", spec.dataset, spec.architecture),
-            checkpoint=Checkpoint(folder, key, stated.checkpoint_seconds),
+            checkpoint=Checkpoint(folder, key, run.compute.checkpoint_seconds),
             progress=progress.step,
         )
         model = learner.train(task)

@@ -91,7 +91,7 @@ def run_signals(options: argparse.Namespace) -> None:
 
     def table_of(family: str, shadow: int, folder: Path, model: TrainedModel) -> pa.Table:
         trained_on = TrainedOn(records, membership[shadow], shadow, stored.units) if membership else None
-        task = Task(family, spec.families[family], spec.seed, compute.batch, shadow)
+        task = Task(family, spec.families[family], spec.seed, compute.micro_batch, shadow)
         try:
             signals = model_signals(model, records, task, trained_on)
         except UserError as error:

@@ -184,7 +184,7 @@ def _values(file: Any, index: int, name: str) -> list[Any]:
 def metric_rows(
     scored: Scored, fprs: Sequence[float], confidence: float, without: Columns | None = None
 ) -> list[dict[str, Any]]:
-    """Return one attack's rows of metrics.parquet, one per target; `without` are the columns from `without_each`."""
+    """Return one attack's rows of metrics.parquet, one per target; `without` are the columns from `metrics_without`."""
     key: dict[str, Any] = dict(zip(FILE_KEYS, scored.key, strict=True))
     key |= {"unit": unit_of(scored.aggregate), "aggregate": scored.aggregate}
     names = [f"{name}{WITHOUT}" for name in ("auc", "balanced_accuracy", *(f"tpr_at_fpr_{fpr:g}" for fpr in fprs))]

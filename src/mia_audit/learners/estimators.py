@@ -178,7 +178,7 @@ class EstimatorModel:
             return boxed_attributions(self._asked, records, request, request.explainers, self.estimator, prepared_rows)
 
     def _asked(self, records: Records) -> Float[np.ndarray, "n C"]:
-        size = self._compute.batch
+        size = self._compute.micro_batch
         parts = [self._batch(records[start : start + size]) for start in range(0, len(records), size)]
         return np.concatenate(parts) if parts else np.zeros((0, records.classes))
 

@@ -156,7 +156,7 @@ class ScriptModel:
         self._script = script
         self._outputs = cast(Outputs, architecture["outputs"])
         self._votes = architecture["votes"] or UNKNOWN_VOTES
-        self._batch = compute.batch
+        self._batch = compute.micro_batch
         self._checked = False
 
     def logits(self, records: Records) -> Float[np.ndarray, "n C"]:

@@ -89,7 +89,7 @@ def script_module(script: Script, module: nn.Module, architecture: Mapping[str, 
     def inputs(records: Records) -> Inputs:
         return cast(Inputs, LazyInputs(records.values, prepare, device))
 
-    return ScriptModule(module.to(device), compute.batch, inputs, script)
+    return ScriptModule(module.to(device), compute.micro_batch, inputs, script)
 
 
 def inputs_of(values: np.ndarray) -> Tensor:

@@ -327,12 +327,12 @@ class TorchLearner:
         check_architecture(architecture)
         self.architecture = architecture
         self.device = device_for(compute.threads, compute.device)
-        self._batch = batch_for(architecture, compute.batch, self.device)
+        self._batch = batch_for(architecture, compute.micro_batch, self.device)
         self.environment = {
             "torch": torch.__version__,
             "device": self.device,
             "threads": compute.threads,
-            "batch": compute.batch,
+            "batch": compute.micro_batch,
         }
         self._prepared: list[tuple[Records, Inputs]] = []
         self._features = Features()

@@ -148,7 +148,9 @@ class Costs:
         persons = torch.arange(4 * training.batch) // 2 if mechanism.by_person else None
         count = 2 * training.batch if persons is None else len(persons)
         public = _one_record(architecture["input_shape"], self.device)
-        protection = mechanism.kind(rough, Job(model, count, budget, short, self.batch, b"plan", public, persons))
+        protection = mechanism.kind.protect(
+            rough, Job(model, count, budget, short, self.batch, b"plan", public, persons)
+        )
         optimizer = OPTIMIZERS[training.optimizer]([p for p in model.parameters() if p.requires_grad], training)
 
         def work(count: int) -> Callable[[], object]:
@@ -172,7 +174,7 @@ class Costs:
         persons = torch.arange(records) if mechanism.by_person else None
         job = Job(model, records, epsilon, training, 1, b"plan", _one_record((1, 1, 1)), persons)
         start = time.process_time()
-        protection = mechanism.kind(mechanism, job)
+        protection = mechanism.kind.protect(mechanism, job)
         protection.spent(training.epochs * protection.steps_per_epoch)
         return time.process_time() - start
 

@@ -82,7 +82,10 @@ class Foreseeable(Protocol):
     """A mechanism whose cost is known before a model is set up. The ledger of a data set requires this."""
 
     def foresee(self, section: Mechanism, epsilon: float, training: Steps, units: int) -> tuple[Terms, int]:
-        """Return the terms of training on this number of records (persons), and the number of steps."""
+        """Return the terms of training on this number of records (persons), and the number of steps.
+
+        Here the noise multiplier is calibrated for ε, unless the section states it.
+        """
 
 
 class Protection(Protocol):
@@ -173,10 +176,6 @@ class MechanismKind:
     reads_public_records: Callable[[Mechanism], bool] = lambda section: False
     steps: bool = True
     claimed: bool = False
-
-    def __call__(self, section: Mechanism, job: Job) -> Protection:
-        """Set up the mechanism for one model."""
-        return self.protect(section, job)
 
 
 mechanisms: Registry[MechanismKind] = Registry("mechanism", "mia_audit.privacy.mechanisms", "mia_audit.privacy.fadp")

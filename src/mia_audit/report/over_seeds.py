@@ -339,8 +339,8 @@ def _page(over: OverSeeds, answer: Mapping[str, Any], differences: pl.DataFrame)
 
     from mia_audit.report.data.provenance import versions
     from mia_audit.report.figures.style import paper_style
-    from mia_audit.report.page.figures import Sheet
     from mia_audit.report.page.render import page_template, policy, style
+    from mia_audit.report.page.svg import Sheet
     from mia_audit.sanitise import html
 
     css, sheet = style(), Sheet()

@@ -244,7 +244,7 @@ def _trained(model: Any, batch: int, rows: np.ndarray, labels: np.ndarray) -> tu
         found = int(labels.max(initial=0)) + 1
         known = class_numbers(np.asarray(getattr(model, "classes_", np.arange(found))), f"{where}: classes_")
         outputs: Outputs = "probabilities" if hasattr(model, "predict_proba") else "logits"
-        asked = EstimatorModel(model, outputs, 0, Compute(batch=batch), where)
+        asked = EstimatorModel(model, outputs, 0, Compute(micro_batch=batch), where)
         return asked, "estimator", max(found, int(known.max()) + 1)
     from copy import deepcopy
 

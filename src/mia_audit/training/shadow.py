@@ -121,7 +121,7 @@ def train_shadow(
         recipe.public_records,
         None if people is None else torch.from_numpy(people.of),
     )
-    protection = recipe.mechanism.kind(recipe.mechanism, job)
+    protection = recipe.mechanism.kind.protect(recipe.mechanism, job)
     partly = recipe.training.trainable != "all"
     movement = Movement(model) if partly else None
     with computing(trained, recipe.training.precision or "float32"):
@@ -300,7 +300,7 @@ def train_released(
         None if people is None else torch.from_numpy(people.of),
         RELEASED,
     )
-    protection = recipe.mechanism.kind(recipe.mechanism, job)
+    protection = recipe.mechanism.kind.protect(recipe.mechanism, job)
     training, optimizer = training_of(job), optimizer_of(job)
     records, truth = Subset(batches, training_set), labels[training_set]
     done = 0

@@ -216,7 +216,7 @@ def measure(
 
 
 def built(job: Job, mechanism: str = "dp-sgd", **section: Any) -> Any:
-    return mechanisms[mechanism](Mechanism(mechanism=mechanism, delta=DELTA, **section), job)
+    return mechanisms[mechanism].protect(Mechanism(mechanism=mechanism, delta=DELTA, **section), job)
 
 
 def of(by: str, records: int) -> dict[str, Any]:

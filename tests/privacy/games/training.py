@@ -122,7 +122,7 @@ class Scene:
             torch.manual_seed(0)  # initial weights are public
             model = self.model()
             job = Job(model, rows_of, epsilon, training, rows_of, key, self.public, self.persons)
-            return job, Seen(section.kind(section, job), model, len(labels))
+            return job, Seen(section.kind.protect(section, job), model, len(labels))
 
         seen: list[Tensor] = []
         checkpoint = KilledOnce() if self.killed else Checkpoint()

@@ -27,7 +27,7 @@ def protect(
     **section: object,
 ) -> Protection:
     job = Job(model, records, epsilon, Training(batch=batch, epochs=epochs), micro_batch, key)
-    return mechanisms["dp-sgd"](Mechanism(mechanism="dp-sgd", **section), job)  # type: ignore[arg-type]
+    return mechanisms["dp-sgd"].protect(Mechanism(mechanism="dp-sgd", **section), job)  # type: ignore[arg-type]
 
 
 def flat_gradient(model: nn.Module) -> Tensor:

@@ -45,7 +45,7 @@ def protect(mechanism: str, model: nn.Module, **section: Any) -> Any:
         section |= {"acknowledge_no_guarantee": True}
     keys = {"clipping": "flat", "clip_norm": 0.5} | section
     job = Job(model, 24, epsilon, Training(batch=8, epochs=3), 16, b"test", records(seed=2))
-    return mechanisms[mechanism](Mechanism(mechanism=mechanism, **keys), job)
+    return mechanisms[mechanism].protect(Mechanism(mechanism=mechanism, **keys), job)
 
 
 def flat_gradient(model: nn.Module) -> Tensor:
@@ -229,9 +229,9 @@ def test_groups_are_never_clipped_by_book_keeping(way: Literal["auto", "book-kee
         job = Job(cnn(), 24, 4.0, training, 16, b"test", records(seed=2))
         if chosen == "book-keeping":
             with pytest.raises(UserError, match=r"book-keeping does not compute the norms of groups \(group_clips\)"):
-                mechanisms["fadp"](section, job)
+                mechanisms["fadp"].protect(section, job)
             return
-        sums.append(mechanisms["fadp"](section, job).clipped_sum(*records())[0])
+        sums.append(mechanisms["fadp"].protect(section, job).clipped_sum(*records())[0])
     assert torch.equal(*sums)
 
 
@@ -314,9 +314,9 @@ def test_frozen_channels_are_refused() -> None:
 def test_public_importance_needs_public_records_and_literal_an_acknowledgement() -> None:
     job = Job(cnn(), 24, 4.0, Training(batch=8, epochs=3), 16, b"test")
     with pytest.raises(UserError, match=r"datasets\.\*\.public to a number of records, or choose importance: past"):
-        mechanisms["fadp"](Mechanism(mechanism="fadp"), job)
+        mechanisms["fadp"].protect(Mechanism(mechanism="fadp"), job)
     with pytest.raises(UserError, match=r"guarantees nothing .* acknowledge_no_guarantee: true"):
-        mechanisms["fadp-literal"](Mechanism(mechanism="fadp-literal"), job)
+        mechanisms["fadp-literal"].protect(Mechanism(mechanism="fadp-literal"), job)
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from mia_audit.report.data.provenance import provenance
 from mia_audit.report.data.results import Results, find
 from mia_audit.report.data.spec import parse_spec
 from mia_audit.report.figures.private_models import attacked, attacks
-from mia_audit.report.page.figures import Sheet
 from mia_audit.report.page.private import private_section
 from mia_audit.report.page.render import render
+from mia_audit.report.page.svg import Sheet
 from mia_audit.storage import read_table, write_table
 
 RENAMED = {"ixg_variance": "private_local:0.5_variance", "ig_probability_l1": "local_linear_l1"}

@@ -10,8 +10,8 @@ import pytest
 
 from mia_audit.report.data.provenance import provenance
 from mia_audit.report.data.results import find
-from mia_audit.report.page.figures import _steps
 from mia_audit.report.page.render import render
+from mia_audit.report.page.svg import _steps
 
 
 def test_outlines_are_written_by_differences():

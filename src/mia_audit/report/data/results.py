@@ -185,7 +185,7 @@ class Results:
         return read_guessing(self.root / "pools" / setting.pool / "records.parquet") if setting.trained else None
 
     @cached_property
-    def curves(self) -> dict[Any, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    def rocs(self) -> dict[Any, tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Cache of ROC curves by setting and attack: FPRs, mean TPRs and their standard deviation."""
         return {}
 

@@ -117,9 +117,9 @@ def roc_curves(results: Results, finding: Finding, drawn: list[Series]) -> list[
             continue
         leak = best[one.name]
         key = (finding.setting, leak.key)
-        if key not in results.curves:
-            results.curves[key] = _roc(results.scored(finding.setting, *leak.key, finding.aggregate))
-        curves.append(Curve(one, leak, *results.curves[key]))
+        if key not in results.rocs:
+            results.rocs[key] = _roc(results.scored(finding.setting, *leak.key, finding.aggregate))
+        curves.append(Curve(one, leak, *results.rocs[key]))
     return curves
 
 

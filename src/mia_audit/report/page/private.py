@@ -18,7 +18,7 @@ from mia_audit.report.data.private import Rows, Studied
 from mia_audit.report.figures.private import PROTOCOLS, draw_pictures, in_parts, of_experiment, of_protocol
 from mia_audit.report.figures.private_models import ATTACKS, attacked, auc_of, correlation
 from mia_audit.report.figures.style import paper_style, png_uri
-from mia_audit.report.page.figures import Sheet, private_figures
+from mia_audit.report.page.svg import Sheet, private_figures
 from mia_audit.report.tables.catalogue import Cell, Column, Layout, estimate_cell, text
 from mia_audit.report.tables.private import private_published
 from mia_audit.report.text.formatting import (

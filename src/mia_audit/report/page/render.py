@@ -23,7 +23,7 @@ from mia_audit.report.gate import Judged, conclusion
 from mia_audit.report.gate import layout as judged_layout
 from mia_audit.report.page.explanations import section
 from mia_audit.report.page.exposed import exposed_section
-from mia_audit.report.page.figures import Sheet, group_figures
+from mia_audit.report.page.svg import Sheet, group_figures
 from mia_audit.report.tables.catalogue import Cell, Column, Layout, auc_cell, estimate_cell, tables, text
 from mia_audit.report.tables.settings import (
     groups_layout,

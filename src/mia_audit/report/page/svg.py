@@ -1,4 +1,7 @@
-"""The page's figures: those of `figures/`, as matplotlib draws them, in SVG that shares its glyphs and needs no style attribute."""
+"""The page's figures: those of `report/figures/`, drawn anew in SVG that shares its glyphs and needs no style attribute.
+
+`group_figures` says which figures the page shows, and where.
+"""
 
 from __future__ import annotations
 
