@@ -29,7 +29,7 @@ def _answers(section: Any, factor: float) -> pa.Table:
     runs += [
         ("protocols", name, "", section.epsilon) for name in ("non-adaptive", "adaptive", "enhanced", "non-interactive")
     ]
-    runs += [(name, "adaptive", "", section.epsilon) for name in ("random", "dense", "sparse")]
+    runs += [(name, "adaptive", "", section.epsilon) for name in ("random", "dense", "sparse", "overfitted")]
     rows = [
         {"repetition": again, "experiment": experiment, "protocol": protocol, "as_published": published, "epsilon": epsilon,
          "number": number, "record": number, "class": number % 2, "source": "warm-start" if number else "scratch",

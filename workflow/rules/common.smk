@@ -5,6 +5,7 @@ from mia_audit.config import expand as audits
 from mia_audit.config import specs
 from mia_audit.config.load import check_audit, read_plain
 from mia_audit.errors import UserError
+from mia_audit.explain.black_boxes import OVERFITTED
 from mia_audit.planning import packing, requests
 from mia_audit.report.data.spec import parse_spec
 from mia_audit.report.figures.catalogue import figure_files

@@ -35,5 +35,15 @@ def values_without_privacy(wildcards):
     return []
 
 
+def values_of_other_forest(wildcards):
+    for pair in OVERFITTED.items():
+        if wildcards.black_box in pair and set(pair) <= {
+            *audits.black_boxes_of(AUDIT, wildcards.dataset)
+        }:
+            (other,) = set(pair) - {wildcards.black_box}
+            return f"<results>/{wildcards.dataset}/private/{other}/values.parquet"
+    return []
+
+
 def reference(wildcards):
     return audits.references(AUDIT, wildcards.target)

@@ -44,6 +44,7 @@ rule explain_privately:
         table="<pool>/records.parquet",
         values="<results>/{dataset}/private/{black_box}/values.parquet",
         reference=values_without_privacy,
+        other=values_of_other_forest,
     output:
         "<results>/{dataset}/private/{black_box}/answers.parquet",
     log:
@@ -60,8 +61,8 @@ rule explain_privately:
         spec=lambda w: spec(w, specs.PrivateExplanationsSpec.from_audit, w.dataset),
         pool=folder(POOL),
     shell:
-        "mia-audit explain-privately --pool {params.pool} --values {input.values} --reference {input.reference} --spec {params.spec}"
-        " --out {output} --usage {log.usage} >{log.out} 2>&1"
+        "mia-audit explain-privately --pool {params.pool} --values {input.values} --reference {input.reference} --other {input.other}"
+        " --spec {params.spec} --out {output} --usage {log.usage} >{log.out} 2>&1"
 
 
 rule explanation_signals:

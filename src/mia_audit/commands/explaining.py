@@ -167,6 +167,9 @@ def explain_privately_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--reference", type=Path, nargs="?", help="values of the model without privacy, for the distance `Dist`"
     )
+    parser.add_argument(
+        "--other", type=Path, nargs="?", help="values of a forest of another depth, for queries where the two differ"
+    )
     parser.add_argument("--out", required=True, type=Path, help="Parquet file for the answers, one row each")
 
 
@@ -185,9 +188,10 @@ def run_explain_privately(options: argparse.Namespace) -> None:
     records = stored.data
     values = read_values(options.values, len(records))
     reference = read_values(options.reference, len(records)) if options.reference else None
+    other = read_values(options.other, len(records)) if options.other else None
     explained = ExplanationSet.from_arrays(records, values, section.scale, stored.units)
     key = (spec.seed, "private explanations", spec.dataset)
-    rows = Study(explained, section, key, reference, stored.labels).rows()
+    rows = Study(explained, section, key, reference, stored.labels, other).rows()
     table = pa.Table.from_pylist([row | {"explanation": row["explanation"].astype("float32").tolist()} for row in rows])
     kinds = {"distance": pa.float64(), "path": pa.list_(pa.float64()), "misclassified": pa.float64()}
     for name in kinds.keys() & set(table.column_names):  # a column with only nulls would have no type

@@ -131,6 +131,10 @@ def forest_overfitted_labels(records: np.ndarray, labels: np.ndarray, classes: i
     return predicted_labels(forest_overfitted(records, labels, classes, seed))
 
 
+OVERFITTED = {"forest-labels": "forest-overfitted-labels", "forest": "forest-overfitted"}
+"""Forests of limited depth, and of fully grown trees in their place."""
+
+
 @black_boxes.register("labels")
 def labels(records: np.ndarray, labels: np.ndarray, classes: int, seed: int) -> np.ndarray:
     """Return ±1 by the records' own labels, as if these were the output of an unknown black box."""

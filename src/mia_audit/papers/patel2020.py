@@ -18,11 +18,11 @@ from mia_audit.report.data.findings import Estimate, estimate
 from mia_audit.report.data.opened import PROVENANCE, read_provenance
 from mia_audit.report.data.results import Results
 from mia_audit.report.data.spec import parse_spec
-from mia_audit.report.figures.private import of_protocol
+from mia_audit.report.figures.private import of_experiment, of_protocol
 from mia_audit.report.tables.catalogue import parts
 
 if TYPE_CHECKING:
-    from mia_audit.report.data.private import Studied
+    from mia_audit.report.data.private import Rows, Studied
 
 
 PAPER = Paper(
@@ -149,9 +149,15 @@ def _least_steps(one: Studied, epsilon: str) -> dict[str, Estimate]:
     return {"exact": estimate([float(np.min(steps.to_numpy())) for steps in started], one.confidence)}
 
 
-def _all_steps(one: Studied, epsilon: str) -> dict[str, Estimate]:
-    rows = [again.protocol("adaptive")["steps"].to_numpy() for again in one.repetitions]
-    return {"exact": estimate([float((steps == one.study["steps"]).mean()) for steps in rows], one.confidence)}
+def _all_steps(rows: Rows) -> Callable[[Studied, str], dict[str, Estimate]]:
+    """Return a function that measures the share of queries that take all steps; nothing where the study lacks them."""
+
+    def measure(one: Studied, epsilon: str) -> dict[str, Estimate]:
+        steps = [rows(again)["steps"].to_numpy() for again in one.repetitions]
+        shares = [float((own == one.study["steps"]).mean()) for own in steps if len(own)]
+        return {"exact": estimate(shares, one.confidence)} if len(shares) == len(steps) else {}
+
+    return measure
 
 
 def _accuracy(results: Results, boxes: Sequence[Studied], epsilon: str) -> dict[str, Estimate]:
@@ -169,14 +175,14 @@ QUANTITIES: Mapping[str, Callable[[Studied, str], dict[str, Estimate]]] = {
     "steps_adaptive": _steps("adaptive"),
     "steps_enhanced": _steps("enhanced"),
     "least_steps": _least_steps,
-    "share_of_all_steps": _all_steps,
+    "share_of_all_steps": _all_steps(of_protocol("adaptive")),
+    "share_of_all_steps_overfitted_region": _all_steps(of_experiment("overfitted")),
 }
 """Functions that measure a printed number, by its name."""
 
 NOT_MEASURED: Mapping[str, str] = {
     "words_shared_with_mim": "none: MIM is not implemented",
     "words_shared_with_lime": "none: LIME asks a model about altered records, and the labels of the reviews have none",
-    "share_of_all_steps_overfitted_region": "none: queries are drawn from all records, not from an overfitted region",
 }
 """Reasons why the other printed numbers are not measured, by their names."""
 

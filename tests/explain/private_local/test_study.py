@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -149,12 +150,18 @@ def test_misclassification_is_that_of_the_nearest_other_records(clustered):
         assert row["misclassified"] == pytest.approx((near < 40).mean())
 
 
-def test_dense_queries_are_of_the_tightest_cluster_and_sparse_ones_of_all():
+def test_queries_lie_in_the_tightest_cluster_in_all_clusters_and_where_two_models_differ():
     random = np.random.default_rng(3)
     blob, spread = np.arange(600) % 15, np.linspace(0.5, 3, 15)
     records = 100 * np.eye(15)[blob] + spread[blob, None] * random.standard_normal((600, 15))
-    study = Study(ExplanationSet.from_arrays(records, np.where(blob > 7, 1.0, -1.0)), SECTION, (0, "study"))
-    asked, dense, sparse = study._densities(np.arange(60), random)
-    assert len(asked) == len(dense) == len(sparse) == len(set(sparse)) == 20
-    assert set(blob[dense]) == {0}
-    assert set(blob[sparse]) == set(range(15))
+    right = np.where(blob > 7, 1.0, -1.0)
+    wrong = np.where((blob == 4) | ((blob == 5) & (random.random(600) < 0.5)), -right, right)
+    for fitted, other in ((wrong, right), (right, wrong)):
+        explained = ExplanationSet.from_arrays(records, fitted)
+        study = Study(explained, SECTION, (0, "study"), labels=(blob > 7).astype(np.int64), other=other[:, None])
+        regions = study._regions(np.arange(60), random)
+        assert {len(set(queries)) for queries in regions.values()} == {20}
+        assert set(blob[regions["dense"]]) == {0}
+        assert set(blob[regions["sparse"]]) == set(range(15))
+        assert set(blob[regions["overfitted"]]) == {4}
+    assert "overfitted" not in replace(study, other=None)._regions(np.arange(60), random)

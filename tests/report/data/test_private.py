@@ -19,7 +19,7 @@ STUDY: dict[str, Any] = {
 RUNS = [
     *(("epsilon", "non-adaptive", published, epsilon) for published in ("", "sigma") for epsilon in STUDY["epsilons"]),
     *(("protocols", name, "", 0.5) for name in ("non-adaptive", "adaptive", "enhanced", "non-interactive")),
-    *((name, "adaptive", "", 0.5) for name in ("random", "dense", "sparse")),
+    *((name, "adaptive", "", 0.5) for name in ("random", "dense", "sparse", "overfitted")),
 ]
 FACTORS = (0.8, 1.0, 1.5)
 """What losses and costs of the repetitions are multiplied by."""

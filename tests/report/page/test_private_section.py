@@ -22,7 +22,7 @@ STUDY = {
 RUNS = [
     *(("epsilon", "non-adaptive", published, epsilon) for published in ("", "sigma") for epsilon in STUDY["epsilons"]),
     *(("protocols", name, "", 0.5) for name in ("non-adaptive", "adaptive", "enhanced", "non-interactive")),
-    *((name, "adaptive", "", 0.5) for name in ("random", "dense", "sparse")),
+    *((name, "adaptive", "", 0.5) for name in ("random", "dense", "sparse", "overfitted")),
 ]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from mia_audit.errors import UserError
 from mia_audit.explain.private_local.history import WARM
@@ -67,7 +67,8 @@ class Remembering(ExplanationSet):
 class Study:
     """The subject of a study: a black box's values on the pool, the explained records, and a non-private black box for comparison.
 
-    `labels` are the classes of the records, if the black box's misclassification is measured.
+    `labels` are the classes of the records, with which the black box's misclassification is measured. `other` has the values
+    of a black box that is fitted more, or less, closely to the records.
     """
 
     explained: ExplanationSet
@@ -75,6 +76,7 @@ class Study:
     key: tuple[int | str, ...]
     reference: Float[np.ndarray, "m C"] | None = None
     labels: Int[np.ndarray, " m"] | None = None
+    other: Float[np.ndarray, "m C"] | None = None
 
     @property
     def terms(self) -> Terms:
@@ -118,7 +120,7 @@ class Study:
             known = later[np.isin(self._classes(later), self._classes(asked))]
             if protocol == "adaptive" and len(known):  # the history has only these classes
                 answers += self._run(remembering, self.terms, "protocols", "non-interactive", known, ledger)[0]
-        for name, queries in zip(("random", "dense", "sparse"), self._densities(asked, random), strict=True):
+        for name, queries in self._regions(asked, random).items():
             answers += self._run(remembering, self.terms, name, "adaptive", queries)[0]
         if self.section.parts > 1:
             answers += self._in_parts(remembering, asked)
@@ -143,9 +145,7 @@ class Study:
         """Add the share of the nearest records that the black box misclassifies."""
         if not self.section.nearest or self.labels is None:
             return
-        values = self.explained.values
-        predicted = values.argmax(axis=1) if values.shape[1] > 1 else (values[:, 0] > 0).astype(np.int64)
-        wrong = predicted != self.labels
+        wrong = self._wrong(self.explained.values, np.arange(len(self.labels)))
         for row, near in zip(rows, nearest_records(self.explained, asked, self.section.nearest), strict=True):
             row["misclassified"] = float(wrong[near].mean())
 
@@ -229,8 +229,19 @@ class Study:
         at_queries = self.reference[queries, classes]
         return [minimum(problem) for problem in other.problems(points, at_queries, classes, terms)]
 
-    def _densities(self, asked: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return three sets of queries: random ones, some of the densest cluster, and some of every cluster in turn (section 6.4)."""
+    def _wrong(self, values: Float[np.ndarray, "m C"], records: Int[np.ndarray, " q"]) -> Bool[np.ndarray, " q"]:
+        """Return whether these values of a black box misclassify each of some records."""
+        assert self.labels is not None
+        own = values[records]
+        predicted = own.argmax(axis=1) if own.shape[1] > 1 else (own[:, 0] > 0).astype(np.int64)
+        return np.asarray(predicted != self.labels[records])
+
+    def _regions(self, asked: np.ndarray, random: np.random.Generator) -> dict[str, np.ndarray]:
+        """Return sets of queries: random ones, some of the densest cluster, some of every cluster in turn (section 6.4).
+
+        With the values of another black box there are also some of the cluster where the training accuracies of the two
+        differ most (section 6.5).
+        """
         from sklearn.cluster import AgglomerativeClustering
 
         count = max(2, len(asked) // 3)
@@ -251,7 +262,19 @@ class Study:
             turn[own] = np.arange(len(own))
         sparse = np.argsort(turn, kind="stable")[:count]
         dense = members[int(np.argmin(spread))][:count]
-        return asked[:count], candidates[dense], random.permutation(candidates[sparse])
+        regions = {
+            "random": asked[:count],
+            "dense": candidates[dense],
+            "sparse": random.permutation(candidates[sparse]),
+        }
+        if self.other is not None and self.labels is not None:
+            wrong, otherwise = (
+                self._wrong(values, candidates).astype(float) for values in (self.explained.values, self.other)
+            )
+            large = [own for own, far in zip(members, spread, strict=True) if far < np.inf]
+            apart = [abs(float((wrong - otherwise)[own].mean())) for own in large]
+            regions["overfitted"] = candidates[large[int(np.argmax(apart))][:count]]
+        return regions
 
 
 def read_values(path: Path, records: int) -> Float[np.ndarray, "m C"]:

@@ -33,7 +33,7 @@ PROTOCOLS = {
 }
 SPENDING = ("non-adaptive", "adaptive", "enhanced")
 """The protocols that spend ε."""
-DENSITIES = {"random": PALETTE[0], "dense": PALETTE[2], "sparse": PALETTE[1]}
+REGIONS = {"random": PALETTE[0], "dense": PALETTE[2], "sparse": PALETTE[1], "overfitted": PALETTE[3]}
 BINS = 24
 POINTS = 200
 """Number of points that are drawn of a line over queries."""
@@ -185,18 +185,19 @@ def steps(results: Results, findings: Findings, dataset: str | None = None) -> F
 @figure(
     "private_queries",
     _once("private_queries"),
-    "ε spent by the adaptive protocol on dense, sparse and random queries (Figure 9).",
+    "ε spent by the adaptive protocol on queries of dense, sparse and overfitted regions, and on random ones (Figure 9).",
     private=True,
 )
 def queries(results: Results, findings: Findings, dataset: str | None = None) -> Figure:
-    """Draw the ε spent over the number of queries, by their density."""
-    return draw_panels(of_dataset(results, dataset), draw_densities, "queries answered", "ε spent")
+    """Draw the ε spent over the number of queries, by their region."""
+    return draw_panels(of_dataset(results, dataset), draw_regions, "queries answered", "ε spent")
 
 
-def draw_densities(axes: Axes, one: Studied) -> None:
-    """Draw the ε spent on queries of every density."""
-    for name, colour in DENSITIES.items():
-        draw_spending(axes, one, of_experiment(name), colour, f"{name} queries")
+def draw_regions(axes: Axes, one: Studied) -> None:
+    """Draw the ε spent on queries of every region; that where two forests differ is drawn if both were studied."""
+    for name, colour in REGIONS.items():
+        if len(one.experiment(name)):
+            draw_spending(axes, one, of_experiment(name), colour, f"{name} queries")
     axes.set_ylim(bottom=0)
 
 

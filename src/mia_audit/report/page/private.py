@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from mia_audit.explain.black_boxes import OVERFITTED
 from mia_audit.report.data.findings import Estimate, estimate
 from mia_audit.report.data.private import Rows, Studied
 from mia_audit.report.figures.private import PROTOCOLS, draw_pictures, in_parts, of_experiment, of_protocol
@@ -74,8 +75,8 @@ def findings_of(boxes: Sequence[Studied]) -> Iterator[tuple[str, str]]:
     if sentences := [_parts(one, divided) for one in boxes if (divided := in_parts(one, "non-adaptive"))]:
         yield "Disjoint parts", " ".join(sentences)
     named = {one.name: one for one in boxes}
-    pairs = [(f"forest{output}", f"forest-overfitted{output}") for output in ("-labels", "")]
-    if sentences := [_overfitting(named[plain], named[over]) for plain, over in pairs if {plain, over} <= set(named)]:
+    pairs = [(named[plain], named[over]) for plain, over in OVERFITTED.items() if {plain, over} <= set(named)]
+    if sentences := [_overfitting(*pair) for pair in pairs]:
         yield "Overfitting", " ".join(sentences)
 
 
@@ -147,12 +148,12 @@ def misclassification(boxes: Sequence[Studied]) -> Iterator[tuple[str, str]]:
 
 
 def _overfitting(plain: Studied, overfitted: Studied) -> str:
-    rows = of_protocol("adaptive")
+    rows = of_experiment("overfitted")
     spent = [epsilon(one.spent(rows)) for one in (plain, overfitted)]
     losses = [with_interval(one.mean(rows, "excess_loss")) for one in (plain, overfitted)]
     return (
-        f"The same queries to the adaptive protocol spend ε = {spent[1]} on {overfitted.label} (mean loss {losses[1]})"
-        f" and {spent[0]} on {plain.label} ({losses[0]})."
+        f"Where the accuracies of the two differ most, the same queries to the adaptive protocol spend ε = {spent[1]} on"
+        f" {overfitted.label} (mean loss {losses[1]}) and {spent[0]} on {plain.label} ({losses[0]})."
     )
 
 
