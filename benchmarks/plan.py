@@ -40,8 +40,9 @@ def processor_seconds(words: list[str], folder: Path) -> tuple[float, str]:
 def seconds_by_stage(results: Path) -> dict[str, float]:
     """Return the processor seconds that all jobs report, by stage of the plan; those of training and signals are added up."""
     seconds: dict[str, float] = {}
-    for path in sorted(results.glob("*/benchmarks/**/*.tsv")):
-        rule = path.relative_to(results).parts[2].removesuffix(".tsv")
+    for path in sorted(results.rglob("benchmarks/**/*.tsv")):
+        parts = path.relative_to(results).parts  # below a folder for each seed, if there are several
+        rule = parts[parts.index("benchmarks") + 1].removesuffix(".tsv")
         with path.open(encoding="utf-8", newline="") as file:
             used = sum(float(row["cpu_seconds"]) for row in csv.DictReader(file, delimiter="\t"))
         stage = STAGES.get(rule, rule)

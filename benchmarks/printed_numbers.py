@@ -4,8 +4,8 @@
     python benchmarks/printed_numbers.py --take RESULTS    copy the tables of a finished audit to docs/numbers/AUDIT
 
 Results of users are in results/, which git ignores and every audit overwrites, so committed tables have a folder of
-their own. docs/numbers/AUDIT has settings.csv, summary.csv, differences.csv and explanation_metrics.csv, of an audit with
-seeds the rows of means alone, and provenance.json: the commit, processor, versions, seeds and the resolved config of the
+their own. docs/numbers/AUDIT has the tables of an audit that are printed, of an audit with seeds the rows of means alone,
+and provenance.json: the commit, processor, versions, seeds and the resolved config of the
 audit, the loss of guessing, and what the attacks and the evaluation of that version say about made-up signals.
 
 A table of a page is made from the rows of a file that have the given values, or one of several (a|b):
@@ -40,7 +40,7 @@ NUMBERS = ROOT / "docs" / "numbers"
 BLOCK = re.compile(
     r"<!-- numbers: (?P<source>.+)\n(?P<template>(?:\|.+\n)+)-->\n(?P<table>(?:.*\n)*?)<!-- end of numbers -->"
 )
-TABLES = ("settings", "summary", "differences", "comparisons", "explanation_metrics")
+TABLES = ("settings", "summary", "differences", "comparisons", "explanation_metrics", "private_explanations")
 ALONE = ("compute", "report", "audit", "seed", "seeds")
 """Sections of the config on which no number depends."""
 PRECISION = 1e-4

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 KEYS = ("experiment", "protocol", "as_published", "epsilon")
 SOURCES = {"scratch": "scratch", "warm-start": "warm_start", "reused": "reused", "history": "history"}
-INTERVALS = ("excess_loss_mean", "distance", "steps", "epsilon_spent", "epsilon_from_scratch_at_equal_loss")
-"""The columns of the table that have an interval over repetitions."""
+INTERVALS = ("excess_loss", "distance", "steps", "epsilon_spent", "epsilon_from_scratch_at_equal_loss")
+"""The numbers of the table that have an interval over repetitions."""
 PUBLISHED = {
     "": "exact noise, capped weights, centred, noisy β",
     "sigma": "the noise of Algorithm 1",
@@ -33,7 +33,7 @@ PUBLISHED = {
 def private_explanations(results: Results, findings: Findings) -> pl.DataFrame:
     """Return losses, steps, ε spent and sources of answers, a row per black box, experiment, protocol and ε.
 
-    Numbers are means over repetitions; `_low` and `_high` are the ends of their Student's t intervals, empty without
+    Numbers are means over repetitions. Those with `_mean` have the ends of Student's t intervals beside them, empty without
     repetitions. `answers` are those of one repetition.
     """
     import polars as pl
@@ -59,7 +59,7 @@ def _of_repetition(one: Studied) -> pl.DataFrame:
     excess = pl.col("excess_loss")
     table = one.answers.group_by(*KEYS, maintain_order=True).agg(
         pl.len().cast(pl.Int32).alias("answers"),
-        excess.mean().alias("excess_loss_mean"),
+        excess.mean(),
         excess.std().alias("excess_loss_sd"),
         pl.col("excess_loss_of_zero").mean(),
         pl.col("distance").mean(),
@@ -96,10 +96,11 @@ def _over_repetitions(each: pl.DataFrame, one: Studied) -> pl.DataFrame:
         row["repetitions"] = row.pop("repetition") + len(own)
         for name in INTERVALS:
             known = None if own[name].null_count() or len(own) < 2 else estimate(own[name].to_numpy(), one.confidence)
-            row |= {f"{name}_low": known and known.low, f"{name}_high": known and known.high}
+            mean = row.pop(name)
+            row |= {f"{name}_mean": mean, f"{name}_low": known and known.low, f"{name}_high": known and known.high}
         rows.append(row)
-    ends = [f"{name}_{end}" for name in INTERVALS for end in ("low", "high")]
-    kinds = {name: kind for name, kind in each.schema.items() if name != "repetition"}
+    ends = [f"{name}_{end}" for name in INTERVALS for end in ("mean", "low", "high")]
+    kinds = {name: kind for name, kind in each.schema.items() if name not in ("repetition", *INTERVALS)}
     return pl.DataFrame(rows, schema=kinds | {"repetitions": pl.Int32} | dict.fromkeys(ends, pl.Float64))
 
 
