@@ -57,14 +57,19 @@ def test_modules_beside_a_file_are_inputs_too(tmp_path, monkeypatch):
     for name, text in {
         "train.py": "import numpy, layers.dense\nfrom data import load\n",
         "data.py": "import train\nfrom layers import norm\n",
-        "layers/__init__.py": "",
+        "layers/__init__.py": "from .inner import deep\n",
         "layers/dense.py": "",
         "layers/norm.py": "not Python",
+        "layers/inner/__init__.py": "from . import deep\nfrom .missing import *\n",
+        "layers/inner/deep.py": "from ..rate import RATE\nfrom .... import nothing\n",
+        "layers/rate.py": "",
+        "layers/unused.py": "",
         "other.py": "",
     }.items():
         path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(exist_ok=True, parents=True)
         path.write_text(text)
-    beside = ["data.py", "layers/__init__.py", "layers/dense.py", "layers/norm.py"]
+    inside = ("__init__", "dense", "inner/__init__", "inner/deep", "norm", "rate")
+    beside = ["data.py", *(f"layers/{name}.py" for name in inside)]
     assert code_files("train.py:fit") == [*beside, "train.py"]
     assert code_files("other.py") == ["other.py"]

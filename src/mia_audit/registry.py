@@ -178,35 +178,33 @@ def code_files(value: Any) -> list[str]:
 
 def imported_beside(path: str) -> set[str]:
     """Return the local files that a Python file imports, directly or indirectly; empty if it is missing or not Python."""
-    folder, files, left = Path(path).parent, set[str](), [path] if path.endswith(".py") else []
+    folder, files, left = Path(path).parent, set[str](), [Path(path)] if path.endswith(".py") else []
     while left:
-        for name in _imports(Path(left.pop())):
-            parts = Path(*name.split("."))
-            module, package = folder / parts.with_suffix(".py"), folder / parts / "__init__.py"
-            for beside in (module, package):
-                if beside.is_file() and str(beside) != path and str(beside) not in files:
+        for module in _imports(left.pop(), folder):
+            for beside in (module.with_suffix(".py"), module / "__init__.py"):
+                if beside.is_file() and str(beside) not in {path, *files}:
                     files.add(str(beside))
-                    left.append(str(beside))
+                    left.append(beside)
     return files
 
 
-def _imports(path: Path) -> set[str]:
-    """Return the dotted names of the modules that a file imports, and of their packages."""
+def _imports(path: Path, folder: Path) -> set[Path]:
+    """Return where the modules that a file imports would lie, and their packages, in a folder or from the file's own on."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
         return set()
-    names: set[str] = set()
+    names: set[tuple[Path, str]] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+            names |= {(folder, alias.name) for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            start = Path(*path.parts[: -node.level]) if node.level else folder
+            parts = [node.module] if node.module else []
+            names |= {(start, ".".join([*parts, alias.name])) for alias in node.names if alias.name != "*"}
+            names |= {(start, part) for part in parts}
     return {
-        ".".join(name.split(".")[:length])
-        for name in names
-        for length in range(1, name.count(".") + 2)
-        if "*" not in name
+        start.joinpath(*name.split(".")[:length]) for start, name in names for length in range(1, name.count(".") + 2)
     }
 
 
