@@ -22,6 +22,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         diagnosis=pl.Series(random.integers(0, 2, 60)),
     )
     table.write_csv("people.csv")
+    table.drop("patient_id").with_columns(diagnosis=pl.lit(1)).write_csv("well.csv")
     Path("train.py").write_text("def train(task): ...\ndef predict(model, records): ...\n")
     return tmp_path
 
@@ -51,6 +52,7 @@ def test_a_table_alone_gets_a_small_network_and_an_estimate() -> None:
 
 
 def test_public_records_of_a_file_scale_the_columns() -> None:
+    pl.read_csv("people.csv").with_columns(pl.col("age") + 1).write_csv("known.csv")
     assert init("people.csv", "--drop", "patient_id", "--public", "known.csv", "--no-estimate") == 0
     section = load_audit(Path("people.yaml")).datasets["people"]
     assert (section.standardise, section.public_path, section.drawn) == ("public", "known.csv", 0)
@@ -67,7 +69,7 @@ def test_images_and_arrays() -> None:
     Path("numbers").mkdir()
     np.save("numbers/records.npy", np.zeros((5, 2), dtype=np.float32))
     np.save("numbers/labels.npy", np.arange(5) % 2)
-    assert init("numbers", "--no-estimate", "--model", "sklearn.svm:SVC") == 0
+    assert init("numbers", "--no-estimate", "--model", "sklearn.naive_bayes:GaussianNB") == 0
     assert load_audit(Path("numbers.yaml")).architectures["mine"].learner == "estimator"
 
 
@@ -104,6 +106,7 @@ def test_names_of_other_letters(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (["gone.csv"], "gone.csv: no such file or folder"),
         (["people.csv", "--label", "age", "--drop", "patient_id"], "--label: column"),
+        (["well.csv", "--no-estimate"], "well.yaml: datasets.well: all records have the class '1'"),
     ],
 )
 def test_what_cannot_be_known_is_asked(
@@ -174,9 +177,12 @@ def test_an_identifier_that_repeats_is_proposed_as_the_person(monkeypatch: pytes
 
 
 def test_everything_is_said_in_one_round(capsys: pytest.CaptureFixture[str]) -> None:
-    VISITS.write_csv("visits.csv")
+    VISITS.with_columns(seen=pl.Series([f"2021-{k % 12 + 1:02d}-{k % 28 + 1:02d}" for k in range(90)])).write_csv(
+        "visits.csv"
+    )
     assert init("visits.csv") == 2
-    person, visit, school = capsys.readouterr().err.splitlines()
+    person, visit, school, seen = capsys.readouterr().err.splitlines()
+    assert "column 'seen' holds dates, such as '2021-01-01'" in seen and "give --drop seen" in seen
     assert "give --person patient if it names the record's person, --drop patient, or --keep" in person
     assert "give --drop visit, --person visit" in visit
     assert "column 'school': 1 values are missing: give --impute school=CONSTANT, or --drop school" in school
@@ -184,7 +190,7 @@ def test_everything_is_said_in_one_round(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_answers_are_not_lost(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     VISITS.with_columns(born=pl.lit("2001-02-03")).write_csv("visits.csv")
-    answering(monkeypatch, "p", "", "")
+    answering(monkeypatch, "p", "", "", "n")
     assert init("visits.csv", "--no-estimate") == 2
     told = capsys.readouterr().err
     assert "column 'born' holds dates" in told

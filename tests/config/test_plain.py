@@ -121,6 +121,19 @@ def test_check_runs_no_code_that_a_config_names(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "ran").exists()
 
 
+def test_check_of_a_script_checks_the_rest(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("open('ran', 'w')\ndef train(task): ...\n")
+    text = AUDIT.replace("mlp: {}", "own: {model: mine.py}").replace("digits: {}", "digits: {records: 50}")
+    (tmp_path / "audit.yaml").write_text(text)
+    assert cli.main(["check", "audit.yaml"]) == 0
+    assert "--with-code" in capsys.readouterr().out
+    (tmp_path / "audit.yaml").write_text(text.replace("records: 50", "groups: [gender]"))
+    assert cli.main(["check", "audit.yaml"]) == 2
+    assert "datasets.digits.groups: " in capsys.readouterr().err
+    assert not (tmp_path / "ran").exists()
+
+
 def test_check_names_classes(tmp_path, capsys):
     path = tmp_path / "audit.yaml"
     path.write_text(AUDIT.replace("mlp: {}", "k: {model: 'a.b:C'}"))

@@ -278,7 +278,7 @@ def test_models_that_cannot_be_stored_or_asked_are_refused(script: Write, descri
     with pytest.raises(UserError, match="returned a dict, which is neither a torch module nor an estimator"):
         learner.train(task())
     other = script(CENTROIDS[: CENTROIDS.index("def explain")], "other.py")
-    with pytest.raises(UserError, match="a ndarray cannot be stored: define save"):
+    with pytest.raises(UserError, match="a model of type ndarray cannot be stored: define save"):
         learner_of(described, other, outputs="logits").train(task())
     third = script(replaced("def build(", "def made(", LINEAR).replace("= build(", "= made("), "third.py")
     with pytest.raises(UserError, match="stored by its weights: define build"):

@@ -446,8 +446,8 @@ DATA: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
     "a word among few numbers": (
         people(school=[["12", "none"][k % 3 == 0] for k in range(ROWS)]),
         {},
-        "column 'school' holds numbers except for 'none' (first in row 1, 20 in all): correct them, or say that they are words:"
-        " columns: {school: category}",
+        "column 'school' holds numbers except for 'none' (first in row 1, 20 in all): correct them, drop the column"
+        " (columns: {school: drop}), or say that they are words: columns: {school: category}",
     ),
     "a number among words": (
         people(school=[["none", "12"][k % 3 == 0] for k in range(ROWS)]),
@@ -458,6 +458,30 @@ DATA: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
         people(pay=[f"{k % 7 + 1},200" for k in range(ROWS)]),
         {},
         "column 'pay' holds numbers with other marks, such as '1,200': write them with a decimal point",
+    ),
+    "numbers beside marks of a laboratory": (
+        people(crp=["<0.5" if k % 9 == 0 else f"{k / 7:.1f}" for k in range(ROWS)]),
+        {},
+        "column 'crp' holds numbers except for '<0.5' (first in row 1, 7 in all): correct them, drop the column",
+    ),
+    "an empty row": (
+        lambda folder: (
+            PEOPLE.write_csv(folder / "t.csv")
+            or (folder / "t.csv").write_text((folder / "t.csv").read_text() + ",,\n\n")
+        ),
+        {},
+        "2 rows without any value (below the header: 61, 62): remove them",
+    ),
+    "rows without a class": (
+        people(label=["ill", None, "well"] * 20),
+        {},
+        "in column 'label' (first in row 2, 20 in all); rows count from 1 below the header. Drop the column (columns: drop),"
+        " state a constant for it (impute), or leave those rows out; a row without a class ('label') can only be left out",
+    ),
+    "dates of every visit": (
+        people(seen=[f"2001-{k % 12 + 1:02d}-{k % 28 + 1:02d}" for k in range(ROWS)]),
+        {},
+        "column 'seen' holds dates, such as '2001-01-01', each of which would be a column",
     ),
     "dates": (
         people(born=[f"2001-02-{k % 20 + 1:02d}" for k in range(ROWS)]),
@@ -512,7 +536,12 @@ DATA: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
     "another encoding": (
         lambda folder: Path(folder, "t.csv").write_bytes("age,label\n1,grün\n2,rot\n".encode("latin-1")) and None,
         {},
-        "t.csv: not readable as a table: the text is not in UTF-8; save it in UTF-8, for example by: iconv",
+        "t.csv: not readable as a table: the text is not in UTF-8; save it in UTF-8, for example by: iconv -f LATIN1 -t UTF-8 t.csv > t-utf8.csv",
+    ),
+    "the encoding of a spreadsheet": (
+        lambda folder: Path(folder, "t.csv").write_bytes("age,label\n1,grün\n2,rot\n".encode("utf-16")) and None,
+        {},
+        "save it in UTF-8, for example by: iconv -f UTF-16 -t UTF-8 t.csv > t-utf8.csv",
     ),
     "folders of parts": (
         pictures(train=None, test=None),
@@ -682,10 +711,24 @@ ANY: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
         {"datasets": {"impute": {"school": "mean"}}},
         "datasets.mine.impute.school: 'mean' for a column that holds numbers: state a constant of that kind",
     ),
-    "a batch larger than the half of the persons' records": (
+    "a batch larger than the half of the stated records": (
         beside(),
         {"datasets": {"columns": {"who": "drop"}, "records": 40}, "training": {"batch": 32}},
         "training.batch: 32 records per step for mlp under none, but a training set of datasets.mine has only 20",
+    ),
+    "a batch larger than the half of the records of persons": (
+        beside(),
+        {"datasets": {"columns": {}, "person": "who"}, "training": {"batch": 32}},
+        "training.batch: 32 records per step for mlp under none, but a training set of datasets.mine has only 30",
+    ),
+    "a batch larger than the half of the persons": (
+        beside(),
+        {
+            "datasets": {"columns": {}, "person": "who"},
+            "training": {"batch": 16},
+            "mechanisms": {"dp-sgd": {"epsilon": 8}},
+        },
+        "training.batch: 16 persons per step for mlp under dp-sgd, but a training set of datasets.mine has only 15",
     ),
 }
 

@@ -43,7 +43,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_code_that_does_not_end_is_stopped() -> None:
     Path("net.py").write_text(WORKS)
-    with pytest.raises(Unfinished, match=r"architectures.own: its code still ran after 0.2 s on a few records"):
+    with pytest.raises(Unfinished, match=r"architectures.own: its trial on a few records did not end in 0.2 s"):
         tried(audit(own={"model": "net.py"}), "breast_cancer", "own", SIZE, seconds=0.2)
 
 

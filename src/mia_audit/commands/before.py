@@ -99,7 +99,7 @@ def run_init(options: argparse.Namespace) -> None:
         looked = _look(options)
         architecture = architecture_of(looked, options.model, options.outputs)
         write_text(path, first_config(name, looked, architecture, public=options.public))
-        audit = load_audit(path)
+        audit = _checked(path)
         if not options.no_estimate:
             write_text(path, first_config(name, looked, architecture, _estimate(audit, looked), options.public))
     except UserError as error:
@@ -143,11 +143,12 @@ def _look(options: argparse.Namespace) -> "Looked":
 
 
 def _ask_roles(frame: "pl.DataFrame", label: str, options: argparse.Namespace) -> None:
-    """Ask for the role of every column that looks like an identifier, and for constants; UserError with a line each without a terminal."""
-    from mia_audit.pools.scaling import identifiers
+    """Ask for the role of columns that look like identifiers or hold no words, and for constants; UserError with a line each without a terminal."""
+    from mia_audit.pools.scaling import identifiers, no_words
 
     open_questions = []
-    for column, why in identifiers(frame, {label, options.person, *options.drop, *options.keep}).items():
+    odd = identifiers(frame, {label, options.person, *options.drop, *options.keep})
+    for column, why in odd.items():
         repeats = frame[column].n_unique() < len(frame)
         if sys.stdin.isatty():
             _ask_identifier(column, why, repeats and not options.person, options)
@@ -157,21 +158,23 @@ def _ask_roles(frame: "pl.DataFrame", label: str, options: argparse.Namespace) -
         open_questions.append(
             f"column '{column}' looks like an identifier, by {why}: give {', '.join(choices)}, or --keep {column} to train on it"
         )
-    done = {options.person, *options.drop, *(_constant(text)[0] for text in options.impute)}
+    done, filled = {label, options.person, *options.drop}, {_constant(text)[0] for text in options.impute}
     for series in frame:
-        missing = series.null_count()
-        if not missing or series.name in done or series.name == label:
+        name, missing = series.name, series.null_count()
+        if name in done:
             continue
-        if sys.stdin.isatty():
-            answer = input(
-                f"{missing} values are missing in '{series.name}'. A constant for them (Enter drops the column): "
-            )
-            _answer(
-                options, *(("impute", f"{series.name}={answer.strip()}") if answer.strip() else ("drop", series.name))
-            )
-        else:
+        if name not in odd and (found := no_words(series)):
+            held, correct = found
+            if not sys.stdin.isatty():
+                open_questions.append(f"column '{name}' holds {held}: {correct}, or give --drop {name}")
+            elif input(f"Column '{name}' holds {held}. Drop it? [Y/n] ").strip().lower() not in ("n", "no"):
+                _answer(options, "drop", name)
+        elif missing and name not in filled and sys.stdin.isatty():
+            answer = input(f"{missing} values are missing in '{name}'. A constant for them (Enter drops the column): ")
+            _answer(options, *(("impute", f"{name}={answer.strip()}") if answer.strip() else ("drop", name)))
+        elif missing and name not in filled:
             open_questions.append(
-                f"column '{series.name}': {missing} values are missing: give --impute {series.name}=CONSTANT, or --drop {series.name}"
+                f"column '{name}': {missing} values are missing: give --impute {name}=CONSTANT, or --drop {name}"
             )
     if open_questions:
         raise Mistakes(open_questions)
@@ -256,7 +259,7 @@ def run_check(options: argparse.Namespace) -> None:
 
 
 def _check_config(config: Path, with_code: bool) -> None:
-    from mia_audit.config.load import check_audit, code_named, read_plain
+    from mia_audit.config.load import check_audit, code_named, loads_code, read_plain
     from mia_audit.planning.check import check, missing, try_code
     from mia_audit.registry import file_digest
 
@@ -267,10 +270,10 @@ def _check_config(config: Path, with_code: bool) -> None:
     for name in code:
         digest = file_digest(name)
         print(f"{config}: runs {name}" + (f" (SHA-256 {digest})" if digest else ""))
-    if code and not with_code:
+    count = f"{len(code)} piece{'s' * (len(code) > 1)} of code, which will run with your permissions"
+    if loads_code(values) and not with_code:
         print(
-            f"{config}: plain YAML; it names {len(code)} piece{'s' * (len(code) > 1)} of code, which will run with your"
-            " permissions. Read the code, then check the rest with --with-code, which loads the code"
+            f"{config}: plain YAML; it names {count}. Read the code, then check the rest with --with-code, which loads the code"
         )
         return
     audit = check_audit(values, str(config))
@@ -285,6 +288,8 @@ def _check_config(config: Path, with_code: bool) -> None:
     for one in findings:
         if one.verdict == "warn":
             print(f"{config}: warning: {one.what}: {one.says}")
+    if code and not with_code:
+        print(f"{config}: names {count}. Read the code, then try it on a few records with --with-code")
     exist = "its file or folder exists" if checked.files == 1 else f"its {checked.files} files and folders exist"
     print(f"{config}: plain YAML, follows the schema, and {exist if checked.files else 'names no file'}")
 

@@ -142,31 +142,32 @@ def _models(audit: Audit, headers: Mapping[str, Header]) -> Iterator[str]:
 
 
 def _batches(audit: Audit, headers: Mapping[str, Header]) -> Iterator[str]:
-    """Return errors for batches that are larger than the training set."""
+    """Return errors for batches that are larger than the training set of some model."""
     for dataset, header in headers.items():
-        if (most := _training_set(audit, audit.datasets[dataset], header)) is None:
-            continue
         for name, section in audit.architectures.items():
             for mechanism in audit.budgets(name) if section.learner == BUILT_IN else ():
-                batch = audit.training_of(name, mechanism).batch
-                if batch > most:
+                by_person = expand.resolved_mechanism(audit, mechanism, dataset).by_person
+                most = _training_set(audit, audit.datasets[dataset], header, by_person)
+                batch, units = audit.training_of(name, mechanism).batch, "persons" if by_person else "records"
+                if most is not None and batch > most:
                     yield (
-                        f"training.batch: {batch} records per step for {name} under {mechanism}, but a training set of"
+                        f"training.batch: {batch} {units} per step for {name} under {mechanism}, but a training set of"
                         f" datasets.{dataset} has only {most}"
                     )
 
 
-def _training_set(audit: Audit, section: Dataset, header: Header) -> int | None:
-    """Return the largest number of records in a training set; None if that is unknown before the pool is read."""
+def _training_set(audit: Audit, section: Dataset, header: Header, by_person: bool) -> int | None:
+    """Return the mean number of records, or of persons, in a training set; None if it is unknown before the pool is read."""
     if section.by_person:
-        return None
-    records = section.records or (None if header.records is None else header.records - section.drawn)
-    if records is None:
+        units = (header.persons if by_person else header.records) if header.persons else None
+    else:
+        units = section.records or (None if header.records is None else header.records - section.drawn)
+    if units is None:
         return None
     design = audit.membership
     if design.design == "half":
-        return records // 2
-    return records if design.share is None else max(1, round(design.share * records))
+        return units // 2
+    return units if design.share is None else max(1, round(design.share * units))
 
 
 def _labels(audit: Audit) -> Iterator[str]:

@@ -21,7 +21,7 @@ from pydantic_core import ErrorDetails
 from mia_audit.config.fit import check_fit
 from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError, suggest
-from mia_audit.registry import code_of
+from mia_audit.registry import FILE, code_of
 from mia_audit.report.policy import Policy
 
 MOST_BYTES = 1 << 18
@@ -258,6 +258,11 @@ def _texts(value: Any, key: str) -> Iterator[tuple[str, str]]:
 def code_named(values: Any) -> list[str]:
     """List the code that a config's values and keys name, sorted: Python files, and classes of packages other than scikit-learn."""
     return sorted({name for _, text in _texts(values, "") for name in code_of(text)})
+
+
+def loads_code(values: Any) -> bool:
+    """Return whether checking a config loads code that it names; scripts, which are named as `file.py`, are only parsed."""
+    return any(code_of(text) and not FILE.fullmatch(text) for _, text in _texts(values, ""))
 
 
 Model = TypeVar("Model", bound=BaseModel)

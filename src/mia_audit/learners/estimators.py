@@ -62,7 +62,9 @@ def save_estimator(estimator: Any, folder: Path) -> None:
     try:
         stored = skops.dumps(estimator)
     except Exception as error:  # skops raises various errors for unknown objects
-        raise UserError(f"a {type(estimator).__name__} cannot be stored by skops: {first_line(error)}") from None
+        raise UserError(
+            f"an estimator of type {type(estimator).__name__} cannot be stored by skops: {first_line(error)}"
+        ) from None
     with atomic_write(folder / FILE) as partial:
         partial.write_bytes(_same_bytes(stored))
 

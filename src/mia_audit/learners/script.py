@@ -359,7 +359,7 @@ def check_storable(script: Script, model: Any) -> None:
         return
     if not is_module(model):
         raise UserError(
-            f"{script.where}: a {type(model).__name__} cannot be stored: define save(model, folder) and load(folder)"
+            f"{script.where}: a model of type {type(model).__name__} cannot be stored: define save(model, folder) and load(folder)"
         )
     if not script.has("build"):
         raise UserError(

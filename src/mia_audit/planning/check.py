@@ -225,7 +225,8 @@ def _check_data(checked: Checked, audit: Audit, name: str, source: Source) -> No
             values = checked.attempt(grouped_column, source, column, where)
             if values is not None:
                 checked.attempt(grouping, column, values, edges, f"{where}.groups: '{column}'")
-    known = Header(source.kind, len(source.records))
+    size = checked.sizes[name]
+    known = Header(source.kind, size.records if size.persons else len(source.records), persons=size.persons)
     if pools[section.source].known(section) != known:
         only = audit.model_copy(update={"datasets": {name: section}})
         checked.mistakes += [one for one in fitting(only, {name: known}) if one not in checked.mistakes]

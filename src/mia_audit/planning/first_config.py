@@ -161,10 +161,11 @@ def first_config(
     built_in = architecture["model"] in ("mlp", "vision_transformer")
     dataset = dict(looked.section)
     scaled = built_in and len(looked.shape) == 1
-    drawn = max(10, round(PUBLIC * (looked.units or looked.records))) if scaled and not public else 0
+    units = looked.units or looked.records
+    drawn = min(max(10, round(PUBLIC * units)), units // 2) if scaled and not public else 0
     if scaled or public:
         dataset |= {"public": drawn or {"path": public}, "standardise": "public"}
-    batch = max(1, min(BATCH, (looked.records - drawn) // 4))  # a batch has at most half of a training set
+    batch = max(1, min(BATCH, (units - drawn) // 4))  # a batch has at most half of a training set
     lines = [
         f"# An audit of {architecture['model']} on {looked.section['path']}: {looked.records} records of {_shape(looked)},"
         f" {looked.classes} classes.",

@@ -1,11 +1,11 @@
-"""Try the user's own code on a few records before an audit: the workflow's own stages run on a small pool, in processes of their own."""
+"""Try the user's own code on a few records before an audit: the workflow's own stages run on a small pool, in a process of their own."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +25,13 @@ SECONDS = 120.0
 REPORTED = " (the traceback is above)"
 """The end of an error of the user's code whose traceback was printed; where it is caught, it is not."""
 MARK = "mia-audit: "
+STAGES = """
+import json, sys
+from mia_audit.cli import main
+
+sys.exit(next(filter(None, map(main, json.loads(sys.argv[1]))), 0))
+"""
+"""A process that runs stages until one fails."""
 
 
 class Unfinished(Exception):
@@ -42,25 +49,24 @@ def tried(audit: Audit, dataset: str, architecture: str, size: Size | None, seco
     changes = {"records": RECORDS} if units > RECORDS else {}
     small = audit.model_copy(update={"datasets": {dataset: section.model_copy(update=changes)}})
     where = f"architectures.{architecture}"
-    end = time.monotonic() + seconds
     with tempfile.TemporaryDirectory() as name:
-        for words in _stages(small, dataset, architecture, Path(name)):
-            try:
-                done = subprocess.run(
-                    [sys.executable, "-P", "-m", "mia_audit.cli", *words],
-                    capture_output=True,
-                    text=True,
-                    errors="replace",
-                    stdin=subprocess.DEVNULL,
-                    timeout=max(0.1, end - time.monotonic()),
-                    check=False,
-                )
-            except subprocess.TimeoutExpired:
-                raise Unfinished(f"{where}: its code still ran after {seconds:g} s on a few records") from None
-            if done.returncode:
-                said = [line.removeprefix(MARK) for line in done.stderr.splitlines() if line.startswith(MARK)]
-                why = said[-1] if said else f"{where}: ended with exit code {done.returncode}"
-                raise UserError(f"{why.replace(f'{name}/', '').removesuffix(REPORTED)} (tried on a few records)")
+        stages = json.dumps(list(_stages(small, dataset, architecture, Path(name))))
+        try:
+            done = subprocess.run(
+                [sys.executable, "-P", "-c", STAGES, stages],
+                capture_output=True,
+                text=True,
+                errors="replace",
+                stdin=subprocess.DEVNULL,
+                timeout=seconds,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise Unfinished(f"{where}: its trial on a few records did not end in {seconds:g} s") from None
+        if done.returncode:
+            said = [line.removeprefix(MARK) for line in done.stderr.splitlines() if line.startswith(MARK)]
+            why = said[-1] if said else f"{where}: ended with exit code {done.returncode}"
+            raise UserError(f"{why.replace(f'{name}/', '').removesuffix(REPORTED)} (tried on a few records)")
 
 
 def _stages(audit: Audit, dataset: str, architecture: str, folder: Path) -> Iterator[list[str]]:

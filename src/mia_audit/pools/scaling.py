@@ -92,6 +92,13 @@ IDENTIFIER = re.compile(
 
 PADDED = r"^0\d+$"
 """Whole numbers that begin with 0, such as codes."""
+MARKED = r"^\s*[-+−]?\s*[$€£]?\s*\d[\d.,' ]*([eE][-+]?\d+)?\s*[%‰$€£]?\s*$"
+"""Numbers with marks that no number has in a file: of thousands, currencies and shares, and a minus of print."""
+DATE = r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([ T]\d{1,2}:\d{2}.*)?$"
+MOSTLY = 0.9
+"""A column of text holds dates if at least this share of its values are dates."""
+MEASURED = r"\d[.,]\d{1,2}\D*$"
+"""Numbers with fractions, such as those of a laboratory beside marks: < 0.5."""
 FEW = 20
 """A column with at most this many distinct values, or rows, is assumed to identify nobody."""
 NEARLY = 0.9
@@ -138,6 +145,28 @@ def identifiers(frame: pl.DataFrame, declared: Collection[str]) -> dict[str, str
     return {name: why for name, why in looks if why}
 
 
+def no_words(text: pl.Series) -> tuple[str, str] | None:
+    """Say what a column of text holds that is no word (dates, or numbers beside words or with marks), and how to correct it."""
+    import polars as pl
+
+    known = text.drop_nulls()
+    if text.dtype != pl.String or not len(known):
+        return None
+    if known.str.contains(DATE).sum() >= MOSTLY * len(known):
+        return f"dates, such as '{known[0]}', each of which would be a column", "write it as a number of days"
+    plain = known.cast(pl.Float64, strict=False).is_not_null()
+    odd = ~(plain | known.str.contains(MARKED))
+    if odd.all() or plain.all():
+        return None
+    if odd.any():
+        row = int((text == known[int(odd.arg_max() or 0)]).arg_max() or 0)
+        return f"numbers except for '{text[row]}' (first in row {row + 1}, {odd.sum()} in all)", "correct them"
+    return (
+        f"numbers with other marks, such as '{known.filter(~plain)[0]}'",
+        "write them with a decimal point and no other mark",
+    )
+
+
 def _looks(column: pl.Series) -> str:
     import polars as pl
 
@@ -147,7 +176,7 @@ def _looks(column: pl.Series) -> str:
     if not (words or column.dtype.is_integer()) or len(column) <= FEW:
         return ""
     distinct = column.n_unique()
-    if distinct <= FEW:
+    if distinct <= FEW or _measured(column):
         return ""
     if distinct >= NEARLY * len(column):
         return f"a different value in {'every row' if distinct == len(column) else f'{distinct} of {len(column)} rows'}"
@@ -162,6 +191,11 @@ def _looks(column: pl.Series) -> str:
     if not words and distinct > max(MANY_NUMBERS, SHARE * len(column)):
         return f"{distinct} different whole numbers in {len(column)} rows"
     return ""
+
+
+def _measured(text: pl.Series) -> bool:
+    """Return whether half of a column's values are dates or fractions, which identify nobody and are no words either."""
+    return no_words(text) is not None and 2 * text.str.contains(f"{DATE}|{MEASURED}").sum() >= text.count()
 
 
 def _digits(column: pl.Series) -> int:

@@ -281,6 +281,8 @@ class Header:
     """An upper limit on the number of records, including duplicates."""
     columns: tuple[str, ...] = ()
     """Columns of a table in a file, including those of label and persons."""
+    persons: int = 0
+    """If it is known, the number of persons to whom the audited records belong; `records` then counts no others."""
 
 
 @dataclass(frozen=True)

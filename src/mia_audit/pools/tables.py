@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import csv
 import re
+import shlex
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zipfile import BadZipFile
 
 from mia_audit.errors import UserError, few, first_line
-from mia_audit.pools.scaling import PADDED
+from mia_audit.pools.scaling import PADDED, no_words
 from mia_audit.pools.section import root_of
 from mia_audit.storage.unpacked import check_csv, check_workbook, read_foreign
 
@@ -35,11 +37,6 @@ UNNAMED = "unnamed"
 MISSING = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null")
 """Words for missing values."""
 DECIMAL_COMMA = r"^[-+]?\d+(,\d+)?([eE][-+]?\d+)?$"
-MARKED = r"^\s*[-+−]?\s*[$€£]?\s*\d[\d.,' ]*([eE][-+]?\d+)?\s*[%‰$€£]?\s*$"
-"""Numbers with marks that no number has in a file: of thousands, currencies and shares, and a minus of print."""
-DATE = r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([ T]\d{1,2}:\d{2}.*)?$"
-MOSTLY = 0.9
-"""A column of text holds dates if at least this share of its values are dates."""
 COLLAPSED = 0.01
 """Largest share of different rows that may become equal as numbers of 32 bits."""
 YEARS = range(1900, 2101)
@@ -76,13 +73,23 @@ def read_frame(dataset: Dataset, where: str) -> tuple[Path, pl.DataFrame]:
             raise _not_utf8(root, where) from None
         raise UserError(f"{where}.path: {root}: not readable as a table: {first_line(error)}") from None
     _check_header(frame, str(root), where)
-    return root, frame.with_columns(_without_words(frame, dataset))
+    frame = frame.with_columns(_without_words(frame, dataset))
+    empty = frame.select(pl.all_horizontal(pl.all().is_null())).to_series()
+    if empty.any():
+        rows = few(str(row + 1) for row in empty.arg_true())
+        raise UserError(
+            f"{where}.path: {root}: {empty.sum()} rows without any value (below the header: {rows}): remove them"
+        )
+    return root, frame
 
 
 def _not_utf8(root: Path, where: str) -> UserError:
+    with root.open("rb") as file:
+        encoding = "UTF-16" if file.read(2) in (BOM_UTF16_LE, BOM_UTF16_BE) else "LATIN1"
+    files = [shlex.quote(str(path)) for path in (root, root.with_stem(f"{root.stem}-utf8"))]
     return UserError(
         f"{where}.path: {root}: not readable as a table: the text is not in UTF-8; save it in UTF-8, for example by:"
-        " iconv -f LATIN1 -t UTF-8"
+        f" iconv -f {encoding} -t UTF-8 {' > '.join(files)}"
     )
 
 
@@ -187,7 +194,7 @@ def _data_in_header(names: Sequence[str]) -> str:
     return next(iter(numbers), "")
 
 
-def check_complete(frame: pl.DataFrame, root: str, where: str) -> None:
+def check_complete(frame: pl.DataFrame, label: str, root: str, where: str) -> None:
     """Raise UserError for a table without rows, and for values that are missing or not finite; it names every column and its first such row."""
     if not len(frame):
         raise UserError(f"{where}.path: {root}: no rows")
@@ -203,29 +210,18 @@ def check_complete(frame: pl.DataFrame, root: str, where: str) -> None:
         raise UserError(
             f"{where}.path: {root}: values are missing or not finite in column {few(problems)}; rows count from 1 below the"
             " header. Drop the column (columns: drop), state a constant for it (impute), or leave those rows out"
+            + f"; a row without a class ('{label}') can only be left out"
+            * bool(frame[label].null_count())
         )
 
 
 def check_words(text: pl.Series, root: str, where: str) -> None:
     """Raise UserError for a column of text that holds numbers beside words, numbers with marks, or dates."""
-    import polars as pl
-
-    what = f"{where}.path: {root}: column '{text.name}'"
-    as_said = f"or say that they are words: columns: {{{text.name}: category}}"
-    odd = text.cast(pl.Float64, strict=False).is_null()
-    if 0 < odd.sum() < len(text):
-        row = int(odd.arg_max() or 0)
+    if found := no_words(text):
+        held, correct = found
         raise UserError(
-            f"{what} holds numbers except for '{text[row]}' (first in row {row + 1}, {odd.sum()} in all): correct them, {as_said}"
-        )
-    if text.str.contains(DATE).sum() >= MOSTLY * len(text):
-        raise UserError(
-            f"{what} holds dates, such as '{text[0]}', each of which would be a column: write it as a number of days, drop it"
-            f" (columns: {{{text.name}: drop}}), {as_said}"
-        )
-    if odd.all() and text.str.contains(MARKED).all():
-        raise UserError(
-            f"{what} holds numbers with other marks, such as '{text[0]}': write them with a decimal point and no other mark, {as_said}"
+            f"{where}.path: {root}: column '{text.name}' holds {held}: {correct}, drop the column"
+            f" (columns: {{{text.name}: drop}}), or say that they are words: columns: {{{text.name}: category}}"
         )
 
 

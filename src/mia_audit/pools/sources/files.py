@@ -73,7 +73,7 @@ def table(dataset: Dataset, where: str) -> Source:
     columns_of = partial(_table_column, frame, str(root), where)
     frame = described(frame, dataset, str(root), where)
     frame = frame.drop([dataset.person] if dataset.person else [])
-    check_complete(frame.select(dataset.label) if dataset.frame else frame, str(root), where)
+    check_complete(frame.select(dataset.label) if dataset.frame else frame, dataset.label, str(root), where)
     labels = frame[dataset.label]
     if labels.dtype.is_float() or labels.dtype.is_nested():
         held = "fractions" if labels.dtype.is_float() else str(labels.dtype)
