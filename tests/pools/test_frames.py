@@ -74,3 +74,10 @@ def test_pandas_is_asked_for_in_one_line(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(UserError, match=r"needs pandas, .* pip install 'mia-audit\[estimators\]'"):
         frame_of(np.zeros((1, 1)), [{"name": "a", "type": "int64", "values": []}])
+
+
+def test_other_values_of_a_column_of_numbers_are_a_category_of_text(tmp_path: Path) -> None:
+    TABLE.to_csv(tmp_path / "t.csv", index=False)
+    where = section(tmp_path / "t.csv", categories={"year": [1990, 1991]}, other="later")
+    pool = build_pool(load_source(where, "d"), where, "d", 0)
+    assert [one["values"] for one in pool.metadata[FRAME] if one["name"] == "year"] == [["1990", "1991", "later"]]

@@ -48,7 +48,8 @@ def coded(column: pl.Series, parts: Sequence[pl.Series]) -> tuple[Column, Float[
     else:
         values = np.stack([part.to_numpy() for part in parts]).argmax(axis=0).astype(np.float64)
         texts = [part.name.removeprefix(f"{name}=") for part in parts]
-        known: Any = [int(text) for text in texts] if column.dtype.is_integer() else texts
+        whole = column.dtype.is_integer() and all(text.removeprefix("-").isdecimal() for text in texts)
+        known: Any = [int(text) for text in texts] if whole else texts
         described = Column(name=name, type="category", values=known)
     values[missing | np.isnan(values)] = np.nan  # one NaN of all, because equal records have equal bytes
     return described, values

@@ -192,6 +192,8 @@ def ids_of_column(column: Any, what: str) -> Ids:
     """Return the ids in a column of a polars data frame. Raises UserError for a missing id, and for fractions."""
     import polars as pl
 
+    if column.dtype in (pl.String, pl.Categorical, pl.Enum):
+        column = column.cast(pl.String).str.strip_chars().replace("", None)  # blanks make no other person
     missing = column.is_null()
     if column.dtype.is_float():
         missing |= column.is_nan().fill_null(True)
@@ -201,8 +203,8 @@ def ids_of_column(column: Any, what: str) -> Ids:
             missing.to_numpy(),
             "every record needs a person; fill in the ids, give a record of an unknown person its own id, or leave it out",
         )
-    if column.dtype in (pl.String, pl.Categorical, pl.Enum):
-        return np.array(column.cast(pl.String).to_list(), dtype=np.str_)
+    if column.dtype == pl.String:
+        return np.array(column.to_list(), dtype=np.str_)
     if not column.dtype.is_integer():
         raise UserError(f"{what} holds {column.dtype}: expected ids as whole numbers or text")
     ids: np.ndarray = column.cast(pl.Int64).to_numpy()

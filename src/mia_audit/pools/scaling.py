@@ -235,17 +235,39 @@ def stated_category(column: pl.Series, values: Sequence[str], other: str, root: 
     import polars as pl
 
     text = column.cast(pl.String)
-    odd = ~text.is_in(list(values))
+    given, stated = spelled(text), spelled(pl.Series(values))
+    if (again := stated.is_duplicated()).any():
+        raise UserError(
+            f"{where}.categories.{column.name}: {few(pl.Series(values).filter(again))} are the same value: list it once"
+        )
+    odd = ~given.is_in(stated.to_list())
     if odd.any() and not other:
         row = int(odd.arg_max() or 0)
         raise UserError(
             f"{where}.categories.{column.name}: '{text[row]}' (row {row + 1} of {root}, {odd.sum()} such rows) is not listed: list it, or"
             f" name the value that replaces all others: {where}.other"
         )
+    parts = {name: given == value for name, value in zip(values, stated, strict=True)}
     if other:
-        text = pl.select(pl.when(odd).then(pl.lit(other)).otherwise(text)).to_series()
-    names = list(dict.fromkeys([*values, other] if other else values))
-    return [(text == name).alias(f"{column.name}={name}") for name in names]
+        parts[other] = parts[other] | odd if other in parts else odd
+    return [part.alias(f"{column.name}={name}") for name, part in parts.items()]
+
+
+def spelled(text: pl.Series) -> pl.Series:
+    """Return every value in the spelling that equal ones share: 1 for 1.0, true for True.
+
+    Each is read by itself. The type of a whole column, and so the text of its values, depends on every record.
+    """
+    import polars as pl
+
+    word = pl.col("").str.strip_chars()
+    number = word.str.replace(",", ".", literal=True).cast(pl.Float64, strict=False)
+    whole = number.cast(pl.Int64, strict=False)
+    as_it_is = word.str.contains(r"^-?\d+$") | number.is_null() | ~number.is_finite()
+    truth = word.str.to_lowercase().is_in(["true", "false"])
+    alike = pl.when(number == whole).then(whole.cast(pl.String)).otherwise(number.cast(pl.String))
+    one = pl.when(truth).then(word.str.to_lowercase()).when(as_it_is).then(word).otherwise(alike)
+    return text.alias("").to_frame().select(one.alias("")).to_series()
 
 
 def _imputed(frame: pl.DataFrame, constants: Mapping[str, float | str], where: str) -> pl.DataFrame:
