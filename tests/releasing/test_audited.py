@@ -1,18 +1,23 @@
 """Games about the audit behind a release: another training than was audited, and verdicts about something else."""
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from mia_audit.config.load import check_audit
 from mia_audit.errors import UserError
 from mia_audit.learners import Compute
+from mia_audit.models import construct, save_weights
 from mia_audit.releasing.audited import training_sha256
+from mia_audit.releasing.recipe import Recipe
 from mia_audit.releasing.release import release
 from mia_audit.report.data.provenance import base_names, code_digests, training_digest
 from mia_audit.storage import sha256
 from mia_audit.storage.digests import audit_id
 
+from .conftest import ROWS, config
 from .test_release import SETTING
 
 NAMES = {"path": SETTING, "dataset": "rows", "architecture": "mlp", "mechanism": "dp-sgd", "epsilon": "4"}
@@ -127,3 +132,22 @@ def test_what_the_models_start_from_is_what_was_audited(recipe, name):
     path.write_bytes(path.read_bytes() + b" ")
     with pytest.raises(UserError, match="changed since the audit"):
         released(prepared)
+
+
+@pytest.mark.parametrize("left_out", [{"public": 20}, {"label_noise": 0.2}, {"take": "sample", "records": 60}])
+def test_a_pool_that_was_built_before_the_config_changed_is_refused(audited, left_out):
+    audit, results = audited(datasets={"rows": ROWS | left_out})
+    audit = check_audit(config(), "config")
+    with pytest.raises(UserError, match="pools/rows: not what the config describes"):
+        released(Recipe.from_audit(audit, SETTING, results))
+    assert not Path("out").exists() and not Path(".out.unfinished").exists()
+
+
+def test_initial_weights_from_other_public_records_are_refused(recipe):
+    prepared = recipe(architectures={"mlp": {"parameters": {"width": 8}, "pretrained": "public"}})
+    start = prepared.folder / "public.safetensors"
+    save_weights(construct(prepared.architecture, 0), start)
+    for digest, words in (("0" * 64, "not what the config describes"), (sha256(prepared.pool / "public.parquet"), "")):
+        start.with_suffix(".json").write_text(json.dumps({"public_sha256": digest}))
+        with pytest.raises(UserError, match=words) if words else nullcontext():
+            released(prepared)

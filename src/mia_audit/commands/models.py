@@ -199,6 +199,7 @@ def run_pretrain(options: argparse.Namespace) -> None:
         "test_records": len(audited),
         "test_accuracy": mean(logits.argmax(axis=1) == audited.labels),
         "test_loss": mean(outputs.loss(logits, audited.labels)),
+        "public_sha256": files["public.parquet"],
     }
     save_weights(model.module, options.out)
     write_json(options.out.with_suffix(".json"), metadata)

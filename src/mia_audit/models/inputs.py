@@ -77,6 +77,10 @@ SHARE = 0.25
 """Largest share of a GPU's free memory for a pool in its stored type."""
 
 
+ORIGIN = ("collected", "section")
+"""Facts about a pool that say where it came from, and change no input."""
+
+
 class Inputs:
     """A pool as inputs of a model: `inputs[rows]` is float32 [B, …] on the device, for a slice or a tensor of rows.
 
@@ -118,9 +122,9 @@ class Inputs:
     def preprocessing(self) -> str:
         """The conversion of stored records, as a text that differs whenever the inputs would differ.
 
-        It enters the key of every training, so where the vocabulary came from, which changes no input, is left out.
+        It enters the key of every training, so what changes no input is left out.
         """
-        facts = sorted((key, repr(value)) for key, value in self._metadata.items() if key != "collected")
+        facts = sorted((key, repr(value)) for key, value in self._metadata.items() if key not in ORIGIN)
         return repr((facts, self._shape))
 
     def stored(self, rows: Int[Tensor, " B"]) -> Num[np.ndarray, "B ..."]:

@@ -277,6 +277,7 @@ def build_pool(
         "read": distinct.read,
         "duplicates": distinct.duplicates,
         "collected": _collected(source, section),
+        "section": section.digest,
         "label_noise": section.label_noise,
     }
     if by_person:

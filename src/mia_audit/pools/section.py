@@ -5,6 +5,8 @@ The registry of pool sources, and the type that a source returns.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -128,6 +130,12 @@ class Dataset(Section):
     def public_path(self) -> str:
         """The file of public records; empty without one."""
         return "" if isinstance(self.public, int) else self.public.path
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the keys that a pool depends on."""
+        values = self.model_dump(mode="json", exclude_defaults=True, exclude={"groups", "architectures"})
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     @property
     def edges_of_groups(self) -> dict[str, tuple[float, ...]]:

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mia_audit.config.specs import PoolSpec
 from mia_audit.errors import UserError
 from mia_audit.foreign_json import read_object
+from mia_audit.releasing.recipe import UNPROTECTED
 from mia_audit.storage import sha256
 from mia_audit.storage.digests import audit_id
 
@@ -36,16 +38,15 @@ def training_sha256(recipe: Recipe) -> str:
 def audited_sha256(recipe: Recipe, expected: str) -> str | None:
     """Return the digest of the training that the finished audit measured; None if it is not finished.
 
-    Raises UserError if it is another training than the recipe's.
+    Raises UserError if it is another training than the recipe's, or if the results so far are of another config.
     """
     from mia_audit.report.data.opened import PROVENANCE, read_provenance
     from mia_audit.report.data.provenance import training_digest
 
-    if not (recipe.results / PROVENANCE).exists():
-        return None
-    sources = read_provenance(recipe.results)
-    known = {one["path"]: one for one in sources["settings"]}
+    sources = read_provenance(recipe.results) if (recipe.results / PROVENANCE).exists() else {}
+    known = {one["path"]: one for one in sources.get("settings", ())}
     if recipe.setting.path not in known:
+        _check_built(recipe)
         return None
     config, code = sources.get("config") or {}, sources.get("code_sha256") or {}
     found = training_digest(config, code, known[recipe.setting.path])
@@ -61,6 +62,23 @@ def audited_sha256(recipe: Recipe, expected: str) -> str | None:
         if name in measured and measured[name] != sha256(path):
             raise UserError(f"{path}: changed since the audit of {recipe.setting.path}: run the audit again")
     return found
+
+
+def _check_built(recipe: Recipe) -> None:
+    """Raise UserError if pool or initial weights are not those of the config: what it leaves out now may still be in them."""
+    if recipe.promise == UNPROTECTED:
+        return
+    section = PoolSpec.from_audit(recipe.audit, recipe.setting.dataset).dataset
+    found = {recipe.pool: (recipe.stored.metadata.get("section"), section.digest)}
+    if start := recipe.start:
+        about = read_object(start.with_suffix(".json"), "what the audit wrote about the initial weights")
+        pretrained = recipe.audit.architectures[recipe.setting.architecture].pretrained
+        public = sha256(recipe.pool / "public.parquet") if pretrained == "public" else None
+        found[start] = (about.get("public_sha256"), public) if public else (about.get("pretrained"), pretrained)
+    if stale := [path for path, (one, other) in found.items() if one != other]:
+        raise UserError(
+            f"{stale[0]}: not what the config describes, because it was changed later: delete it and run the audit again"
+        )
 
 
 def judged(recipe: Recipe, verdicts: Path | None, expected: str) -> dict[str, Any] | None:
