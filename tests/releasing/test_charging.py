@@ -7,9 +7,12 @@ import pytest
 
 from mia_audit.errors import UserError
 from mia_audit.learners import Compute
-from mia_audit.privacy.ledger import read_ledger
-from mia_audit.releasing.charging import AGAIN, MODEL
+from mia_audit.privacy.ledger import add, read_ledger
+from mia_audit.releasing import charging
+from mia_audit.releasing import release as releasing
+from mia_audit.releasing.charging import AGAIN, MODEL, charge_for
 from mia_audit.releasing.release import release
+from mia_audit.storage import write_json
 
 from ..killing import Killed
 from .conftest import ROWS
@@ -68,6 +71,12 @@ def test_what_older_ledgers_and_results_show_is_what_the_documentation_says(reci
     refused(prepared, "0 entries, and not the 1 that first/card.json states")
     ledger.write_bytes(older[0])
     kept.write_bytes(older[1])
+    shutil.move("results", "gone")
+    ledger.unlink()
+    refused(recipe(privacy=LEDGER), "0 entries, and not the 1 that first/card.json states")  # of an audit run anew
+    shutil.rmtree("results")
+    shutil.move("gone", "results")
+    ledger.write_bytes(older[0])
     Path("elsewhere").mkdir()
     released(prepared, "elsewhere/fourth")  # without a card not noticed, and two releases are not counted
     assert len(read_ledger(ledger)[1]) == 2
@@ -116,3 +125,35 @@ def test_a_release_whose_count_of_epochs_is_lost_is_charged_whole_again(recipe, 
     kill_at(0)
     released(prepared)
     assert charged_steps() == 28
+
+
+def test_what_ran_before_a_state_without_a_charge_was_put_back_is_in_the_card(recipe, kill_at, monkeypatch):
+    prepared = recipe(privacy=LEDGER | {"epsilon": 50}, training={"epochs": 4, "batch": 10})
+
+    def copied(*charges):
+        if not Path("older").exists():
+            shutil.copytree(".out.unfinished", "older")
+        return charge_for(*charges)
+
+    monkeypatch.setattr(releasing, "charge_for", copied)
+    begun = kill_at(3 * 7 + 2)
+    with pytest.raises(Killed):
+        released(prepared)
+    taken = begun()
+    shutil.rmtree(".out.unfinished")
+    Path("older").rename(".out.unfinished")
+    begun = kill_at(0)
+    card = released(prepared)
+    taken += begun()
+    assert sum(terms["steps"] for terms in card["privacy"]["charged"]) >= taken
+    assert charged_steps() >= taken
+
+
+def test_results_remember_a_charge_before_another_process_can_make_one(recipe, monkeypatch):
+    def written(path, values):
+        with pytest.raises(UserError, match="another process uses this ledger"):
+            add(Path("rows.ledger"), [], patience=0)
+        write_json(path, values)
+
+    monkeypatch.setattr(charging, "write_json", written)
+    released(recipe(privacy=LEDGER))

@@ -5,7 +5,9 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors import safe_open
+from torch.optim import AdamW
 
 from mia_audit.errors import UserError
 from mia_audit.learners import Compute
@@ -18,6 +20,8 @@ from mia_audit.releasing.card import delta_of, spent
 from mia_audit.releasing.charging import MODEL
 from mia_audit.releasing.release import release
 from mia_audit.storage.digests import differences
+from mia_audit.training import shadow
+from mia_audit.training.shadow import start
 
 from ..killing import Killed, killed
 from .conftest import ROWS
@@ -282,3 +286,28 @@ def test_an_unfinished_release_is_not_gone_on_with_as_another(recipe, kill_at):
     Path(".out.unfinished", "release.json").write_text("{}")
     with pytest.raises(UserError, match="damaged"):
         release(other, "0" * 64, Path("out"), Compute())
+
+
+def test_a_released_model_is_trained_on_the_schedule_of_the_audit(recipe, monkeypatch):
+    kept, step = [], AdamW.step
+    monkeypatch.setattr(AdamW, "step", lambda self: (kept.append(bool(self.state)), step(self))[1])
+    made(recipe(training={"epochs": 4, "batch": 10, "schedule": "step-reset", "decay_epochs": 2}))
+    assert [number for number, moments in enumerate(kept) if not moments] == [0, 14]
+
+
+def test_a_resumed_release_keeps_the_layers_that_are_not_trained(recipe, kill_at, monkeypatch):
+    drawn = []
+
+    def noted(recipe, seed):
+        drawn.append(start(recipe, seed))
+        return drawn[-1]
+
+    monkeypatch.setattr(shadow, "start", noted)
+    prepared = recipe(training={"epochs": 2, "batch": 10, "trainable": "head"})
+    kill_at(9)
+    with pytest.raises(Killed):
+        made(prepared)
+    kill_at(0)
+    made(prepared)
+    frozen = [[value for value in model.parameters() if not value.requires_grad] for model in drawn]
+    assert len(frozen) == 2 and frozen[0] and all(map(torch.equal, *frozen))

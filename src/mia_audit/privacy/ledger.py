@@ -456,8 +456,16 @@ class Receipt:
     total: Total
 
 
-def charge(path: Path, terms: Terms, entries: Sequence[Entry], patience: float = PATIENCE) -> Receipt:
+def charge(
+    path: Path,
+    terms: Terms,
+    entries: Sequence[Entry],
+    remember: Callable[[Receipt], None] = lambda _: None,
+    patience: float = PATIENCE,
+) -> Receipt:
     """Charge for entries in the ledger of a data set, which is created if missing. Work may begin only afterwards.
+
+    The receipt is remembered before another process can charge, so that the last one to be remembered is the newest.
 
     Raises UserError, and charges nothing, if an entry does not belong in the ledger, or the budget would be overdrawn.
     """
@@ -466,7 +474,8 @@ def charge(path: Path, terms: Terms, entries: Sequence[Entry], patience: float =
         _allow(path, header, [], entries)  # no ledger is created if it would refuse its first entry
         with suppress(UserError):  # another process may create it first, for other entries
             Ledger(path, header, _check, patience).close()
-    return _charge(path, terms.header(order=read_ledger(path)[0].terms.get("order")), entries, patience)
+    header = terms.header(order=read_ledger(path)[0].terms.get("order"))
+    return _charge(path, header, entries, patience, remember)
 
 
 def add(path: Path, entries: Sequence[Entry], patience: float = PATIENCE) -> Receipt:
@@ -529,11 +538,19 @@ def _epsilon(composition: str, order: float | None, delta: float, entries: Seque
     return accounting.epsilon_by_orders(charges, delta)
 
 
-def _charge(path: Path, header: Header, entries: Sequence[Entry], patience: float) -> Receipt:
+def _charge(
+    path: Path,
+    header: Header,
+    entries: Sequence[Entry],
+    patience: float,
+    remember: Callable[[Receipt], None] = lambda _: None,
+) -> Receipt:
     with Ledger(path, header, _check, patience) as kept:
         total = _allow(path, kept.header, kept.entries, entries)
         kept.append(list(entries))
-        return Receipt(kept.header.id, kept.head, len(kept.entries), total)
+        receipt = Receipt(kept.header.id, kept.head, len(kept.entries), total)
+        remember(receipt)
+        return receipt
 
 
 def _allow(path: Path, header: Header, before: Sequence[Entry], entries: Sequence[Entry]) -> Total:

@@ -38,17 +38,16 @@ def next_charges(recipe: Recipe, work: Unfinished, checkpoint: Checkpoint) -> li
     which no state or no number of begun epochs was kept, is charged whole.
     """
     model = recipe.charge
-    if MODEL not in work.begun:
-        return [(MODEL, model)]
-    if recipe.promise == UNPROTECTED:
-        return []
+    new = MODEL not in work.begun
     if not isinstance(model, accounting.PoissonGaussian) or not isinstance(checkpoint, KeptEpochs):
-        return [(RESTART, model)]
+        return [(MODEL, model)] if new else [] if recipe.promise == UNPROTECTED else [(RESTART, model)]
     done, begun = checkpoint.epochs, checkpoint.begun
-    if done is None or begun is None:
-        return [(RESTART, model)]
     epochs = recipe.spec.training.epochs
     each = model.steps // epochs
+    if new:  # epochs that were begun all the same were run before an older state was put back
+        return [(MODEL, model), *([(RESTART, replace(model, steps=begun * each))] if begun else [])]
+    if done is None or begun is None:
+        return [(RESTART, model)]
     charged = sum(int(terms["steps"]) for terms in work.charged) // each
     missing = begun + epochs - done - charged
     return [(RESTART, replace(model, steps=missing * each))] if missing > 0 else []
@@ -65,12 +64,15 @@ def charge_for(
     kept = recipe.results / f"{KEPT}{dataset}"
     known = remembered(kept)
     _check_ledger(recipe, known)
-    _check_cards(recipe, work.folder.parent)
     _check_names(recipe)
+    _check_cards(recipe, work.folder.parent)
     if path:
-        receipt = ledger.charge(Path(path), ledger_terms(recipe), _named(Path(path), entries))
-        values = {"ledger": receipt.ledger, "head": receipt.head, "entries": receipt.entries, "part": privacy.part}
-        write_json(kept, values)
+
+        def remember(one: Receipt) -> None:
+            values = {"ledger": one.ledger, "head": one.head, "entries": one.entries, "part": privacy.part}
+            write_json(kept, values)
+
+        receipt = ledger.charge(Path(path), ledger_terms(recipe), _named(Path(path), entries), remember)
     if charges:
         work.begin([what for what, _ in charges if what != RESTART], [entry.terms for entry in entries])
         for what, charge in charges:
@@ -120,7 +122,8 @@ def _check_cards(recipe: Recipe, released: Path) -> None:
         try:
             values = read_object(card, "")
             stated = values["ledger"] or {}
-            same = (values["audit"]["id"], values["setting"]["dataset"]) == (mine, recipe.setting.dataset)
+            audit, dataset = values["audit"], values["setting"]["dataset"]
+            same = dataset == recipe.setting.dataset and (audit["id"] == mine or audit["name"] == recipe.audit.audit)
             known = {key: kind(stated[key]) for key, kind in CHARGED.items()} if stated else {}
         except (UserError, KeyError, TypeError, ValueError):
             continue  # not a card that a release wrote

@@ -104,8 +104,6 @@ def fit(
         for number in range(len(epochs) + 1, training.epochs + 1):
             layers.counter = number
             seed_layers(layers.layer_seed())
-            if training.schedule == "step-reset" and (number - 1) % (training.decay_epochs or 1) == 0:
-                optimizer.state.clear()
             losses, seen = torch.zeros((), dtype=torch.float64, device=inputs.device), 0
             for loss, size in steps_of_epoch(job, protection, inputs, labels, optimizer, steps):
                 losses += loss
@@ -146,6 +144,8 @@ def steps_of_epoch(
     """Take the steps of one epoch, and yield each step's loss and number of records. `steps` is the number of earlier steps."""
     training = training_of(job)
     schedule = SCHEDULES[training.schedule]
+    if training.schedule == "step-reset" and steps % (protection.steps_per_epoch * (training.decay_epochs or 1)) == 0:
+        optimizer.state.clear()
     for number, batch in enumerate(protection.batches(), start=steps):
         for group in optimizer.param_groups:
             group["lr"] = training.learning_rate * schedule(training, number / protection.steps_per_epoch)

@@ -209,8 +209,11 @@ def start(recipe: Recipe, seed: int) -> nn.Module:
 COUNTERS = ("draws", "noise", "records")
 """Names of a mechanism's stream counters in its state; these are not restored, because another process has other streams."""
 
-EPOCHS = "epochs"
-"""The key of the number of finished epochs in a saved state."""
+EPOCHS, START = "epochs", "start"
+"""The keys of a saved state for the number of finished epochs, and for the seed of the initial weights.
+
+The seed is no secret, and only the trained part of a model is saved.
+"""
 
 SEED_BITS = 63
 
@@ -281,7 +284,9 @@ def train_released(
     the batch exceeds the training set or the mechanism cannot be applied.
     """
     checkpoint = checkpoint or Checkpoint()
-    model = start(recipe, secrets.randbits(SEED_BITS)).to(inputs.device)
+    state = checkpoint.resume()
+    seed = int(state[f"rest.{START}"]) if state else secrets.randbits(SEED_BITS)
+    model = start(recipe, seed).to(inputs.device)
     training_set = torch.from_numpy(np.flatnonzero(members)).to(inputs.device)
     people = people_of(recipe, members, persons)
     check_batch(recipe.training, len(training_set) if people is None else len(people), people is not None)
@@ -308,14 +313,15 @@ def train_released(
     def captured() -> State:
         kept = {name: value for name, value in protection.state().items() if name not in COUNTERS}
         rest = {f"protection.{name}": value for name, value in kept.items()}
-        return capture_state(trained, optimizer, rest | {EPOCHS: torch.tensor(done)})
+        return capture_state(trained, optimizer, rest | {EPOCHS: torch.tensor(done), START: torch.tensor(seed)})
 
     with computing(trained, training.precision or "float32"), torch.random.fork_rng():
         trained.train()
         layers = Stream(key, "layers")
-        if state := checkpoint.resume():
+        if state:
             rest = restore_state(state, trained, optimizer)
             done = int(rest.pop(EPOCHS))
+            rest.pop(START)
             kept = {name.removeprefix("protection."): value for name, value in rest.items()}
             protection.restore(dict.fromkeys(COUNTERS, torch.tensor(0)) | kept)
         else:
