@@ -18,6 +18,15 @@ from mia_audit import cli, sanitise
 from mia_audit.errors import UserError
 from mia_audit.report.tables.catalogue import Cell, Column, Layout, latex
 
+
+def test_what_takes_long_is_announced_on_a_terminal_alone(capsys, monkeypatch):
+    sanitise.announce("reading a.csv")
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    sanitise.announce("reading a.csv")
+    assert capsys.readouterr().err == "reading a.csv …\n"
+
+
 HOSTILE = [
     "a\n\\input{/etc/passwd}\\immediate\\write18{id}",
     "% \r\\write18{id}",

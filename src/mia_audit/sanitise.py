@@ -53,6 +53,12 @@ FORMULA = tuple("=+-@\t\r\n＝＋－＠|%")
 """First characters of a cell that a spreadsheet may read as a formula (OWASP, CSV injection)."""
 
 
+def announce(text: str) -> None:
+    """Say on stderr, if that is a terminal, what takes the time until a command's next output."""
+    if sys.stderr.isatty():
+        print(f"{visible(text)} …", file=sys.stderr)
+
+
 def visible(text: str) -> str:
     """Return text as one line, with hidden characters as Python's escape sequences."""
     return HIDDEN.sub(_written_out, text)

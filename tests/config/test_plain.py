@@ -114,7 +114,7 @@ def test_check_runs_no_code_that_a_config_names(tmp_path, monkeypatch, capsys):
     assert cli.main(["check", "audit.yaml"]) == 0
     out = capsys.readouterr().out
     digest = hashlib.sha256((tmp_path / "mine.py").read_bytes()).hexdigest()
-    assert f"audit.yaml: runs mine.py (SHA-256 {digest})" in out
+    assert f"audit.yaml: names code: mine.py (SHA-256 {digest})" in out
     assert "--with-code" in out
     assert not (tmp_path / "ran").exists()
     assert cli.main(["check", "audit.yaml", "--with-code"]) == 2
@@ -138,7 +138,7 @@ def test_check_names_classes(tmp_path, capsys):
     path = tmp_path / "audit.yaml"
     path.write_text(AUDIT.replace("mlp: {}", "k: {model: 'a.b:C'}"))
     assert cli.main(["check", str(path)]) == 0
-    assert "runs a.b:C" in capsys.readouterr().out
+    assert "names code: a.b:C" in capsys.readouterr().out
 
 
 def _places(schema: dict[str, Any], root: dict[str, Any], seen: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -209,7 +209,7 @@ def test_the_name_of_a_section_is_listed(tmp_path, monkeypatch, capsys):
     Path("mine.py").write_text("open('ran', 'w')\ndef train(task): ...\ndef predict(model, records): ...\n")
     Path("audit.yaml").write_text(AUDIT.replace("mlp: {}", "mine.py: {outputs: logits}"))
     assert cli.main(["check", "audit.yaml"]) == 0
-    assert "runs mine.py" in capsys.readouterr().out
+    assert "names code: mine.py" in capsys.readouterr().out
     assert not Path("ran").exists()
 
 

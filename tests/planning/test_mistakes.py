@@ -39,7 +39,10 @@ CONFIGS = {
         "training.learning_rate: input should be greater than 0",
     ),
     "an optimizer of another library": ("training: {optimizer: lion}", "input should be 'adamw', 'adam' or 'sgd'"),
-    "a comparison with itself": ("report: {compare: [none, none]}", "report.compare: name two or more, each once"),
+    "a comparison with itself": (
+        "report: {compare: [none, none]}",
+        "report.compare: none, none: name two or more of a kind, each once",
+    ),
     "a comparison with a stranger": (
         "report: {compare: [ixg, none]}",
         "report.compare: name either data sets, or architectures, or mechanisms, or explainers",

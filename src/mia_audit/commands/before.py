@@ -28,7 +28,7 @@ from mia_audit import SNAKEFILE
 from mia_audit.config.load import folder_of, in_folder_of, load_audit, read_plain
 from mia_audit.errors import Mistakes, UserError, few
 from mia_audit.host_memory import available_memory
-from mia_audit.sanitise import console
+from mia_audit.sanitise import announce, console
 
 if TYPE_CHECKING:
     import polars as pl
@@ -107,7 +107,7 @@ def run_init(options: argparse.Namespace) -> None:
         if vars(options) == given:
             raise
         raise UserError(f"{error}. With your answers: {_again(options)}") from None
-    print(f"{path}: {looked.records} records, {looked.classes} classes; next: mia-audit run {path}")
+    print(f"{path}: {looked.size}, {looked.classes} classes; next: mia-audit run {path}")
 
 
 def _again(options: argparse.Namespace) -> str:
@@ -126,6 +126,7 @@ def _look(options: argparse.Namespace) -> "Looked":
 
     if not options.data.exists():
         raise UserError(f"{options.data}: no such file or folder; expected a table, or a folder of images or arrays")
+    announce(f"reading {options.data}")
     if options.data.is_dir():
         return look_at_folder(options.data)
     frame = columns_of(options.data)
@@ -236,10 +237,12 @@ def _estimate(audit: "Audit", looked: "Looked") -> str:
     from mia_audit.planning.costs import Costs
     from mia_audit.runtime.device import device_for
 
+    announce("timing training on this machine (--no-estimate leaves it out)")
     device = device_for(audit.compute.threads, audit.compute.device)
     plan = estimate(audit, sizes, models, Costs(audit.compute.micro_batch, device), {})
-    minutes = max(1, round(plan.total / 60))
-    return f"About {minutes} minutes of one process on this machine, excluding start-up, and {human(sum(plan.disk.values()))} on disk."
+    minutes = round(plan.total / 60)
+    time = f"{minutes} minutes" if minutes > 1 else "a minute"
+    return f"About {time} of one process on this machine, excluding start-up, and {human(sum(plan.disk.values()))} on disk."
 
 
 def check_arguments(parser: argparse.ArgumentParser) -> None:
@@ -269,13 +272,15 @@ def _check_config(config: Path, with_code: bool) -> None:
         raise Mistakes(f"{config}: {missing(Path(name))}" for name in gone)
     for name in code:
         digest = file_digest(name)
-        print(f"{config}: runs {name}" + (f" (SHA-256 {digest})" if digest else ""))
+        print(f"{config}: names code: {name}" + (f" (SHA-256 {digest})" if digest else ""))
     count = f"{len(code)} piece{'s' * (len(code) > 1)} of code, which will run with your permissions"
     if loads_code(values) and not with_code:
         print(
-            f"{config}: plain YAML; it names {count}. Read the code, then check the rest with --with-code, which loads the code"
+            f"{config}: plain YAML; it names {count}. Nothing else was checked, because that loads the code: read it, then"
+            " give --with-code"
         )
         return
+    announce(f"checking {config}, its data and its models")
     audit = check_audit(values, str(config))
     checked = check(audit)
     notes = try_code(checked, audit) if with_code and not checked.mistakes else []
@@ -321,6 +326,7 @@ def _checked(config: Path, elsewhere: Collection[str] | None = None) -> "Audit":
     """Read a config and check it with its data and models, except data sets `elsewhere`; UserError with a line for every mistake."""
     from mia_audit.planning.check import check
 
+    announce(f"checking {config}, its data and its models")
     audit = load_audit(config)
     mistakes = check(audit, elsewhere or ()).mistakes
     if elsewhere is not None and any(".path: no such file" in one for one in mistakes):
@@ -384,6 +390,7 @@ def _plan_config(config: Path, options: argparse.Namespace) -> None:
     here = "cpu" if rate or not torch.cuda.is_available() else wanted
     device = device_for(audit.compute.threads, here)
     models = models_of(audit, sizes)
+    announce("timing training, explanations and attacks on this machine, and counting jobs")
     costs = Costs(audit.compute.micro_batch, device, rate)
     changes = {}
     if audit.compute.shadows_per_job == packing.AUTO:

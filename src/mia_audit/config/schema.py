@@ -487,13 +487,13 @@ class Audit(Section):
             self.report.compare,
             (self.datasets, self.architectures, self.mechanisms, self.explainers.released),
         )
-        if chosen and len(set(chosen)) < max(2, len(chosen)):
-            raise ValueError("report.compare: name two or more, each once")
         if unknown := [name for name in chosen if not any(name in kind for kind in kinds)]:
             every = [name for kind in kinds for name in kind]
             raise ValueError(
                 f"report.compare: '{unknown[0]}' is no data set, architecture, mechanism or explainer of the audit: {suggest(unknown[0], every)}"
             )
+        if chosen and len(set(chosen)) < max(2, len(chosen)):
+            raise ValueError(f"report.compare: {few(chosen)}: name two or more of a kind, each once")
         if chosen and not any(all(name in kind for name in chosen) for kind in kinds):
             raise ValueError("report.compare: name either data sets, or architectures, or mechanisms, or explainers")
         return self

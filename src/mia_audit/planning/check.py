@@ -27,6 +27,7 @@ from mia_audit.pools.named_members import check_persons, named_members
 from mia_audit.pools.persons import Persons
 from mia_audit.pools.section import Header, load_public, load_source
 from mia_audit.registry import IN_FILE, code_files, code_of, file_digest
+from mia_audit.sanitise import announce
 
 if TYPE_CHECKING:
     from mia_audit.config.schema import Audit
@@ -119,6 +120,7 @@ def try_code(checked: Checked, audit: Audit) -> list[str]:
         for name in audit.architectures_of(dataset):
             if not code_of(resolved_architecture(audit, name).model):
                 continue
+            announce(f"training {name} on a few records of {dataset}")
             try:
                 checked.attempt(tried, audit, dataset, name, checked.sizes.get(dataset))
             except Unfinished as error:

@@ -38,7 +38,12 @@ class Looked:
     shape: tuple[int, ...]
     classes: int
     units: int = 0
-    """Number of records, or of persons if the table names them."""
+    """Number of persons, if the table names them."""
+
+    @property
+    def size(self) -> str:
+        """The number of records, and of persons if they are the unit."""
+        return f"{self.records} records" + (f" of {self.units} persons" if self.units else "")
 
 
 def columns_of(path: Path) -> pl.DataFrame:
@@ -82,7 +87,7 @@ def look_at_table(
     from mia_audit.pools import pools
 
     source = pools["table"].load(Dataset(**section), "init")  # type: ignore[arg-type]
-    units = len(frame) if source.persons is None else len(set(source.persons.tolist()))
+    units = 0 if source.persons is None else len(set(source.persons.tolist()))
     return Looked(section, len(frame), tuple(source.records.shape[1:]), classes, units)
 
 
@@ -166,8 +171,9 @@ def first_config(
     if scaled or public:
         dataset |= {"public": drawn or {"path": public}, "standardise": "public"}
     batch = max(1, min(BATCH, (units - drawn) // 4))  # a batch has at most half of a training set
+    unit = "persons" if looked.units else "records"
     lines = [
-        f"# An audit of {architecture['model']} on {looked.section['path']}: {looked.records} records of {_shape(looked)},"
+        f"# An audit of {architecture['model']} on {looked.section['path']}: {looked.size}, {_shape(looked)},"
         f" {looked.classes} classes.",
         "#",
         f"#   mia-audit run {name}.yaml       (-n only prints what would run)",
@@ -179,10 +185,10 @@ def first_config(
         "",
         "datasets:",
         f"  {name}:",
-        *(f"    {key}: {_yaml(value)}{_remark(key, value)}" for key, value in dataset.items()),
+        *(f"    {key}: {_yaml(value)}{_remark(key, value, unit)}" for key, value in dataset.items()),
         "",
         "membership:",
-        f"  models: {MODELS}   # each on a random half of the records; more make intervals narrower",
+        f"  models: {MODELS}   # each on a random half of the {unit}; more make intervals narrower",
         "",
         "architectures:",
         "  mine:",
@@ -224,12 +230,12 @@ def _yaml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _remark(key: str, value: Any) -> str:
+def _remark(key: str, value: Any, unit: str) -> str:
     if isinstance(value, Mapping) and key == "public":
         return ""
     remarks = {
         "columns": "   # drop: no model gets the column; docs/how-to/pools.md",
-        "public": "   # drawn from the file to scale columns, for audits only; a release needs a file (init --public)",
+        "public": f"   # {unit} drawn from the file to scale columns, for audits only; a release needs a file (init --public)",
         "size": "   # side in pixels to which all images are resized",
     }
     return remarks.get(key, "")

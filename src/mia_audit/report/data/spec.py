@@ -91,7 +91,7 @@ class Report(Section):
     show_records: bool = True
     """With `false` the page contains no record, neither the most exposed ones nor maps of explanations, and can be passed on."""
     policy: FilePath = ""
-    """Policy that the report evaluates, like `mia-audit gate`: a YAML file, relative to where the audit is started."""
+    """Policy that the report evaluates, like `mia-audit gate`: a YAML file; relative to the folder of the audit."""
     paper: Literal["", "huang2024", "harder2020", "fadp", "patel2020"] = ""
     """A paper whose tables and figures are written to `paper/`, with the audit's numbers beside the printed ones, like `mia-audit paper`."""
 
