@@ -42,7 +42,7 @@ from mia_audit.report.data.provenance import by_base_name
 from mia_audit.report.data.spec import GivenSetting
 from mia_audit.report.terminal import ANSWER, answer_content, answer_text
 from mia_audit.report.text.formatting import fixed, interval
-from mia_audit.sanitise import csv
+from mia_audit.sanitise import announce, csv
 from mia_audit.sections import NAME
 from mia_audit.storage import check_out, open_table, read_frame, sha256, table_metadata, write_table, write_text
 from mia_audit.storage.digests import write_manifest
@@ -277,6 +277,7 @@ def _score(request: Request, part: Part) -> None:
     source, out = part.source, part.out
     if part.name:
         private_folder(out)
+    announce(f"attacking {part.name or request.name}: {source.models} models, {len(source.record)} records")
     null = permuted_membership(source.member, request.seed, request.name, source.persons)
     rows: list[dict[str, Any]] = []
 
@@ -373,7 +374,7 @@ def reported_settings(request: Request) -> tuple[Setting, ...]:
     return tuple(
         Setting(
             request.name,
-            "given models",
+            "given-models",
             given.mechanism or name,
             given.epsilon,
             private=given.delta is not None,
@@ -383,6 +384,7 @@ def reported_settings(request: Request) -> tuple[Setting, ...]:
             design=request.design,
             folder=name,
             given_name=name,
+            architecture_label="given models",
             by_person=by_person(name),
         )
         for name, given in request.settings.items()
@@ -415,6 +417,7 @@ def _report(request: Request) -> None:
     from mia_audit.report.page.render import render
     from mia_audit.report.tables.catalogue import write
 
+    announce("writing tables, figures and report")
     results = results_of(request)
     findings = find(results)
     write(results, findings, request.out / "tables")

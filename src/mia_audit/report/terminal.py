@@ -116,18 +116,18 @@ def _lines(group: Mapping[str, Any], confidence: float, width: int, named: bool)
     for note, mark in MARKS.items():
         if any(cell.endswith(f" {mark}") for row in rows for cell in row):
             yield f"{mark} {note}"
-    trained = rows[0][-1] == ACCURACIES[-1]
+    whose = " and on ".join(what for title, what in ACCURACIES.items() if title in rows[0])
     sentences = (
         f"How well the strongest attack distinguishes {group['members']} from others (AUC, {confidence * 100:g}\u00a0% interval)"
-        f"{', and the accuracy on training records and on others' if trained else ''}.",
-        base_rate_sentence(group.get("base_rate")) if trained else "",
+        f"{f', and the accuracy on {whose}' if whose else ''}.",
+        base_rate_sentence(group.get("base_rate")) if whose else "",
         "Guessing has an AUC of 0.5.",
     )
     yield textwrap.fill(" ".join(filter(None, sentences)), width)
     yield ""
 
 
-ACCURACIES = ("Train accuracy", "Test accuracy")
+ACCURACIES = {"Train accuracy": "training records", "Test accuracy": "others"}
 MARKS = {SILENT: "*", WORSE: "†"}
 
 
@@ -138,12 +138,12 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
     if not rows:
         return
     channels = [channel for channel in TITLES if any(channel in row["attacks"] for row in rows)]
-    trained = any(row["test_accuracy"] for row in rows)
-    yield ["Setting", *(TITLES[channel] for channel in channels), *(ACCURACIES if trained else [])]
+    known = {title: title.lower().replace(" ", "_") for title in ACCURACIES}
+    known = {title: name for title, name in known.items() if any(row[name] for row in rows)}
+    yield ["Setting", *(TITLES[channel] for channel in channels), *known]
     for row in rows:
         attacks = [_attack(row["attacks"].get(channel)) for channel in channels]
-        accuracies = [_accuracy(row[f"{phase}_accuracy"]) for phase in ("train", "test")] if trained else []
-        yield [row["setting"], *attacks, *accuracies]
+        yield [row["setting"], *attacks, *(_accuracy(row[name]) for name in known.values())]
 
 
 def _attack(attack: Mapping[str, Any] | None) -> str:

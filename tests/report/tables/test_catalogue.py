@@ -7,8 +7,10 @@ import pytest
 
 from mia_audit.report.data.opened import audited
 from mia_audit.report.data.results import find
+from mia_audit.report.tables.catalogue import tables as kinds
 from mia_audit.report.tables.catalogue import tables_of, to_csv, write
 from mia_audit.report.tables.settings import persons_layout, settings_layout
+from mia_audit.report.text.formatting import fixed, interval
 from mia_audit.sanitise import tex
 from mia_audit.storage import read_table, table_metadata, write_table
 
@@ -275,6 +277,23 @@ def test_the_page_of_given_models_has_no_column_or_note_of_their_training(small,
     layout = settings_layout(results, replace(findings, settings=given), page=True)
     assert [column.title for column in layout.columns if column.group == "Accuracy"] == ["test"]
     assert all(len(row) == len(layout.columns) for row in layout.rows)
+
+
+def test_persons_by_the_sum_have_the_number_of_the_answer(findings):
+    found = findings.settings[0]
+    by_person = replace(found, aggregate="sum", others={"none": found.leaks})
+    cells = persons_layout([by_person], 0.01).rows[0]
+    auc = found.strongest["outputs"].auc_estimate
+    assert str(cells[4]) == fixed(auc.mean) and cells[4].notes == (interval(auc),)
+
+
+def test_rates_that_no_pool_resolves_have_no_printed_column(small, findings):
+    results = small.results()
+    frame = kinds["summary"](results, findings)
+    unresolved = frame.with_columns(pl.lit(None, pl.Float64).alias("tpr_at_fpr_0.01_mean"))
+    for known, present in ((frame, True), (unresolved, False)):
+        titles = [column.title for column in kinds["summary"].layout(results, findings, known).columns]
+        assert ("TPR at 1\u00a0%" in titles) == present
 
 
 def test_an_attack_that_is_strongest_on_two_channels_is_one_row_of_persons(findings):

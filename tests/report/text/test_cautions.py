@@ -72,7 +72,7 @@ def test_membership_the_wrong_way_round_is_asked(written):
 def test_without_noise_no_rule_of_thumb_is_offered(small):
     change(small, "none", "training", test_loss=1.2)
     (line,) = said(small)
-    assert line.startswith("Worse than guessing without protection (toy, net): the test loss") and "batch" not in line
+    assert line.startswith("Overconfident without protection (toy, net): the test loss") and "batch" not in line
 
 
 def test_a_delta_that_permits_a_leak_is_named(small):

@@ -26,8 +26,16 @@ def test_what_leaks_is_not_released_and_what_holds_is_proposed(findings):
 
 
 def test_protection_is_to_be_audited_where_none_was_or_to_be_stronger(findings):
-    assert "add dp-sgd" in next_steps(only(findings, 0))[1]
+    assert "train with dp-sgd" in next_steps(only(findings, 0))[1]
     assert "a smaller" in next_steps(only(findings, 0, 1))[1]
+
+
+def test_advice_on_given_models_names_no_key_of_a_config(small, findings):
+    given = [replace(one, setting=replace(one.setting, trained=False)) for one in findings.settings]
+    spec = replace(small.results().spec, settings=tuple(one.setting for one in given))
+    results = replace(findings, settings=given)
+    said = " ".join([*next_steps(results), *not_examined(spec, results)])
+    assert "membership.models" in next_steps(findings)[2] and "membership.models" not in said and "(groups)" not in said
 
 
 def test_nothing_found_is_no_guarantee(written):

@@ -60,8 +60,9 @@ def _settings(spec: Spec) -> dict[str, Setting]:
     "roc",
     _settings,
     "ROC curves on logarithmic axes: mean over targets as steps, never interpolated. Above the dashed diagonal an attack beats "
-    "guessing. Curves are those of the attacks with the largest AUCs; the AUCs beside them allow for this choice. Bands: ± one "
-    "standard deviation over targets, for the first two curves.",
+    "guessing. Curves are those of the attacks with the largest AUCs. The AUCs beside them allow for the choice among the attacks "
+    "of the same curve; AUC and TPR in the answer allow for the choice among all attacks on outputs, or on explanations, and may "
+    "be lower. Bands: ± one standard deviation over targets, for the first two curves.",
 )
 def roc(results: Results, findings: Findings, setting: Setting) -> Figure | str:
     """Draw the ROC curves of the strongest attacks on a setting, in the colours of its group."""
@@ -196,8 +197,8 @@ if TYPE_CHECKING:
 @figure(
     "attack_by_epsilon",
     once("attack_by_epsilon"),
-    "AUC and TPR of the strongest attack on each kind of information, setting by setting, with intervals, and the null control. "
-    "Dashed: guessing.",
+    "AUC and TPR of the strongest attack on each kind of information, setting by setting, and the null control; intervals allow for "
+    "the choice among the attacks of the same mark. Dashed: guessing.",
 )
 def attack_by_epsilon(results: Results, findings: Findings, subject: tuple[str, str] | None = None) -> Figure:
     """Draw AUC and TPR of every series over the settings of all groups, or of one, a column of panels per group."""

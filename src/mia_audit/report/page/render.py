@@ -96,6 +96,10 @@ def policy(css: str) -> str:
     return f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
 
 
+ACCURACIES = (("Train", "training records"), ("Test", "others"))
+"""The columns of accuracies, each with the records that it is about."""
+
+
 def answer_table(group: Sequence[Finding]) -> list[dict[str, Any]]:
     """Return the answer's rows: for each setting, the strongest attack on each channel, as a number and a bar, and the accuracy."""
     present, bounds = present_channels(group), _bounds(group)
@@ -110,11 +114,13 @@ def _bounds(group: Sequence[Finding]) -> tuple[float, float]:
 
 
 def _row(finding: Finding, present: Sequence[str], bounds: tuple[float, float]) -> dict[str, Any]:
-    known = (finding.train_accuracy, finding.test_accuracy)
+    known = {"Train": finding.train_accuracy, "Test": finding.test_accuracy}
     return {
         "name": titled(finding.setting),
         "cells": [_cell(channel, finding.strongest.get(channel), bounds) for channel in present],
-        "accuracies": [(percent(one.mean), percent_interval(one)) if one else None for one in known],
+        "accuracies": {
+            phase: (percent(one.mean), percent_interval(one)) if one else None for phase, one in known.items()
+        },
     }
 
 
@@ -257,6 +263,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         fpr=rate(findings.fpr) if findings.fpr is not None else "",
         channels={channel for finding in findings.settings for channel in finding.strongest},
         private=bool(private),
+        trained=bool(spec.trained),
         trained_with_noise=any(finding.setting.trained for finding in private),
         adjacent=adjacent(findings),
         sampling=joined(sorted({sampling_name(known) for one in private if "sampling" in (known := guarantee(one))})),
@@ -318,14 +325,15 @@ def _group(
     sheet: Sheet,
 ) -> dict[str, Any]:
     """Return the part of one data set and architecture, with its figures."""
-    guessing = results.guessing(group[0].setting)
+    guessing, rows = results.guessing(group[0].setting), answer_table(group)
     return {
         "name": group[0].setting.place,
         "answer": answer(group, findings),
         "whose": WHOSE[group[0].setting.explained is not None, group[0].by_person],
         "channels": [TITLES[channel] for channel in present_channels(group)],
-        "trained": any(finding.test_accuracy for finding in group),
-        "rows": answer_table(group),
+        "rows": rows,
+        "span": " to ".join(fixed(end, 2) for end in _bounds(group)),
+        "accuracies": [one for one in ACCURACIES if any(row["accuracies"][one[0]] for row in rows)],
         "null_sentence": null_sentence(group),
         "base_rate": base_rate_sentence(guessing.accuracy if guessing else None),
         "figures": list(group_figures(results, findings, group, interpretation, sheet)),

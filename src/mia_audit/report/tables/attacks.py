@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 
 def _summary_layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout:
-    rates = [name.removesuffix("_mean") for name in frame.columns if name.startswith("tpr_") and name.endswith("_mean")]
+    means = [name for name in frame.columns if name.startswith("tpr_") and name.endswith("_mean")]
+    rates = [name.removesuffix("_mean") for name in means if frame[name].is_not_null().any()]
     columns = [
         *setting_columns(results.spec.settings),
         *ATTACK_COLUMNS,
@@ -191,6 +192,7 @@ LITTLE = 0.005
 MODELS_CAPTION = (
     "The strongest attack on every setting, on persons where membership was drawn by person, with fewer other models per target, in random"
     " groups: means over the same targets, not corrected for the choice of the attack. "
+    "The likelihood hierarchical stands in for blend and types, which take long. "
     f"*: with this many or more, using all other models changes AUC and TPR by less than {LITTLE:g}."
 )
 

@@ -66,6 +66,27 @@ class Layout:
         spans = [(name, len(list(columns))) for name, columns in groupby(self.columns, lambda column: column.group)]
         return spans if any(name for name, _ in spans) else []
 
+    def condensed(self, omit: Collection[str] = ()) -> Layout:
+        """Return the table without columns of text that have the same value in all rows, which becomes a note, and without columns of `omit`."""
+        texts = [[str(row[place]) for row in self.rows] for place in range(len(self.columns))]
+        same = [
+            not column.number and len(set(values)) == 1 < len(values)
+            for column, values in zip(self.columns, texts, strict=True)
+        ]
+        left_out = [
+            any(name and name.startswith(tuple(omit)) for name in (column.title, column.group))
+            for column in self.columns
+        ]
+        constant = "; ".join(
+            f"{column.title}: {values[0]}"
+            for column, values, alike, out in zip(self.columns, texts, same, left_out, strict=True)
+            if alike and not out and column.title and values[0] != "–"
+        )
+        kept = [place for place in range(len(self.columns)) if not same[place] and not left_out[place]]
+        rows = [[row[place] for place in kept] for row in self.rows]
+        notes = ([f"In all rows: {constant}."] if constant else []) + list(self.notes)
+        return Layout([self.columns[place] for place in kept], rows, self.caption, notes)
+
 
 def laid_out(
     columns: Sequence[tuple[Column, Callable[[Any], Cell | str]]], items: Iterable[Any], caption: str
@@ -95,36 +116,22 @@ NUMBER = re.compile(r"[−<≥≤ ]*\d")
 def latex(layout: Layout, omit: Collection[str] = ()) -> str:
     """Return a table as LaTeX (booktabs) without a float, at most `LINE` wide, so that a paper can \\input it.
 
-    Columns named by `omit`, by title or heading, are left out, and those of text with the same value in all rows become a
-    note. Columns that do not fit follow in a second tabular with the columns of text repeated, rows after `LINES` in another.
+    It is condensed: columns named by `omit`, by title or heading, are left out. Columns that do not fit follow in a second
+    tabular with the columns of text repeated, rows after `LINES` in another.
     """
-    texts = [[str(row[place]) for row in layout.rows] for place in range(len(layout.columns))]
-    same = [
-        not column.number and len(set(values)) == 1 < len(values)
-        for column, values in zip(layout.columns, texts, strict=True)
-    ]
-    kept = [
-        place
-        for place, column in enumerate(layout.columns)
-        if not same[place] and not any(name and name.startswith(tuple(omit)) for name in (column.title, column.group))
-    ]
-    constant = "; ".join(
-        f"{column.title}: {values[0]}"
-        for column, values, alike in zip(layout.columns, texts, same, strict=True)
-        if alike and column.title and values[0] != "–" and not column.title.startswith(tuple(omit))
-    )
-    grids = [{place: _Printed.from_layout(layout, place, letters) for place in kept} for letters in LETTERS]
+    layout = layout.condensed(omit)
+    places = range(len(layout.columns))
+    grids = [{place: _Printed.from_layout(layout, place, letters) for place in places} for letters in LETTERS]
     fitting = [grid for grid in grids if all(_width(grid[one] for one in panel) <= LINE for panel in _panels(grid))]
     legible = [grid for grid in grids[:LEGIBLE] if grid in fitting]
     grid = min(legible or fitting[:1] or grids[-1:], key=lambda grid: len(_panels(grid)))
-    notes = ([f"In all rows: {constant}."] if constant else []) + list(layout.notes)
     panels = [_tabular([grid[place] for place in panel], rows) for rows in _chunks(grid) for panel in _panels(grid)]
     lines = [r"% Needs \usepackage{booktabs}.", *([tex_comment(layout.caption)] if layout.caption else [])]
     lines += [
         r"{\footnotesize\setlength{\tabcolsep}{" + f"{SEPARATION / 2:g}pt" + r"}\raggedright\noindent",
         *("\n\n\\medskip\\noindent\n".join(panels).splitlines()),
     ]
-    lines += [r"\par\smallskip", *(rf"{tex(note)}\par" for note in notes), "}"]
+    lines += [r"\par\smallskip", *(rf"{tex(note)}\par" for note in layout.notes), "}"]
     return "\n".join(lines) + "\n"
 
 
@@ -275,9 +282,9 @@ class TableKind:
         return self.data(results, findings)
 
     def printed(self, results: Results, findings: Findings) -> Layout | None:
-        """Return the table as it is printed; None without rows."""
+        """Return the table as it is printed, condensed; None without rows."""
         frame = self(results, findings)
-        return self.layout(results, findings, frame) if self.layout and len(frame) else None
+        return self.layout(results, findings, frame).condensed() if self.layout and len(frame) else None
 
     @property
     def formats(self) -> tuple[str, ...]:
@@ -388,7 +395,8 @@ def printed(title: str, name: str) -> tuple[Column, Any]:
 
 def setting_cells(setting: Setting) -> list[Cell | str]:
     """Return the cells of `SETTING_COLUMNS`, with the setting's labels."""
-    epsilon = "∞" if setting.epsilon == "inf" else setting.reported_epsilon
+    known = setting.trained or setting.explained is not None
+    epsilon = setting.reported_epsilon if setting.epsilon != "inf" else "∞" if known else "–"
     return [setting.dataset_name, setting.architecture_name, setting.label or setting.mechanism_name, epsilon]
 
 

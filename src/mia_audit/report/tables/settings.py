@@ -75,12 +75,12 @@ def settings_layout(
 ) -> Layout:
     """Return a table with a row per setting and a note per guarantee; on the page it has one column for a setting's name."""
     present = present_channels(findings.settings)
-    trained = any(finding.shadows is not None for finding in findings.settings)
+    spent = any(one.setting.private or (one.setting.trained and one.shadows is not None) for one in findings.settings)
     phases = [phase for phase in PHASES if any(getattr(one, f"{phase}_accuracy") for one in findings.settings)]
     tpr = "TPR" if findings.fpr is None else f"TPR at {rate(findings.fpr)} FPR"
     columns = [
         *(text("Setting") if page else SETTING_COLUMNS),
-        *([Column("ε spent")] if trained else []),
+        *([Column("ε spent")] if spent else []),
         Column("lower bound on ε"),
         *(Column(phase, "Accuracy") for phase in phases),
         *(Column(title, TITLES[channel]) for channel in present for title in ("AUC", tpr)),
@@ -93,7 +93,7 @@ def settings_layout(
             started.add(place)
             leaks = [UNKNOWN] * (2 * len(present))
             rows.append([*_start_names(finding, findings, page), *_start_cells(results.starts[place], phases), *leaks])
-        cells = [*([_spent_cell(finding)] if trained else []), _bound_cell(finding)]
+        cells = [*([_spent_cell(finding)] if spent else []), _bound_cell(finding)]
         cells += [_accuracy_cell(finding, phase, findings.confidence) for phase in phases]
         for channel in present:
             cells += leak_cells(finding.strongest.get(channel), findings.fpr)
@@ -252,6 +252,7 @@ def persons_layout(group: Sequence[Finding], fpr: float | None) -> Layout:
         by_name = by_aggregate(finding)
         for channel, leak in _different(finding).items():
             same = {name: _same(leaks.get(channel, ()), leak) for name, leaks in by_name.items()}
+            same[finding.aggregate] = leak
             cells = [cell for name in WORDS for cell in leak_cells(same.get(name), fpr)]
             described = f"{leak.attack} on {read_signal(leak.signal).label}"
             rows.append([titled(finding.setting), described, *cells])
@@ -262,7 +263,8 @@ def persons_layout(group: Sequence[Finding], fpr: float | None) -> Layout:
     ]
     caption = (
         "The attack that is strongest on persons: its results on single records and on persons, whose scores are the sum, the mean or the"
-        " largest of their records' scores. Membership was drawn by person in all columns."
+        " largest of their records' scores. Membership was drawn by person in all columns. Only the columns of the sum, by which it was"
+        " chosen, allow for this choice."
     )
     return Layout(columns, rows, caption)
 

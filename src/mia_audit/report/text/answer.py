@@ -256,7 +256,10 @@ def _against_outputs(leak: Leak, outputs: Leak, channel: str) -> str:
         return f"Over the same models, {who} leak {_points_with_interval(gap)} of AUC more than the outputs."
     if gap.high < 0:
         return f"Over the same models, {who} leak {_points_with_interval(gap)} of AUC less than the outputs."
-    return f"Over the same models, what {who} leak is not distinguishable from what the outputs leak ({interval(gap, 100, 1)} points of AUC)."
+    gaps = f"{interval(gap, 100, 1)} points of AUC"
+    return (
+        f"Over the same models, no difference could be measured between what {who} and what the outputs leak ({gaps})."
+    )
 
 
 def _bought(finding: Finding, base: Finding, confidence: float) -> Iterator[str]:

@@ -159,14 +159,20 @@ def _unread(results: Results) -> Iterator[str]:
 
 
 def _guessed(results: Results, findings: Findings) -> Iterator[str]:
-    """Name the settings whose models are worse than guessing, with advice for those trained with noise."""
+    """Name the settings whose models are worse than guessing, or overconfident, with advice for those trained with noise."""
     for finding in findings.settings:
         chance = results.guessing(finding.setting)
         if chance is None or not (worse := _worse(finding, chance, findings.confidence)):
             continue
-        where = finding.setting.place
+        accuracy, where = finding.test_accuracy, f"{protected(finding.setting)} ({finding.setting.place})"
         rule = f" {_steps(finding)}{RULE}." if _noisy(finding) else ""
-        yield f"Worse than guessing {protected(finding.setting)} ({where}): {joined(worse)}.{rule}"
+        if accuracy is None or accuracy.mean < chance.accuracy:
+            yield f"Worse than guessing {where}: {joined(worse)}.{rule}"
+        else:
+            yield (
+                f"Overconfident {where}: {joined(worse)}, although the test accuracy, {percent(accuracy.mean)}, is not below"
+                f" that of guessing. Some wrong answers are given with great confidence.{rule}"
+            )
 
 
 def _worse(finding: Finding, chance: Guessing, confidence: float) -> list[str]:

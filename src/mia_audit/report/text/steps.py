@@ -54,7 +54,7 @@ def _protect(attacked: Sequence[Finding], leaking: Sequence[Finding]) -> str:
     if not leaking:
         return "Protect: these attacks do not require it; only a guarantee (ε) also holds against attacks that nobody knows yet."
     if not private:
-        return "Protect: add dp-sgd with several ε to mechanisms, and audit what each of them costs and hides."
+        return "Protect: train with dp-sgd at several ε, and audit what each of them costs and hides."
     if not held:
         return "Protect: every ε that was tried leaks; try a smaller one, or publish fewer outputs and explanations."
     best = max(held, key=lambda one: one.test_accuracy.mean if one.test_accuracy else 0.0)
@@ -72,7 +72,8 @@ def _collect(attacked: Sequence[Finding]) -> str:
             f"Collect: {count(models, 'model')} are enough for intervals of AUC of at most ± {significant(widest, 2)}."
         )
     known = f": the intervals of AUC are up to ± {significant(widest, 2)} wide" if math.isfinite(widest) else ""
-    return f"Collect: more than {count(models, 'model')} (membership.models){known}; four times as many halve them."
+    key = " (membership.models)" if attacked[0].setting.trained else ""
+    return f"Collect: more than {count(models, 'model')}{key}{known}; four times as many halve them."
 
 
 def not_examined(spec: Spec, findings: Findings) -> Iterator[str]:
@@ -82,9 +83,10 @@ def not_examined(spec: Spec, findings: Findings) -> Iterator[str]:
     if group and (missing := [SUBJECTS[name] for name in ("outputs", "explanations") if name not in tried]):
         yield f"No attack read {joined(missing, 'or')}."
     if group and not any(one.by_person or one.setting.explained for one in group):
-        yield "Every record counts for itself; if several belong to one person, name their column (person)."
+        yield "Every record counts for itself; if several belong to one person, name the person of each record (person)."
     if group and not any(setting.grouped for setting in spec.settings):
-        yield "Whether some groups of people are more exposed than others (groups)."
+        key = " (groups)" if spec.trained else ""
+        yield f"Whether some groups of people are more exposed than others{key}."
     if group and all(reference([one]) is None for one in group):
         yield "What training without protection would reveal: no setting is without it."
     yield (
