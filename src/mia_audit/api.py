@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mia_audit.arrays import check_same_order, column_names, real_array, row_ids
+from mia_audit.commands.matrices import FPRS, LIKELIHOODS, METHODS
 from mia_audit.errors import UserError, suggest
 from mia_audit.signals.compute import signals
 
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from mia_audit.report.matrix_audit import Request
 
 __all__ = ["Audit", "audit", "observe_canaries", "run", "signals"]
-
-METHODS = ("threshold", "loss-lira", "var-lrt", "l1-lrt", "l2-lrt", "linf-lrt", "lrt")
-"""The default attacks."""
 
 
 class Audit:
@@ -123,9 +121,9 @@ def audit(
     *,
     person: Any = None,
     attacks: Sequence[str] = METHODS,
-    likelihoods: Sequence[str] = ("hierarchical",),
+    likelihoods: Sequence[str] = LIKELIHOODS,
     leave_out: Sequence[int] = (),
-    fprs: Sequence[float] = (0.001, 0.01, 0.1),
+    fprs: Sequence[float] = FPRS,
     confidence: float = 0.95,
     delta: float = 1e-5,
     design: str = "half",

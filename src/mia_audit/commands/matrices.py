@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from mia_audit.report.data.spec import GivenSetting
 
 METHODS = ("threshold", "loss-lira", "var-lrt", "l1-lrt", "l2-lrt", "linf-lrt", "lrt")
+LIKELIHOODS = ("blend",)
+FPRS = (0.001, 0.01, 0.1)
+"""The defaults of an audit of matrices, from Python too."""
 
 
 def audit_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +59,9 @@ def audit_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", required=True, type=Path, help="folder for the audit")
     parser.add_argument("--attacks", nargs="+", action="extend", metavar="ATTACK", help=f"default: {' '.join(METHODS)}")
-    parser.add_argument("--likelihoods", nargs="+", action="extend", metavar="LIKELIHOOD", help="default: blend")
+    parser.add_argument(
+        "--likelihoods", nargs="+", action="extend", metavar="LIKELIHOOD", help=f"default: {' '.join(LIKELIHOODS)}"
+    )
     parser.add_argument(
         "--leave-out",
         nargs="+",
@@ -66,7 +71,9 @@ def audit_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         help="models, by number from 0, to leave out",
     )
-    parser.add_argument("--fprs", nargs="+", action="extend", type=float, metavar="FPR", help="default: 0.001 0.01 0.1")
+    parser.add_argument(
+        "--fprs", nargs="+", action="extend", type=float, metavar="FPR", help=f"default: {' '.join(map(str, FPRS))}"
+    )
     parser.add_argument("--confidence", type=float, default=0.95, help="level of the intervals (0.95)")
     parser.add_argument("--delta", type=float, default=1e-5, help="δ of the lower bounds on ε (1e-5)")
     parser.add_argument(
@@ -110,8 +117,8 @@ def run_audit(options: argparse.Namespace) -> None:
         )
     parse(Report, {"exposed": options.exposed}, "audit")
     options.stated = options.attacks is not None
-    options.likelihoods = options.likelihoods or ["blend"]
-    options.fprs = options.fprs or [0.001, 0.01, 0.1]
+    options.likelihoods = options.likelihoods or list(LIKELIHOODS)
+    options.fprs = options.fprs or list(FPRS)
     keys = {"methods": options.attacks or METHODS, "likelihoods": options.likelihoods, "leave_out": options.leave_out}
     attacks = parse(Attacks, keys, "audit")
     options.attacks = list(attacks.methods)
