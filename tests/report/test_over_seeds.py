@@ -83,7 +83,7 @@ def test_the_answer_says_what_leaks_over_seeds_and_repeats_no_caution(tmp_path: 
     assert row["attacks"]["outputs"]["by_seed"] == {"3": 0.6, "1": 0.61}
     assert row["attacks"]["outputs"]["beats_guessing"] is True
     assert found["groups"][0]["base_rate"] == pytest.approx(0.605)
-    assert found["cautions"] == ["With seed 3 (and with seed 1): Accuracy 9.1 %."]
+    assert [one.split(": ") for one in found["cautions"]] == [["With seed 3 (and with seed 1)", "Accuracy 9.1 %."]]
     assert "Over 2 seeds (3, 1)" in found["groups"][0]["conclusion"]
     far = answer_over(over(tmp_path), [answer(0.55, ""), answer(0.75, "")])["groups"][0]["rows"][0]
     assert far["attacks"]["outputs"]["beats_guessing"] is False, (

@@ -54,4 +54,4 @@ def test_report_and_provenance_name_no_folder_and_a_local_log_does(told, tmp_pat
 
 
 def test_the_page_says_that_it_holds_personal_data(told):
-    assert re.search(r"<header>.*This page holds personal data.*</header>", told[0], re.S)
+    assert re.search(r"<header>.*holds personal data.*</header>", told[0], re.S)

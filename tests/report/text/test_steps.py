@@ -20,8 +20,8 @@ def test_the_policy_decides_on_the_release(findings, verdict):
 
 def test_what_leaks_is_not_released_and_what_holds_is_proposed(findings):
     release, protect, collect = next_steps(findings)
-    assert "no model trained without protection or with dp-sgd at ε = 8 " in release
-    assert "with dp-sgd at ε = 1 no attack did better than guessing, at a test accuracy of 69.5" in protect
+    assert "no model trained" in release and "or with dp-sgd at ε = 8 " in release
+    assert "with dp-sgd at ε = 1 no attack did" in protect and "accuracy of 69.5" in protect
     assert "more than 12 models" in collect and "±" in collect
 
 
