@@ -61,11 +61,12 @@ def test_a_record_that_is_absurd_in_most_models_is_named_and_kept() -> None:
     assert "and kept" in sentence
 
 
-def test_attributions_of_zero_are_said_and_no_sentence_is_built_on_them(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+@pytest.mark.parametrize("constant", [0, 0.7])
+def test_constant_attributions_are_said_and_no_sentence_is_built_on_them(
+    constant: float, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    audit = mia.audit(MEMBER, {"loss": SIGNALS["loss"], "ixg_l1": np.zeros(MEMBER.shape)})
-    said = "ixg_l1: every value is 0, for every model and record, so that nothing can be read from it"
+    audit = mia.audit(MEMBER, {"loss": SIGNALS["loss"], "ixg_l1": np.full(MEMBER.shape, constant)})
+    said = f"ixg_l1: every value is {constant}, for every model and record, so that nothing can be read from it"
     assert said in capsys.readouterr().err
     page = audit.report(tmp_path / "report.html").read_text()
     assert said in page
@@ -86,6 +87,29 @@ def test_rare_wrong_answers_of_a_model_that_knows_no_doubt_are_ordinary() -> Non
     confidence[RANDOM.integers(0, 1000, MODELS), np.arange(MODELS)] = -36.0
     (values,) = Outliers().replaced(read_signal("confidence"), [confidence], range(MODELS))
     assert values is confidence
+
+
+@pytest.mark.parametrize("name", SIGNALS)
+def test_a_model_that_was_given_twice_or_in_another_order_is_named(name: str) -> None:
+    changed = SIGNALS[name].copy()
+    changed[:, 3] = changed[:, 2]
+    changed[:, 6] = changed[::-1, 6]
+    outliers = Outliers()
+    outliers.replaced(read_signal(name), [changed], range(MODELS))
+    twice, astray = outliers.sentences[name]
+    assert twice.startswith(f"{name}: models 2, 3 have the same value in every record")
+    assert astray.startswith(f"{name}: model 6 does not rank records as the other models do")
+
+
+def test_models_that_know_no_doubt_are_no_copies() -> None:
+    outliers = Outliers()
+    outliers.replaced(
+        read_signal("confidence"), [np.where(MEMBER, 36.0, 36.0 * (CONFIDENCE[:, :1] > 0))], range(MODELS)
+    )
+    outliers.replaced(
+        read_signal("confidence"), [36.0 * np.repeat(CONFIDENCE[:, :1] > 0, MODELS, axis=1)], range(MODELS)
+    )
+    assert not outliers.sentences
 
 
 def test_a_model_of_another_scale_is_named_and_can_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:

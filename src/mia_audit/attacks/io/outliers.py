@@ -8,7 +8,7 @@ elsewhere, on the scale on which attacks read the signal. In ordinary audits no 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 OUTLIERS = "outliers"
 """The metadata key of metrics.parquet for the sentences on outliers, by signal."""
 
-ZERO = "zero"
-"""The metadata key of metrics.parquet for the names of signals that are 0 for every model and record."""
+CONSTANT = "constant"
+"""The metadata key of metrics.parquet for the names of signals that are the same for every model and record."""
 
 LEFT_OUT = "by attacks.leave_out"
 """The reason why a model is missing from scores, among those of diverged models."""
@@ -39,18 +39,26 @@ JUMP = 100.0
 APART, WIDE = 3.0, 30.0
 """A model is named if its median is this many of the models' 99 % distances from the others, or its distance is this many times theirs or less."""
 
+COMPARED = 2000
+"""Number of records by which the order of models' records is compared."""
+RANKED, ASTRAY, SURE = 0.3, 0.2, 6.0
+"""If models rank records alike, with at least this typical correlation, and this many of its standard errors, a model is
+named whose own is this share of it or less."""
+FEW_VALUES = 10
+"""Models with more different values than this are copies of each other if they are equal in every record."""
+
 
 class Outliers:
     """The sentences on outliers of the signals that were read, by signal."""
 
     def __init__(self) -> None:
         self.sentences: dict[str, list[str]] = {}
-        self._zero: list[str] = []
+        self._constant: list[str] = []
 
     def replaced(self, signal: Signal, queries: Sequence[Cells], models: Sequence[int] | np.ndarray) -> list[Cells]:
         """Return the queries of a signal, [N, K] each, with the median of its record for every outlier; name outliers on stderr once."""
-        if not any(values.any() for values in queries):
-            found = [(values, [self._nothing(signal)]) for values in queries]
+        if all(values.min() == values.max() for values in queries):
+            found = [(values, [self._nothing(signal, values)]) for values in queries]
         else:
             found = [_replaced(signal, values, models) for values in queries]
         sentences = list(dict.fromkeys(sentence for _, some in found for sentence in some))
@@ -60,16 +68,16 @@ class Outliers:
                 print(f"mia-audit: warning: {sentence}", file=sys.stderr)
         return [values for values, _ in found]
 
-    def _nothing(self, signal: Signal) -> str:
-        """Note a signal that is 0 everywhere, and say so."""
-        if signal.name not in self._zero:
-            self._zero.append(signal.name)
-        return f"{signal.name}: every value is 0, for every model and record, so that nothing can be read from it"
+    def _nothing(self, signal: Signal, values: Cells) -> str:
+        """Note a signal that is the same everywhere, and say so."""
+        if signal.name not in self._constant:
+            self._constant.append(signal.name)
+        return f"{signal.name}: every value is {values.flat[0]:g}, for every model and record, so that nothing can be read from it"
 
     @property
     def metadata(self) -> dict[str, Any]:
         """The metadata of metrics.parquet; empty without outliers."""
-        found: dict[str, Any] = {OUTLIERS: self.sentences, ZERO: self._zero}
+        found: dict[str, Any] = {OUTLIERS: self.sentences, CONSTANT: self._constant}
         return {key: value for key, value in found.items() if value}
 
 
@@ -77,9 +85,8 @@ def _replaced(signal: Signal, values: Cells, models: Sequence[int] | np.ndarray)
     scaled: Columns = Reading(signal, [values]).prepared(columns_of)  # one model at a time, for the sake of memory
     far: list[tuple[int, int]] = []
     kept: list[tuple[int, int]] = []
-    centres, spread, usual, reach, farthest = np.array(
-        [_spread(scaled.at(model)) for model in range(values.shape[1])]
-    ).T
+    described = np.array([_spread(scaled.at(model)) for model in range(values.shape[1])])
+    centres, spread, usual, reach, farthest = described.T
     limit = OF_MODELS * np.maximum(usual, np.median(reach))
     for model in np.flatnonzero(farthest > limit).tolist():
         distances = np.abs(scaled.at(model) - centres[model])
@@ -90,7 +97,11 @@ def _replaced(signal: Signal, values: Cells, models: Sequence[int] | np.ndarray)
                 far.append((record, model))
             elif distances[record] > JUMP * max(reach[model], np.median(reach)) > 0:
                 kept.append((record, model))
-    sentences = _models(signal, centres, usual, models)
+    sentences = [
+        *_models(signal, centres, usual, models),
+        *_copies(signal, values, described, models),
+        *_astray(signal, scaled[:: max(1, len(values) // COMPARED)], models),
+    ]
     if far:
         repaired = values.copy(order="K")
         for record, model in far:
@@ -133,6 +144,40 @@ def _models(
         f" recipe or unit, leave it out (attacks.leave_out, --leave-out {models[model]})"
         for model in np.flatnonzero(odd)[:10]
     ]
+
+
+def _copies(signal: Signal, values: Cells, described: np.ndarray, models: Sequence[int] | np.ndarray) -> Iterator[str]:
+    """Name models whose values are equal in every record."""
+    _, groups = np.unique(described, axis=0, return_inverse=True)
+    for group in np.flatnonzero(np.bincount(groups) > 1):
+        first, *others = np.flatnonzero(groups == group).tolist()
+        same = [other for other in others if (values[:, first] == values[:, other]).all()]
+        if same and len(np.unique(values[:, first])) > FEW_VALUES:
+            numbers = few([str(models[model]) for model in (first, *same)])
+            yield (
+                f"{signal.name}: models {numbers} have the same value in every record, as if they were one model: look for a file that was"
+                " given twice, or weights that were not trained"
+            )
+
+
+def _astray(signal: Signal, rows: np.ndarray, models: Sequence[int] | np.ndarray) -> Iterator[str]:
+    """Name the models that do not rank records [n, K] at all as the others do."""
+    from scipy.stats import rankdata
+
+    ranks = rankdata(rows, axis=0)
+    ranks -= ranks.mean(axis=0)
+    ranks /= np.maximum(np.linalg.norm(ranks, axis=0), 1e-30)
+    others = ranks.sum(axis=1, keepdims=True) - ranks
+    alike = (ranks * others).sum(axis=0) / np.maximum(np.linalg.norm(others, axis=0), 1e-30)
+    typical = float(np.median(alike))
+    if typical < max(RANKED, SURE / np.sqrt(len(rows))):
+        return
+    for model in np.flatnonzero((np.abs(alike) < ASTRAY * typical) & ranks.any(axis=0))[:10]:
+        yield (
+            f"{signal.name}: model {models[model]} does not rank records as the other models do (correlation {alike[model]:.2f}, theirs"
+            f" {typical:.2f}), as if its records were in another order; if they are, leave it out (attacks.leave_out, --leave-out"
+            f" {models[model]})"
+        )
 
 
 def without_left_out(diverged: Mapping[str, str], leave_out: Sequence[int]) -> dict[str, str]:

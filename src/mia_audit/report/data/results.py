@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from mia_audit.attacks.design import CORRECTION, PERSON, RECORDS
-from mia_audit.attacks.io.outliers import ZERO
+from mia_audit.attacks.io.outliers import CONSTANT
 from mia_audit.attacks.io.parquet import GIVEN
 from mia_audit.errors import UserError
 from mia_audit.evaluation.epsilon_bounds import lower_bounds
@@ -476,8 +476,8 @@ def find(results: Results) -> Findings:
 
 
 def _informative(metrics: pl.DataFrame, facts: Mapping[str, Any]) -> pl.DataFrame:
-    """Leave out the attacks on signals that are 0 everywhere, unless there are no others."""
-    some = metrics.filter(~pl.col("signal").is_in(facts.get(ZERO, [])))
+    """Leave out the attacks on signals that are the same everywhere, unless there are no others."""
+    some = metrics.filter(~pl.col("signal").is_in(facts.get(CONSTANT, [])))
     return metrics if some.is_empty() else some
 
 
