@@ -9,6 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -232,6 +234,19 @@ def test_check_names_files_that_are_missing(tmp_path, monkeypatch, capsys):
     assert cli.main(["check", "audit.yaml"]) == 2
     assert "datasets.d.path: no such file: records.csv" in capsys.readouterr().err
     (tmp_path / "records.csv").write_text("x,label\n" + "1,0\n2,1\n" * 100)
+    assert cli.main(["check", "audit.yaml"]) == 0
+    assert "its file or folder exists" in capsys.readouterr().out
+
+
+def test_check_reads_imported_signals(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("audit.yaml").write_text("audit: a\nimported: {theirs: {signals: s.parquet}}\n")
+    Path("s.parquet").write_text("no table")
+    assert cli.main(["check", "audit.yaml"]) == 2
+    assert "audit.yaml: s.parquet: " in capsys.readouterr().err
+    member = np.arange(6)[:, None] % 2 == np.arange(4) % 2
+    columns = {"shadow": np.repeat(np.arange(4), 6), "record": np.tile(np.arange(6), 4), "member": member.T.ravel()}
+    pl.DataFrame(columns | {"loss": np.arange(24.0)}).write_parquet("s.parquet")
     assert cli.main(["check", "audit.yaml"]) == 0
     assert "its file or folder exists" in capsys.readouterr().out
 

@@ -486,6 +486,21 @@ DATA: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
         {},
         "column 'seen' holds dates, such as '2001-01-01', each of which would be a column",
     ),
+    "numbers of base 16": (
+        people(pay=[hex(k % 7) for k in range(ROWS)]),
+        {},
+        "column 'pay' holds numbers with other marks, such as '0x0'",
+    ),
+    "a word for missing values among numbers": (
+        people(pay=[-999.0 if k % 9 == 0 else k / 7 for k in range(ROWS)]),
+        {},
+        "column 'pay' holds -999.0 in 7 rows, and otherwise ",
+    ),
+    "a row of totals": (
+        people(label=[*["1", "0"] * (ROWS // 2 - 1), "1", "29"]),
+        {},
+        "column 'label' holds '29' in row 60 alone",
+    ),
     "dates": (
         people(born=[f"2001-02-{k % 20 + 1:02d}" for k in range(ROWS)]),
         {},

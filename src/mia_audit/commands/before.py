@@ -319,7 +319,8 @@ def _findings(audit: "Audit", checked: "Checked") -> "Iterator[Finding]":
     yield machine.disk(results, sum(plan.disk.values()))
     stated = audit.compute.memory_mb
     available = stated * 10**6 if stated else available_memory()
-    yield machine.memory(max(plan.memory.values(), default=0), available)
+    if plan.memory:  # an audit of imported signals alone trains nothing
+        yield machine.memory(max(plan.memory.values()), available)
 
 
 def _checked(config: Path, elsewhere: Collection[str] | None = None) -> "Audit":

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from mia_audit.attacks.io.parquet import SignalsFile
 from mia_audit.config.expand import resolved_architecture, trained_per_record
 from mia_audit.config.fit import fitting
 from mia_audit.config.load import load_policy
@@ -86,6 +87,9 @@ def check(audit: Audit, elsewhere: Collection[str] = ()) -> Checked:
         _check_models(checked, audit, dataset, size)
     for name in audit.targets:
         _check_target(checked, audit, name, sources)
+    for one in audit.imported.values():
+        if Path(one.signals).exists():
+            checked.attempt(SignalsFile, Path(one.signals))
     return checked
 
 

@@ -92,8 +92,8 @@ IDENTIFIER = re.compile(
 
 PADDED = r"^0\d+$"
 """Whole numbers that begin with 0, such as codes."""
-MARKED = r"^\s*[-+−]?\s*[$€£]?\s*\d[\d.,' ]*([eE][-+]?\d+)?\s*[%‰$€£]?\s*$"
-"""Numbers with marks that no number has in a file: of thousands, currencies and shares, and a minus of print."""
+MARKED = r"^\s*[-+−]?\s*([$€£]?\s*\d[\d.,' ]*([eE][-+]?\d+)?\s*[%‰$€£]?|0[xX][0-9a-fA-F]+)\s*$"
+"""Numbers with marks that no number has in a file: of thousands, currencies, shares and base 16, and a minus of print."""
 DATE = r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([ T]\d{1,2}:\d{2}.*)?$"
 MOSTLY = 0.9
 """A column of text holds dates if at least this share of its values are dates."""

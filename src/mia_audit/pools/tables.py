@@ -37,6 +37,8 @@ UNNAMED = "unnamed"
 MISSING = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null")
 """Words for missing values."""
 DECIMAL_COMMA = r"^[-+]?\d+(,\d+)?([eE][-+]?\d+)?$"
+NINES = r"^-?9{2,}(\.0+)?$"
+"""Numbers that stand for missing values, if they lie apart from all others."""
 COLLAPSED = 0.01
 """Largest share of different rows that may become equal as numbers of 32 bits."""
 YEARS = range(1900, 2101)
@@ -223,6 +225,25 @@ def check_words(text: pl.Series, root: str, where: str) -> None:
             f"{where}.path: {root}: column '{text.name}' holds {held}: {correct}, drop the column"
             f" (columns: {{{text.name}: drop}}), or say that they are words: columns: {{{text.name}: category}}"
         )
+
+
+def check_nines(column: pl.Series, root: str, where: str) -> None:
+    """Raise UserError for a column whose smallest or largest value is -999 or the like, repeated, and far from all others."""
+    import polars as pl
+
+    values = column.unique().sort()
+    if len(values) < 4 or values.dtype == pl.Boolean:
+        return
+    for end, others in ((values[0], values[1:]), (values[-1], values[:-1])):
+        low, high = others[0], others[-1]
+        if re.fullmatch(NINES, str(end)) and min(abs(end - low), abs(end - high)) > high - low:
+            rows = int((column == end).sum())
+            if rows > 1:
+                raise UserError(
+                    f"{where}.path: {root}: column '{column.name}' holds {end} in {rows} rows, and otherwise {low} to {high}, as if it stood for"
+                    " missing values: leave these cells empty and state a constant (impute), or say that it is a number:"
+                    f" columns: {{{column.name}: feature}}"
+                )
 
 
 def check_spelling(values: Sequence[str], what: str, remedy: str) -> None:

@@ -20,6 +20,7 @@ from mia_audit.pools.section import FILE_KEYS, TABLE_KEYS, Header, Source, pool,
 from mia_audit.pools.tables import (
     check_complete,
     check_distinct,
+    check_nines,
     check_spelling,
     check_words,
     read_frame,
@@ -36,6 +37,8 @@ CHUNK = 1 << 20
 """Number of bytes read at once to count lines."""
 COUNTED = 1 << 30
 """Largest size in bytes of a file whose lines are counted."""
+MANY = 20
+"""With this many rows per class or more, a class of a single row is probably none."""
 
 
 def table_header(dataset: Dataset) -> Header:
@@ -81,6 +84,12 @@ def table(dataset: Dataset, where: str) -> Source:
     classes = labels.unique().sort()
     if labels.dtype == pl.String and not dataset.classes:
         check_spelling(classes.to_list(), f"{where}.label: {root}: column '{dataset.label}'", "list all in classes")
+    if not dataset.classes and len(labels) >= MANY * len(classes) and labels.is_unique().any():
+        row = int(labels.is_unique().arg_max() or 0)
+        raise UserError(
+            f"{where}.label: {root}: column '{dataset.label}' holds '{labels[row]}' in row {row + 1} alone, as a row of totals or a slip does:"
+            " correct it, or list all in classes"
+        )
     numbers = labels.cast(pl.String).replace_strict(classes.cast(pl.String), np.arange(len(classes)))
     features = [frame[name] for name in frame.columns if name != dataset.label]
     if dataset.frame:
@@ -150,6 +159,8 @@ def _columns(column: pl.Series, dataset: Dataset, root: str, where: str) -> list
     if dataset.columns.get(column.name) == "category":
         return category(column, root, where)
     if column.dtype.is_numeric() or column.dtype == pl.Boolean:
+        if dataset.columns.get(column.name) != "feature":
+            check_nines(column, root, where)
         return [column]
     if column.dtype not in (pl.String, pl.Categorical, pl.Enum):
         raise UserError(
