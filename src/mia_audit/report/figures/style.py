@@ -51,13 +51,13 @@ GUESSING: dict[str, Any] = {"color": "0.55", "linewidth": 0.8, "linestyle": (0, 
 def panel_grid(rows: int, columns: int, height: float, shared: bool = False) -> tuple[Figure, Any]:
     """Return a figure and its panels [rows, columns], each `height` inches high.
 
-    Columns that do not fit on the page are placed below the first ones, all their rows together. With `shared` the
-    panels of a row have the same y axis.
+    Columns that do not fit on the page are placed below the first ones, all their rows together, about as many in each
+    band. With `shared` the panels of a row have the same y axis.
     """
     from matplotlib.figure import Figure
 
-    across = min(columns, ACROSS)
-    bands = math.ceil(columns / across)
+    bands = math.ceil(columns / ACROSS)
+    across = math.ceil(columns / bands)
     figure = Figure(figsize=(COLUMN if columns == 1 else PAGE, height * rows * bands), layout="constrained")
     cells = figure.subplots(rows * bands, across, squeeze=False)
     panels = cells.reshape(bands, rows, across).swapaxes(0, 1).reshape(rows, bands * across)
