@@ -92,6 +92,7 @@ def test_three_defences_in_own_code(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     for defence in ("plain", "weak", "strong"):
         assert defence in done.stdout, done.stdout
+    assert "With train.py" in done.stdout and "protection" not in done.stdout, done.stdout
     table = (tmp_path / "results" / "defences" / "tables" / "settings.csv").read_text().splitlines()
     column = table[0].split(",").index("output_auc_mean")
     leaks = {line.split(",")[1]: float(line.split(",")[column]) for line in table[1:]}

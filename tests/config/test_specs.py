@@ -328,6 +328,16 @@ def test_labels_are_by_mechanism_or_by_mechanism_and_epsilon() -> None:
     assert found["dp-sgd-eps8"] == ("", "DP-SGD") and found["dp-sgd-eps2"] == ("ours", "DP-SGD")
 
 
+def test_what_a_script_trains_is_named_by_the_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may protect its models itself, so that the report does not say of them that nothing does."""
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("def train(task): ...\n")
+    own = {"plain": {"model": "train.py"}, "mlp": {}}
+    values = {"audit": "a", "datasets": {"breast_cancer": {}}, "architectures": own, "mechanisms": {"none": {}}}
+    settings = report_specs.reported_settings(parse(Audit, values, "a.yaml"))
+    assert {one.architecture: one.label for one in settings} == {"plain": "train.py", "mlp": ""}
+
+
 def test_settings_with_more_models_than_others_are_evaluated_by_as_many_too() -> None:
     of = audit(
         membership={"models": 9}, mechanisms={"none": {}, "few": {"mechanism": "dp-sgd", "epsilon": [8], "models": 5}}

@@ -603,11 +603,17 @@ def _labels(audit: Audit, setting: ReportedSetting) -> dict[str, str]:
 
 
 def _setting_labels(audit: Audit, setting: ReportedSetting | expand.Setting) -> dict[str, str]:
+    """Return a setting's labels; a script that gets no ε is named, because it may protect what it trains."""
     labels = audit.report.labels
     mechanism = labels.settings.get(setting.mechanism, "")
     alone = setting.epsilon == "inf"
     own = labels.settings.get(f"{setting.mechanism}-eps{setting.epsilon}", mechanism if alone else "")
-    architecture = labels.architectures.get(setting.architecture, "")
+    architecture, section = (
+        labels.architectures.get(setting.architecture, ""),
+        audit.architectures.get(setting.architecture),
+    )
+    if not own and setting.trained and setting.mechanism == "none" and section and section.learner == "script":
+        own = expand.resolved_architecture(audit, setting.architecture).model
     return {"label": own, "architecture_label": architecture, "mechanism_label": mechanism}
 
 

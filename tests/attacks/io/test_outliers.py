@@ -121,6 +121,15 @@ def test_a_model_of_another_scale_is_named_and_can_be_left_out(capsys: pytest.Ca
     left = mia.audit(MEMBER, {"loss": loss}, leave_out=[5])
     assert set(left.metrics["target"]) == set(range(MODELS)) - {5}
     assert not capsys.readouterr().err
+    for odd, said in (
+        ((5, 6), "models 5, 6 are on another scale"),
+        (range(4), "the models' values are on different scales"),
+    ):
+        outliers = Outliers()
+        changed = CONFIDENCE * np.where(np.isin(range(MODELS), odd), 1000, 1)
+        outliers.replaced(read_signal("confidence"), [changed], range(MODELS))
+        (sentence,) = outliers.sentences["confidence"]
+        assert said in sentence
     kept = [model for model in range(MODELS) if model != 5]
     alone = mia.audit(MEMBER[:, kept], {"loss": loss[:, kept]})
     ours, theirs = (one.summary.filter(null_control=False)["auc_mean"] for one in (left, alone))

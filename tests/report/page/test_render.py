@@ -106,8 +106,8 @@ def test_the_answer_comes_first_and_is_the_one_that_was_found(page, findings):
     assert f"by the norm ({100 * (explanations.mean - 0.5):.1f} points)" in words
     assert "dp-sgd at ε = 1, no attack that was" in words
     sections = [a["id"] for tag, a in page.elements if tag == "section"]
-    assert sections[:3] == ["answer", "now", "curves"]
-    assert sections[3:] == ["settings", "records", "null", "attacks", "limits", "unexamined", "words", "provenance"]
+    assert sections[:4] == ["answer", "now", "evidence", "curves"]
+    assert sections[4:] == ["settings", "records", "null", "attacks", "limits", "unexamined", "words", "provenance"]
     assert words.index("reveal who was in") < words.rindex("Glossary"), "the heading, after the contents"
 
 

@@ -136,14 +136,17 @@ def _spread(column: np.ndarray) -> np.ndarray:
 def _models(
     signal: Signal, centres: np.ndarray, distances: np.ndarray, models: Sequence[int] | np.ndarray
 ) -> list[str]:
-    """Name the models of another scale than the others."""
+    """Name the models of another scale than most others."""
     typical, middle = np.median(distances), np.median(centres)
     odd = (np.abs(centres - middle) > APART * typical) | (distances > WIDE * typical) | (distances * WIDE < typical)
-    return [
-        f"{signal.name}: the values of model {models[model]} are on another scale than those of the other models; if it is of another"
-        f" recipe or unit, leave it out (attacks.leave_out, --leave-out {models[model]})"
-        for model in np.flatnonzero(odd)[:10]
-    ]
+    numbers = [str(models[model]) for model in np.flatnonzero(odd)]
+    if 2 * len(numbers) >= len(odd):
+        said = "the models' values are on different scales: see whether all are of one recipe and unit"
+        return [f"{signal.name}: {said}"]
+    named = f"model{'s' * (len(numbers) > 1)} {few(numbers)}"
+    leave = f"(attacks.leave_out, --leave-out {' '.join(numbers[:10])})"
+    said = f"the values of {named} are on another scale than those of the other models: leave out what is of another recipe or unit {leave}"
+    return [f"{signal.name}: {said}"] if numbers else []
 
 
 def _copies(signal: Signal, values: Cells, described: np.ndarray, models: Sequence[int] | np.ndarray) -> Iterator[str]:

@@ -191,6 +191,7 @@ CONTENTS = {
     "policy": ("Policy", "judged"),
     "answer": ("Answer", ""),
     "now": ("What to do now", "steps"),
+    "evidence": ("Evidence", "groups"),
     "curves": ("Curves", "groups"),
     "settings": ("Settings", "groups"),
     "persons": ("Persons", "by_person"),

@@ -54,7 +54,7 @@ def _protect(attacked: Sequence[Finding], leaking: Sequence[Finding]) -> str:
     if not leaking:
         return "Protect: these attacks do not require it; only a guarantee (ε) also holds against attacks that nobody knows yet."
     if not private:
-        return "Protect: train with dp-sgd at several ε, and audit what each of them costs and hides."
+        return "Protect: train with dp-sgd, or with own for a script, at several ε, and audit what each of them costs and hides."
     if not held:
         return "Protect: every ε that was tried leaks; try a smaller one, or publish fewer outputs and explanations."
     best = max(held, key=lambda one: one.test_accuracy.mean if one.test_accuracy else 0.0)
