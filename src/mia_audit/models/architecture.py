@@ -7,6 +7,7 @@ The weights from which shadow models start: downloaded from a hub or read from a
 
 import copy
 import logging
+import math
 import pickle
 import re
 import warnings
@@ -219,34 +220,48 @@ def trains_on_one_record(model: nn.Module, input_shape: tuple[int, ...]) -> bool
     return True
 
 
+EXTREME = (1e15, -1e30, math.nan)
+"""Values of records that a model has to take, because none may end private training."""
+
+
 def changing_state(model: nn.Module, input_shape: tuple[int, ...]) -> str | None:
     """Name a buffer, frozen parameter or attribute that a pass changes, such as running statistics; None if there is none.
 
-    Two passes run over random records, on a copy of the model in its mode. What the first one only sets up, such as a
-    table of positions, does not count, unless the second one changes it. Parameters and buffers must not even be
+    Passes run over random and over extreme records, on a copy of the model in its mode. What the first one only sets up,
+    such as a table of positions, does not count, unless a later one changes it. Parameters and buffers must not even be
     written to or replaced by equal ones: other records could change them.
     """
     tried = copy.deepcopy(model)
     like = next(tried.parameters(), torch.empty(0))
     random = torch.Generator().manual_seed(0)
     states, written = [_state(tried)], [_written(tried)]
+    drawn = [scale * torch.randn(3, *input_shape, generator=random) for scale in (1.0, 10.0)]
+    extreme = torch.stack([torch.full(input_shape, value) for value in EXTREME])
     with torch.random.fork_rng(), torch.no_grad():
-        for scale in (1.0, 10.0):
-            tried((scale * torch.randn(3, *input_shape, generator=random)).to(like.device, like.dtype))
+        for records in (*drawn, extreme):
+            tried(records.to(like.device, like.dtype))
             states.append(_state(tried))
             written.append(_written(tried))
     for before, after in pairwise(states):
         for name, value in before.items():
             if not _equal(value, after.get(name)):
                 return name
-    return next((name for name in written[1] if written[1][name] != written[2].get(name)), None)
+    return next((name for name in written[1] if written[1][name] != written[-1].get(name)), None)
 
 
 def check_state(model: nn.Module, input_shape: tuple[int, ...], name: str = "") -> None:
-    """Raise UserError, with the model's name, if a pass changes its state, which would be released without noise."""
-    if changing := changing_state(model, input_shape):
+    """Raise UserError, with the model's name, if a pass changes its state, which would be released without noise, or fails for some values."""
+    name = name or type(model).__name__
+    try:
+        changing = changing_state(model, input_shape)
+    except Exception as error:  # models raise any error for an index out of range
         raise UserError(
-            f"a pass of '{name or type(model).__name__}' changes '{changing}', which noise does not protect, so it cannot be"
+            f"a pass of '{name}' fails for some values of a record ({first_line(error)}), which would end its training, so it"
+            " cannot be trained privately: bound what it takes as an index or as an argument"
+        ) from None
+    if changing:
+        raise UserError(
+            f"a pass of '{name}' changes '{changing}', which noise does not protect, so it cannot be"
             " trained privately: choose a model without running statistics, moving averages or codebooks"
         )
 

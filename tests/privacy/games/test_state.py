@@ -115,6 +115,24 @@ class Lazy(Stateful):
             self.table = torch.arange(inputs.shape[1])
 
 
+class Looked(Stateful):
+    """A table of codes, which ends a pass for a code that it does not have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.codes = nn.Embedding(50, FEATURES)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.head(self.codes(inputs[:, 0].abs().long()))  # type: ignore[no-any-return]
+
+
+class Bounded(Looked):
+    """A table of codes in which every other code is the last one."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return super().forward(inputs.nan_to_num().clamp(0, 49))
+
+
 STATEFUL = {
     Average: "average",
     Largest: "largest",
@@ -131,7 +149,7 @@ def test_what_a_pass_changes_is_named(model: type[nn.Module]) -> None:
     assert changing_state(model(), (FEATURES,)) == STATEFUL[model]  # type: ignore[index]
 
 
-@pytest.mark.parametrize("model", [perceptron, Lazy])
+@pytest.mark.parametrize("model", [perceptron, Lazy, Bounded])
 def test_models_without_a_state_are_not_refused(model: Any) -> None:
     built = model()
     before = torch.get_rng_state(), [value.clone() for value in built.parameters()]
@@ -158,7 +176,7 @@ def pair(canary: float) -> Pair:
 
 
 @pytest.mark.parametrize("way", ["vmap", "book-keeping", "auto"])
-@pytest.mark.parametrize("model", [*STATEFUL, Branching])
+@pytest.mark.parametrize("model", [*STATEFUL, Branching, Looked])
 def test_a_model_with_a_state_is_refused_whatever_the_records(model: Any, way: PerRecord) -> None:
     scene = Scene(model, SECTION, EPSILON, RECORDS, way=way)
     for canary in (LONG, math.nan):
