@@ -1,6 +1,7 @@
 """Games about book-keeping: somebody who leaves the ledger out, puts older files back, or gives records other names."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,18 @@ def test_the_same_records_under_another_part_or_name_are_refused(recipe):
     refused(recipe(privacy=LEDGER | {"ledger": "new.ledger"}), r"some of its records are in .*first/pools/rows too")
     released(recipe(privacy=north | {"ledger": "rows.ledger"}), "third")
     assert [one.what for one in read_ledger(Path("rows.ledger"))[1]] == [MODEL, AGAIN]
+
+
+def test_the_same_records_in_the_results_of_a_seed_are_refused(recipe):
+    released(recipe(privacy=LEDGER))
+    Path("results", "several").mkdir()
+    Path("results", "tiny").rename(Path("results", "several", "seed-0"))
+    other = recipe(privacy=LEDGER | {"ledger": "new.ledger"})
+    refused(other, r"some of its records are in .*several/seed-0/pools/rows too")
+    Path("results", "tiny").rename(Path("results", "several", "seed-1"))
+    refused(replace(other, results=Path("results", "several", "seed-1")), r"seed-0/pools/rows too")
+    Path("results", "several", "seed-0").rename(Path("results", "first"))
+    refused(replace(other, results=Path("results", "several", "seed-1")), r"first/pools/rows too")
 
 
 def test_an_unfinished_release_that_is_put_back_is_charged_for_all_that_was_run(recipe, kill_at):

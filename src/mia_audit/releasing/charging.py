@@ -19,6 +19,7 @@ from mia_audit.privacy import accounting, ledger
 from mia_audit.privacy.ledger import KEPT, RESTART, Entry, Receipt, remembered
 from mia_audit.releasing.card import CARD
 from mia_audit.releasing.recipe import PROTECTED, UNPROTECTED, Recipe, Unfinished
+from mia_audit.seeds import folder_of_seed, folders_of_seeds
 from mia_audit.storage import open_table, read_table, write_json
 from mia_audit.storage.digests import audit_id
 from mia_audit.training.checkpoints import Checkpoint
@@ -143,13 +144,15 @@ def _check_newest(path: Path, known: Mapping[str, Any], who: str) -> None:
 
 def _check_names(recipe: Recipe) -> None:
     """Raise UserError if some records were charged under another name: as another data set or audit beside these results."""
-    mine = recipe.results / f"{KEPT}{recipe.setting.dataset}"
+    mine = recipe.results.resolve() / f"{KEPT}{recipe.setting.dataset}"
+    of_seed = mine.parent in folders_of_seeds(mine.parent.parent)
+    results = mine.parent.parent.parent if of_seed else mine.parent.parent
     own = set(_hashes(recipe.pool))
     name = recipe.audit.privacy.ledger_of(recipe.setting.dataset)
     now = ledger.read_ledger(Path(name))[0].id if name and Path(name).exists() else ""
-    for path in sorted(recipe.results.resolve().parent.glob(f"*/{KEPT}*")):
+    for path in sorted([*results.glob(f"*/{KEPT}*"), *results.glob(f"*/{folder_of_seed('*')}/{KEPT}*")]):
         pool = path.parent / "pools" / path.name.removeprefix(KEPT)
-        if path.resolve() == mine.resolve() or not (pool / "records.parquet").exists():
+        if path == mine or not (pool / "records.parquet").exists():
             continue
         other = remembered(path)
         if (other["ledger"], other["part"]) != (now, recipe.audit.privacy.part) and own & set(_hashes(pool)):
