@@ -42,6 +42,19 @@ def test_a_config_without_the_ledger_is_refused(recipe):
     released(recipe(privacy=LEDGER), "again")
 
 
+def test_what_was_released_without_a_ledger_is_charged_to_the_first(recipe):
+    first = released(recipe())
+    assert first["assumptions"][-1].startswith("Nothing else was released")
+    second = released(recipe(), "second")
+    assert second["assumptions"][-1].startswith("Besides 1 that this audit released before, nothing else")
+    refused(recipe(privacy=LEDGER | {"epsilon": 6.5}), "the budget would be overdrawn")
+    third = released(recipe(privacy=LEDGER | {"epsilon": 30}), "third")
+    charged = read_ledger(Path("rows.ledger"))[1]
+    assert [one.released["id"] for one in charged] == [card["id"] for card in (first, second, third)]
+    released(recipe(privacy=LEDGER | {"epsilon": 30}), "fourth")
+    assert len(read_ledger(Path("rows.ledger"))[1]) == 4
+
+
 def test_an_older_copy_of_the_ledger_is_refused(recipe):
     prepared = recipe(privacy=LEDGER)
     released(prepared)

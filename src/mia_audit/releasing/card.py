@@ -207,7 +207,9 @@ def _assumptions(recipe: Recipe) -> Iterator[str]:
     if recipe.promise != UNPROTECTED:
         yield "If the training was killed, the time of the kill did not depend on the records. The interrupted part is counted twice."
     if not recipe.audit.privacy.ledger:
-        yield "Nothing else was released from these records; no ledger was kept (privacy.ledger)."
+        others = len({one.released.get("id") for one in recipe.earlier()}) - 1
+        known = f"Besides {others} that this audit released before, nothing" if others > 0 else "Nothing"
+        yield f"{known} else was released from these records; no ledger was kept (privacy.ledger)."
 
 
 def page(values: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,10 @@ def next_charges(recipe: Recipe, work: Unfinished, checkpoint: Checkpoint) -> li
 def charge_for(
     recipe: Recipe, work: Unfinished, charges: Sequence[tuple[str, accounting.Charge]], to: str
 ) -> Receipt | None:
-    """Record charges in the ledger first, if there is one, and then in the release's own state."""
+    """Record charges in the ledger first, if there is one, and then in the release's own state.
+
+    Without a ledger the results keep them, and the first ledger that a config names is charged for them too.
+    """
     dataset, privacy = recipe.setting.dataset, recipe.audit.privacy
     path = privacy.ledger_of(dataset)
     receipt = None
@@ -73,7 +76,11 @@ def charge_for(
             values = {"ledger": one.ledger, "head": one.head, "entries": one.entries, "part": privacy.part}
             write_json(kept, values)
 
-        receipt = ledger.charge(Path(path), ledger_terms(recipe), _named(Path(path), entries), remember)
+        named = [*recipe.earlier(), *_named(Path(path), entries)]
+        receipt = ledger.charge(Path(path), ledger_terms(recipe), named, remember)
+        recipe.uncharged.unlink(missing_ok=True)
+    elif entries:
+        write_json(recipe.uncharged, {"entries": [asdict(one) for one in [*recipe.earlier(), *entries]]})
     if charges:
         work.begin([what for what, _ in charges if what != RESTART], [entry.terms for entry in entries])
         for what, charge in charges:

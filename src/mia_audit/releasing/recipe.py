@@ -27,10 +27,12 @@ from mia_audit.config.expand import Setting
 from mia_audit.config.schema import Audit
 from mia_audit.config.specs import ArchitectureSpec, PoolSpec, TrainingSpec
 from mia_audit.errors import UserError, suggest
+from mia_audit.foreign_json import read_object
 from mia_audit.learners.naming import BUILT_IN
 from mia_audit.pools.store import persons_of, read_records
 from mia_audit.privacy.accounting import Charge, PoissonGaussian, Stated, Unprotected
 from mia_audit.privacy.catalogue import Foreseeable, Terms
+from mia_audit.privacy.ledger import Entry
 from mia_audit.regular_files import open_regular, private_folder
 from mia_audit.sections import STATED
 from mia_audit.storage import write_json
@@ -151,6 +153,21 @@ class Recipe:
     def pool(self) -> Path:
         """The folder of the audit's pool."""
         return self.results / "pools" / self.setting.dataset
+
+    @property
+    def uncharged(self) -> Path:
+        """The file with the entries of releases that no ledger was charged for."""
+        return self.results / f".uncharged-{self.setting.dataset}"
+
+    def earlier(self) -> list[Entry]:
+        """Return the entries of that file."""
+        if not self.uncharged.exists():
+            return []
+        expected = "the entries of releases without a ledger"
+        try:
+            return [Entry(**one) for one in read_object(self.uncharged, expected)["entries"]]
+        except (KeyError, TypeError):
+            raise UserError(f"{self.uncharged}: damaged; expected {expected}") from None
 
     @property
     def folder(self) -> Path:
