@@ -164,6 +164,10 @@ CHECKS: dict[str, tuple[Change, dict[str, str]]] = {
         softmax,
         dict.fromkeys((*MODULES, *ARRAYS, "import"), "probabilities, (not logits|where logits)|softmax"),
     ),
+    "percent": (
+        lambda z: 100 * softmax(z),
+        dict.fromkeys((*MODULES, *ARRAYS, "import"), r"shares \(they add up to 100 over the classes\)"),
+    ),
     "sigmoid": (sigmoid, dict.fromkeys((*MODULES, *ARRAYS, "import"), "probabilities, (not logits|where logits)")),
     "frame of other rows": (
         shuffled_frame,
@@ -184,6 +188,7 @@ ABSENT = {
     "dict": FILES,
     "text": MODULES,
     "softmax": ("audit", "file"),
+    "percent": ("audit", "file"),
     "sigmoid": ("audit", "file"),
     "frame of other rows": (*MODULES, "audit", *FILES),
     "frame of other columns": (*MODULES, "audit", *FILES),

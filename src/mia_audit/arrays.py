@@ -90,23 +90,29 @@ def check_row_order(values: Any, where: str) -> None:
 
 
 ROWS = 8
-"""Number of rows of logits that are all within [0, 1] by chance only if they are a sigmoid's."""
+"""Number of rows of logits that are all within [0, 1], or have one sum, by chance only if they are a sigmoid's, or shares."""
 
 
 def probabilities_named(values: np.ndarray) -> str:
-    """Return what values over the last axis are, `a softmax` or `a sigmoid`, if they are within [0, 1] as logits are not; else nothing."""
-    if not values.size or not (values.min() >= 0 and values.max() <= 1):
+    """Return what values over the last axis are, a softmax, shares or a sigmoid, if they are never negative as logits are; else nothing."""
+    if not values.size or values.min() < 0:
         return ""
-    if np.allclose(values.sum(axis=-1, dtype=np.float64), 1, rtol=0, atol=SOFTMAX_ERROR):
-        return "a softmax, they add up to 1 over the classes"
-    return "a sigmoid" if values.size >= ROWS * values.shape[-1] and values.min() < values.max() else ""
+    rows = values.reshape(-1, values.shape[-1])
+    sums = rows.sum(axis=1, dtype=np.float64)
+    if np.allclose(sums, 1, rtol=0, atol=SOFTMAX_ERROR):
+        return "a softmax (they add up to 1 over the classes)"
+    if len(rows) < ROWS or (rows == rows[0]).all():
+        return ""
+    if np.allclose(sums, sums[0], rtol=SOFTMAX_ERROR):
+        return f"shares (they add up to {sums[0]:.3g} over the classes)"
+    return "a sigmoid (they are within [0, 1])" if values.max() <= 1 else ""
 
 
 def check_logits(logits: np.ndarray, where: str) -> None:
-    """Raise UserError for values that are a softmax or a sigmoid."""
+    """Raise UserError for values that are probabilities or shares."""
     if kind := probabilities_named(logits):
         raise UserError(
-            f"{where}: values are within [0, 1] ({kind}): they are probabilities, not logits; give the logits, or the logarithms"
+            f"{where}: values are {kind}: they are probabilities, not logits; give the logits, or the logarithms"
             " of the probabilities"
         )
 

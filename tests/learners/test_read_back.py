@@ -53,6 +53,7 @@ KEPT = {
     "a buffer": (BUFFER, "model"),
     "torch.compile": (BUFFER, "torch.compile(model, backend='eager')"),
     "DataParallel": (BUFFER, "nn.DataParallel(model)"),
+    "an average": (BUFFER, "torch.optim.swa_utils.AveragedModel(model)"),
     "half precision": (BUFFER, "model.bfloat16()"),
     "a lazy module": (
         BUFFER + "\n        self.last = nn.LazyLinear(classes)",
@@ -129,6 +130,25 @@ def test_wrappers_half_precision_and_lazy_modules_are_stored(
 ) -> None:
     beginning, end = KEPT[what]
     assert run(script(NET.replace("BEGINNING", beginning).replace("END", end))) == [0, 1]
+
+
+UNSTORED = {
+    "other layers": (
+        "nn.Sequential(model)",
+        "shadow 0 of toy/mine/none-epsinf: what was stored cannot be opened: weights.s",
+    ),
+    "what is no tensor": ("setattr(Net, 'get_extra_state', lambda self: 'text') or model", "of the model is no tensor"),
+}
+
+
+@pytest.mark.parametrize("what", UNSTORED)
+def test_what_cannot_be_stored_is_one_line(
+    what: str, run: Callable[..., list[int]], script: Callable[[str], Path], tmp_path: Path
+) -> None:
+    end, message = UNSTORED[what]
+    with pytest.raises(UserError, match=message) as caught:
+        run(script(NET.replace("BEGINNING", BUFFER).replace("END", end)))
+    assert str(tmp_path) not in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_what_a_script_keeps_in_memory_is_noticed(run: Callable[..., list[int]], script: Callable[[str], Path]) -> None:

@@ -18,6 +18,7 @@ def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dataset:
     Path("table.csv").write_text("id,x,label,trained\n7,1,a,1\n8,2,b,0\n9,3,a,0\n10,4,b,1\n11,5,a,0\n")
     Path("rows.txt").write_text("0\n4\n")
     Path("ids.txt").write_text("10\n\n8\n")
+    Path("marked.txt").write_text("0\n4\n", encoding="utf-8-sig")
     np.save("rows.npy", np.array([3, 4]))
     np.save("truth.npy", np.array([True, False, True, False, False]))
     return Dataset(source="table", path="table.csv")
@@ -28,6 +29,7 @@ def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dataset:
     [
         ("rows.txt", "", [True, False, False]),
         ("ids.txt", "id", [False, False, True]),
+        ("marked.txt", "", [True, False, False]),
         ("rows.npy", "", [False, False, True]),
         ("truth.npy", "", [True, True, False]),
         ("column:trained", "", [True, False, True]),

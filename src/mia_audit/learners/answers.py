@@ -76,7 +76,7 @@ def logits_of(answer: object, outputs: Outputs, records: Records, votes: float, 
         )
     if outputs == "logits" and count >= SURE and (kind := probabilities_named(values)):
         raise UserError(
-            f"{where}: outputs are within [0, 1], {shown(values[0])} for record {records.numbers[0]} ({kind}): they are"
+            f"{where}: outputs are {kind}, such as {shown(values[0])} for record {records.numbers[0]}: they are"
             " probabilities, not logits; return the values before that, or set outputs: probabilities if predict returns them"
         )
     return values if outputs == "logits" else np.asarray(np.log(smoothed(_checked(values, records, where), votes)))

@@ -13,10 +13,13 @@ SQUASHED = {"SoftmaxBackward0": "softmax", "SigmoidBackward0": "sigmoid"}
 WRAPPERS = ("_orig_mod", "module", "_module")
 """The attributes in which torch.compile, DataParallel and Opacus keep the wrapped module."""
 
+WRAPPING = ("OptimizedModule", "DataParallel", "DistributedDataParallel", "AveragedModel", "GradSampleModule")
+"""Classes of modules that compute what the module in them computes."""
+
 
 def unwrapped(module: nn.Module) -> nn.Module:
-    """Return the module in the wrappers of torch.compile, of data parallelism and of Opacus, whose weights have other names."""
-    while type(module).__name__ in ("OptimizedModule", "DataParallel", "DistributedDataParallel", "GradSampleModule"):
+    """Return the module in the wrappers of torch.compile, data parallelism, averages and Opacus, whose weights have other names."""
+    while type(module).__name__ in WRAPPING:
         module = next(inner for name in WRAPPERS if isinstance(inner := getattr(module, name, None), nn.Module))
     return module
 

@@ -51,7 +51,12 @@ def own_weights(model: nn.Module, start: Mapping[str, Tensor], factors: Mapping[
 
 
 def save_weights(model: nn.Module, path: Path) -> None:
-    """Write the parameters and buffers of an audit's model with their digest; the same weights give the same bytes."""
+    """Write the parameters and buffers of an audit's model with their digest; UserError if one is no tensor, as in a quantised model."""
+    if odd := [name for name, value in model.state_dict().items() if not isinstance(value, Tensor)]:
+        raise UserError(
+            f"'{odd[0]}' of the model is no tensor, so that its weights cannot be stored: return the module before it was quantised, or"
+            " define save(model, folder) and load(folder)"
+        )
     write_weights(model.state_dict(), path, AUDIT_ONLY)
 
 

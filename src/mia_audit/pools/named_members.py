@@ -74,7 +74,7 @@ def _rows(dataset: Dataset, members: str, identifier: str, count: int, where: st
     if path.suffix == ".npy":
         return _numbers(_array(path, count, where), count, f"{where}.members: {path}")
     try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     except (UnicodeDecodeError, OSError) as error:
         raise UserError(f"{where}.members: {path}: not text in UTF-8 ({first_line(error)}); save it as UTF-8") from None
     words = [line for line in lines if line]

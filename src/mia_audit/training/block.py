@@ -168,7 +168,15 @@ def train_block(
                 with atomic_folder(model_folder(models, shadow)) as folder:
                     model.save(folder)
                     if read_back is not None and not compared:
-                        check_stored(model, read_back(folder), block.records, f"shadow {shadow} of {block.setting}")
+                        where = f"shadow {shadow} of {block.setting}"
+                        try:
+                            opened = read_back(folder)
+                        except UserError as error:
+                            raise UserError(
+                                f"{where}: what was stored cannot be opened: {str(error).replace(f'{folder}/', '')}; a script's"
+                                " build(shape, classes) must return a module with the same layers as the trained one"
+                            ) from None
+                        check_stored(model, opened, block.records, where)
                         compared = True
                 tables.append(training_table(shadow, report))
                 write_training(models, shadow, keys[shadow], tables[-1])
