@@ -188,6 +188,14 @@ def test_everything_is_said_in_one_round(capsys: pytest.CaptureFixture[str]) -> 
     assert "column 'school': 1 values are missing: give --impute school=CONSTANT, or --drop school" in school
 
 
+def test_the_class_is_asked_for_in_the_same_round(capsys: pytest.CaptureFixture[str]) -> None:
+    VISITS.rename({"label": "course"}).write_csv("visits.csv")
+    assert init("visits.csv") == 2
+    label, person, *_ = capsys.readouterr().err.splitlines()
+    assert "--label: none of the columns" in label and "these have few values: " in label
+    assert "give --person patient" in person
+
+
 def test_answers_are_not_lost(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     VISITS.with_columns(born=pl.lit("2001-02-03")).write_csv("visits.csv")
     answering(monkeypatch, "p", "", "", "n")

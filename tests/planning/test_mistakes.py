@@ -473,7 +473,7 @@ DATA: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
             or (folder / "t.csv").write_text((folder / "t.csv").read_text() + ",,\n\n")
         ),
         {},
-        "2 rows without any value (below the header: 61, 62): remove them",
+        "rows 61, 62 (below the header) have no value at all: remove them",
     ),
     "rows without a class": (
         people(label=["ill", None, "well"] * 20),

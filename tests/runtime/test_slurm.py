@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from snakemake.jobs import Job
+from snakemake_interface_executor_plugins.executors.base import AbstractExecutor
 
 from mia_audit.runtime.slurm import (
     cancel_jobs_of,
@@ -136,6 +137,15 @@ def test_the_memory_of_the_largest_node(tmp_path: Path, monkeypatch: pytest.Monk
     assert node_memory() is None
 
 
+class OneJob:
+    """A job of a rule with two retries."""
+
+    rule = SimpleNamespace(restart_times=2)
+
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+
+
 @pytest.mark.parametrize(
     ("log", "times"),
     [
@@ -151,8 +161,28 @@ def test_a_job_that_a_mistake_ended_is_not_run_again(
     log: str | None, times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Job, "restart_times", Job.restart_times)
+    monkeypatch.setattr(AbstractExecutor, "report_job_error", AbstractExecutor.report_job_error)
     run_mistakes_once()
     if log is not None:
         (tmp_path / "job.log").write_text(log)
-    job: Any = SimpleNamespace(log=[str(tmp_path / "job.log")], rule=SimpleNamespace(restart_times=2))
+    job: Any = OneJob([str(tmp_path / "job.log")])
+    assert Job.restart_times.fget(job) == times
+
+
+@pytest.mark.parametrize(
+    ("message", "times"),
+    [("Invalid qos specification", 0), ("Socket timed out on send/recv operation", 2)],
+)
+def test_a_job_that_sbatch_refuses_is_not_submitted_again(
+    message: str, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Job, "restart_times", Job.restart_times)
+    monkeypatch.setattr(AbstractExecutor, "report_job_error", lambda *_, **__: None)
+    run_mistakes_once()
+
+    job: Any = OneJob([])
+    executor, info = SimpleNamespace(), SimpleNamespace(job=job)
+    said = f"SLURM sbatch failed. The error message was 'sbatch: error: Batch job submission failed: {message}'."
+    reported: Any = AbstractExecutor.report_job_error
+    reported(executor, info, msg=said)
     assert Job.restart_times.fget(job) == times

@@ -130,21 +130,27 @@ def _look(options: argparse.Namespace) -> "Looked":
     if options.data.is_dir():
         return look_at_folder(options.data)
     frame = columns_of(options.data)
-    label = label_of(frame, options.label or _asked_label(frame.columns))
+    open_questions = list[str]()
+    try:
+        label = label_of(frame, options.label or _asked_label(frame.columns))
+    except UserError as error:
+        label, open_questions = "", [str(error)]
     if sys.stdin.isatty():
         options.label = label
     named = [*options.drop, *options.keep, *(_constant(text)[0] for text in options.impute)]
     if unknown := [name for name in [*named, options.person] if name and name not in frame.columns]:
         raise UserError(f"{options.data}: no column '{unknown[0]}'; it has {few(frame.columns)}")
-    if len(frame):
-        _ask_roles(frame, label, options)
+    if len(frame) and (label or not sys.stdin.isatty()):
+        open_questions += _ask_roles(frame, label, options)
+    if open_questions:
+        raise Mistakes(open_questions)
     said = dict.fromkeys(options.drop, "drop") | dict.fromkeys(options.keep, "feature")
     more = {"person": options.person, "impute": dict(_constant(text) for text in options.impute)}
     return look_at_table(options.data, frame, label, said, {key: value for key, value in more.items() if value})
 
 
-def _ask_roles(frame: "pl.DataFrame", label: str, options: argparse.Namespace) -> None:
-    """Ask for the role of columns that look like identifiers or hold no words, and for constants; UserError with a line each without a terminal."""
+def _ask_roles(frame: "pl.DataFrame", label: str, options: argparse.Namespace) -> list[str]:
+    """Ask for the role of columns that look like identifiers or hold no words, and for constants; without a terminal, return the questions."""
     from mia_audit.pools.scaling import identifiers, no_words
 
     open_questions = []
@@ -177,8 +183,7 @@ def _ask_roles(frame: "pl.DataFrame", label: str, options: argparse.Namespace) -
             open_questions.append(
                 f"column '{name}': {missing} values are missing: give --impute {name}=CONSTANT, or --drop {name}"
             )
-    if open_questions:
-        raise Mistakes(open_questions)
+    return open_questions
 
 
 def _ask_identifier(column: str, why: str, person: bool, options: argparse.Namespace) -> None:

@@ -79,9 +79,7 @@ def read_frame(dataset: Dataset, where: str) -> tuple[Path, pl.DataFrame]:
     empty = frame.select(pl.all_horizontal(pl.all().is_null())).to_series()
     if empty.any():
         rows = few(str(row + 1) for row in empty.arg_true())
-        raise UserError(
-            f"{where}.path: {root}: {empty.sum()} rows without any value (below the header: {rows}): remove them"
-        )
+        raise UserError(f"{where}.path: {root}: rows {rows} (below the header) have no value at all: remove them")
     return root, frame
 
 

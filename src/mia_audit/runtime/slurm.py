@@ -17,6 +17,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from mia_audit.errors import UserError
 from mia_audit.regular_files import open_regular
@@ -112,15 +113,30 @@ def cancel_jobs_of(log: Path, executor: str) -> None:
 
 MISTAKE, CURABLE = "mia-audit: ", ("memory", "interrupted")
 """The beginning of the last line in the log of a job that a user's mistake ended, and words of those that a retry may cure."""
+TRANSIENT = ("timed out", "slurm controller")
+"""Words of the submissions that a retry may cure."""
 
 
 def run_mistakes_once() -> None:
-    """Let Snakemake not run a job again that a user's mistake ended, because no further attempt cures it (`retries`)."""
+    """Let Snakemake not run a job again if no further attempt cures it (`retries`): one that a mistake ended, or that sbatch refuses."""
     from snakemake.jobs import Job
+    from snakemake_interface_executor_plugins.executors.base import AbstractExecutor
+
+    refused = set[Job]()
+    report = AbstractExecutor.report_job_error
+
+    def reported(executor: AbstractExecutor, job_info: Any, msg: str | None = None, **more: Any) -> None:
+        if re.search("sbatch failed|failed array sbatch", msg or "") and not any(
+            word in str(msg) for word in TRANSIENT
+        ):
+            refused.add(job_info.job)
+        report(executor, job_info, msg, **more)
 
     def times(job: Job) -> int:
-        return 0 if any(map(_of_mistake, map(Path, job.log))) else int(job.rule.restart_times)
+        ended = job in refused or any(map(_of_mistake, map(Path, job.log)))
+        return 0 if ended else int(job.rule.restart_times)
 
+    AbstractExecutor.report_job_error = reported
     Job.restart_times = property(times)
 
 
