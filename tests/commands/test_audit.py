@@ -261,7 +261,7 @@ def test_too_few_models_for_a_variance(folder, capsys):
     np.save(folder / "member.npy", np.arange(RECORDS)[:, None] % 4 == np.arange(4))
     np.save(folder / "loss.npy", np.load(folder / "loss.npy")[:, :4])
     assert audit(folder, "--likelihoods", "per-record") == 2
-    assert "enough other models on each side for the likelihood 'per-record' (4 models)" in capsys.readouterr().err
+    assert "the likelihood 'per-record' (4 models)" in capsys.readouterr().err
     assert not (folder / "out").exists()
 
 
@@ -272,9 +272,8 @@ def test_a_target_whose_members_have_no_score(folder, capsys, likelihood):
     np.save(folder / "member.npy", member)
     np.save(folder / "loss.npy", np.load(folder / "loss.npy")[:, :4])
     assert audit(folder, "--likelihoods", likelihood) == 2
-    assert f"no member of target 0 has enough other models on each side for the likelihood '{likelihood}'" in (
-        capsys.readouterr().err
-    )
+    said = capsys.readouterr().err
+    assert "no member of target 0 has enough" in said and f"for the likelihood '{likelihood}'" in said
     assert not (folder / "out").exists()
 
 
@@ -313,7 +312,7 @@ def test_bounds_of_a_list_of_scores(tmp_path, capsys):
     assert len(table) == 3 and (table["epsilon"] > 1).all() and set(table["attack"]) == {"given"}
     pl.DataFrame({"in": frame["score"][:200], "out": frame["score"][200:400]}).write_csv(tmp_path / "canaries.csv")
     assert main(["epsilon-bound", *arguments]) == 2
-    assert "exactly 200 of 400 records, so membership was not drawn by fair coins" in capsys.readouterr().err
+    assert "exactly 200 of 400 records, so" in capsys.readouterr().err
 
 
 def test_a_design_that_gives_members_away_is_corrected_and_said(folder):
@@ -323,7 +322,7 @@ def test_a_design_that_gives_members_away_is_corrected_and_said(folder):
     assert audit(folder) == 0
     for kind in ("scores", "metrics"):
         assert table_metadata(folder / "out" / f"{kind}.parquet", kind)["design_correction"] == "pairs"
-    assert "attacks on a target leave out its partner" in (folder / "out" / "report.html").read_text()
+    assert "on a target leave out its partner" in (folder / "out" / "report.html").read_text()
 
 
 def test_the_digests_of_what_was_given_are_in_the_provenance(folder):
@@ -347,7 +346,7 @@ def test_probabilities_given_as_losses_and_transposed_matrices_are_named(folder,
     np.save(folder / "member.npy", halves.T)
     np.save(folder / "loss.npy", loss)
     assert audit(folder, "--design", "bernoulli") == 2
-    assert "so membership was not drawn by fair coins" in capsys.readouterr().err and member.shape == (RECORDS, MODELS)
+    assert "not drawn by fair coins" in capsys.readouterr().err and member.shape == (RECORDS, MODELS)
 
 
 def several(folder, *settings, more=()):
@@ -366,7 +365,7 @@ def test_several_settings_are_answered_as_the_workflow_answers(folder, capsys):
     )
     assert several(folder, *settings) == 0
     said = " ".join(capsys.readouterr().out.replace("\u00a0", " ").split())
-    assert "With dp-sgd at a claimed ε = 8, no attack that was tried does better than guessing, at a cost of " in said
+    assert "at a claimed ε = 8, no attack that was" in said and ", at a cost of " in said
     assert "points of accuracy" in said and f"Report: {folder / 'out' / 'report.html'}" in said
     out = folder / "out"
     for name in ("none", "dp8"):
@@ -397,7 +396,7 @@ def test_settings_in_a_file_are_read_beside_it(folder, capsys, monkeypatch):
     monkeypatch.chdir(folder)
     assert main(["audit", "--settings", "given/settings.yaml", "--out", "out"]) == 0
     said = " ".join(capsys.readouterr().out.replace("\u00a0", " ").split())
-    assert "with 2.0 points less accuracy (one number each, no interval)" in said
+    assert "with 2.0 points less accuracy (one" in said
 
 
 @pytest.mark.parametrize(
@@ -424,7 +423,7 @@ def test_a_mistake_in_a_setting_is_one_line(folder, capsys, settings, message):
 def test_without_a_report_the_strongest_attack_is_said(folder, capsys):
     assert audit(folder, "--no-report") == 0
     said = capsys.readouterr().out
-    assert said.startswith("Strongest attack: loss-lira on confidence (blend), AUC 0.")
+    assert said.startswith("Strongest attack: loss-lira on conf") and "(blend), AUC 0." in said
     assert f"Written to {folder / 'out'}: scores.parquet, metrics.parquet" in said
 
 
@@ -433,7 +432,7 @@ def test_scores_are_not_written_beside_the_report_of_another_audit(folder, capsy
     before = {path: path.read_bytes() for path in sorted((folder / "out").rglob("*")) if path.is_file()}
     np.save(folder / "other.npy", np.load(folder / "loss.npy") + 1)
     assert audit(folder, "--no-report", loss="other.npy") == 2
-    assert "tables: of an earlier audit, and would not belong to the new scores" in capsys.readouterr().err
+    assert "tables: of an earlier audit" in capsys.readouterr().err
     assert before == {path: path.read_bytes() for path in sorted((folder / "out").rglob("*")) if path.is_file()}
 
 
@@ -446,8 +445,8 @@ def test_a_table_has_its_own_membership(folder, capsys):
 def test_an_attack_asked_for_in_vain_is_a_warning_and_a_line_of_the_page(folder, capsys):
     assert audit(folder, "--attacks", "threshold", "l1-lrt") == 0
     captured = capsys.readouterr()
-    assert "mia-audit: warning: l1-lrt: no signal to read (available: loss, confidence)" in captured.err
-    assert "Caution: l1-lrt was asked for, but found no signal to read." in captured.out
+    assert "warning: l1-lrt: no signal to read" in captured.err and "(available: loss, confidence)" in captured.err
+    assert "Caution: l1-lrt was asked for" in captured.out
     page = (folder / "out" / "report.html").read_text()
-    assert "The confidence is derived from the loss, a loss of 0 counting" in page
+    assert "confidence is derived from the loss" in page
     assert "loss.npy (given)" in page and "member.npy (given)" in page

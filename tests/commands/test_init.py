@@ -41,7 +41,7 @@ def test_a_table_and_a_script(capsys: pytest.CaptureFixture[str]) -> None:
     text = Path("people.yaml").read_text()
     assert "60 records, 6 columns, 2 classes" in text and "The audit trains your model 16 times" in text
     assert init("people.csv", "--drop", "patient_id") == 2
-    assert "people.yaml: the file exists already; give another --name" in capsys.readouterr().err
+    assert "people.yaml: the file exists already" in capsys.readouterr().err
 
 
 def test_a_table_alone_gets_a_small_network_and_an_estimate() -> None:
@@ -182,10 +182,10 @@ def test_everything_is_said_in_one_round(capsys: pytest.CaptureFixture[str]) -> 
     )
     assert init("visits.csv") == 2
     person, visit, school, seen = capsys.readouterr().err.splitlines()
-    assert "column 'seen' holds dates, such as '2021-01-01'" in seen and "give --drop seen" in seen
-    assert "give --person patient if it names the record's person, --drop patient, or --keep" in person
+    assert "'seen' holds dates, such as '2021-01-01'" in seen and "give --drop seen" in seen
+    assert "give --person patient if" in person and ", --drop patient, or --keep" in person
     assert "give --drop visit, --person visit" in visit
-    assert "column 'school': 1 values are missing: give --impute school=CONSTANT, or --drop school" in school
+    assert "'school': 1 values are missing" in school and "--impute school=CONSTANT, or --drop" in school
 
 
 def test_the_class_is_asked_for_in_the_same_round(capsys: pytest.CaptureFixture[str]) -> None:

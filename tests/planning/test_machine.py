@@ -67,13 +67,13 @@ def test_slurm(tmp_path: Path) -> None:
     assert verdicts(found({"sinfo": "debug* up\ngpus up", "sacct": ""})) == {"slurm": "ok", "slurm accounts": "ok"}
     wrong = found({"sinfo": "debug* up\ngpu up", "sacct": ""})[0]
     assert wrong.verdict == "fail"
-    assert wrong.says == f"{profile}: slurm_partition: no partition 'gpus': did you mean 'gpu'? (known: debug, gpu)"
+    assert wrong.says.startswith(f"{profile}: slurm_partition: no partition 'gpus': did you mean 'gpu'?")
     profile.write_text("default-resources: {slurm_account: Hospital, slurm_partition: debug}\n")
     up = {"sinfo": "debug* up", "sacct": ""}
     assert "fail" not in verdicts(found(up | {"sacctmgr": "  hospital\n  root"})).values()
     assert "fail" not in verdicts(found(up)).values(), "a cluster that does not list accounts"
     wrong = next(one for one in found(up | {"sacctmgr": "hospitals\nroot"}) if one.verdict == "fail")
-    assert "slurm_account: no account 'Hospital' of yours: did you mean 'hospitals'?" in wrong.says
+    assert "slurm_account: no account 'Hospital'" in wrong.says and "did you mean 'hospitals'?" in wrong.says
 
 
 def test_a_login_node_without_gpus_does_not_say_that_jobs_have_none() -> None:
@@ -147,7 +147,8 @@ def test_check_says_what_would_stop_an_audit_here(
     config = tmp_path / "c.yaml"
     config.write_text("audit: c\ndatasets: {breast_cancer: {}}\narchitectures: {mlp: {}}\nmechanisms: {none: {}}\n")
     assert main(["check", str(config)]) == 0
-    assert capsys.readouterr().out == f"{config}: plain YAML, follows the schema, and names no file\n"
+    said = capsys.readouterr().out
+    assert said.startswith(f"{config}: plain YAML, follows") and said.endswith("names no file\n")
     monkeypatch.setattr("mia_audit.commands.before.available_memory", lambda: 1)
     assert main(["check", str(config)]) == 2
     said = capsys.readouterr().err

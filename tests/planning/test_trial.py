@@ -52,7 +52,7 @@ def test_the_exception_and_its_line_are_said() -> None:
     Path("net.py").write_text(FAILS)
     with pytest.raises(UserError) as caught:
         tried(audit(own={"model": "net.py"}), "breast_cancer", "own", SIZE)
-    assert "net.py: train: net.py, line 3: AttributeError: " in str(caught.value)
+    assert "train: net.py, line 3: AttributeError: " in str(caught.value)
     assert str(caught.value).endswith("(tried on a few records)") and "traceback" not in str(caught.value)
 
 
@@ -66,7 +66,7 @@ def test_check_tries_code_only_if_it_may(capsys: pytest.CaptureFixture[str]) -> 
     assert main(["check", "mine.yaml"]) == 0
     assert main(["check", "mine.yaml", "--with-code"]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("mia-audit: mine.yaml: architectures.own: net.py: train") and said.count("\n") == 1
+    assert said.startswith("mia-audit: mine.yaml: architectures.own: net.py") and said.count("\n") == 1
 
 
 @pytest.mark.parametrize(

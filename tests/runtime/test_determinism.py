@@ -41,7 +41,5 @@ def test_an_operation_without_a_deterministic_kernel_is_allowed_and_named(capsys
         return "done"
 
     assert AdaptiveBatchSize(8)(unordered) == "done" and tries == [8, 8]
-    assert capsys.readouterr().err == (
-        "max_pool2d_with_indices_backward_cuda has no deterministic kernel on this GPU: results of a rerun may differ by"
-        " rounding errors\n"
-    )
+    said = capsys.readouterr().err
+    assert said.startswith("max_pool2d_with_indices_backward_cuda has no") and said.count("\n") == 1

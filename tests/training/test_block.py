@@ -70,8 +70,8 @@ def test_models_whose_outputs_are_not_finite_can_be_left_out(train: Callable[...
     with pytest.raises(UserError) as caught:
         train(margin)
     message = str(caught.value)
-    assert message.startswith("shadow 1 of toy/net/none-epsinf: mine: the output for record 0 is not finite, (0, nan)")
-    assert message.endswith("or set compute.keep_going: true to leave such models out")
+    assert message.startswith("shadow 1 of toy/net/none-epsinf: mine: ") and "record 0 is not finite" in message
+    assert "(0, nan)" in message and message.endswith("true to leave such models out")
     assert sorted(path.name for path in (tmp_path / "0-2").iterdir()) == ["shadow-0", "shadow-0.parquet"]
     table = train(margin, keep_going=True)
     assert diverged_models(table, "training") == {1: "returned outputs that are not finite"}
@@ -91,9 +91,8 @@ def test_a_first_model_below_the_floor_stops_the_block_and_stays(train: Callable
         train(margin, floor=0.6, keep_going=True)
     assert trained == [0]
     message = str(caught.value)
-    assert message.startswith(
-        "shadow 0 of toy/net/none-epsinf: its test accuracy of 0.000 is below training.floor: 0.6, so no further model is trained: "
-    )
+    assert message.startswith("shadow 0 of toy/net/none-epsinf: its")
+    assert "of 0.000 is below training.floor: 0.6" in message
     assert sorted(path.name for path in (tmp_path / "0-2").iterdir()) == ["shadow-0", "shadow-0.parquet"]
     train(margin)
     assert trained == [0, 0, 1, 2]

@@ -65,7 +65,7 @@ def test_the_strongest_of_many_attacks_is_judged_as_such():
     found = finding(NONE, {"outputs": leak(0.7), "explanations": one})
     conclusion, items = told(replace(found, leaks=found.leaks | {"explanations": tried}))
     assert "not distinguishable from guessing (AUC" in items["Explanations"]
-    assert "; no attack on norms did" in conclusion
+    assert "no attack on norms did better" in conclusion
 
 
 def test_what_was_read_of_explanations_is_named():
@@ -73,7 +73,7 @@ def test_what_was_read_of_explanations_is_named():
     conclusion, _ = told(finding(NONE, {"explanations": whole}))
     assert "by the whole map (20.0 points" in conclusion
     conclusion, _ = told(finding(NONE, {"outputs": leak(0.7), "explanations": leak(0.502, "ixg_vector+ixg_l1")}))
-    assert "; no attack on norms or maps did" in conclusion
+    assert "no attack on norms or maps did better" in conclusion
 
 
 def test_worse_than_guessing_is_not_protection():
