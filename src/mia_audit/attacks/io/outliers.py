@@ -139,7 +139,7 @@ def _models(
     """Name the models of another scale than most others."""
     typical, middle = np.median(distances), np.median(centres)
     odd = (np.abs(centres - middle) > APART * typical) | (distances > WIDE * typical) | (distances * WIDE < typical)
-    numbers = [str(models[model]) for model in np.flatnonzero(odd)]
+    numbers = [str(model) for model in np.asarray(models)[odd]]
     if 2 * len(numbers) >= len(odd):
         said = "the models' values are on different scales: see whether all are of one recipe and unit"
         return [f"{signal.name}: {said}"]
