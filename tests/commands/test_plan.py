@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from mia_audit.cli import main
-from mia_audit.commands.before import _metadata
+from mia_audit.commands.before import _metadata, _print
 from mia_audit.planning.plan import Plan, read_counts
 
 CONFIG: dict[str, Any] = {
@@ -71,6 +71,13 @@ def test_wall_time_divides_what_runs_on_gpus_by_gpus_and_the_rest_by_jobs() -> N
     found = _metadata(plan, {}, "", gpu=True, slots=4, gpus=2)
     assert (found["gpu_hours"], found["wall_hours"], found["total_hours"]) == (12, 12 / 2 + 4 / 4, 16)
     assert _metadata(plan, {}, "", gpu=False, slots=4, gpus=2)["wall_hours"] == 16 / 4
+
+
+def test_a_plan_that_leaves_something_out_says_so_beside_its_total(capsys: pytest.CaptureFixture[str]) -> None:
+    for untimed in ([], ["net, which your own code trains"]):
+        plan = Plan(seconds={"report": 10.0}, untimed=untimed)
+        _print(plan, {}, "", _metadata(plan, {}, "", False, 1, 1), [])
+        assert ("of what is counted, report takes longest" in capsys.readouterr().out) == bool(untimed)
 
 
 @pytest.mark.slow

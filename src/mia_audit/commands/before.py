@@ -462,7 +462,10 @@ def _print(plan: "Plan", jobs: dict[str, int], title: str, found: dict[str, Any]
         display.print(f"{what}: {whole}{parts}", highlight=False)
     wall, slots = _hours(3600 * found["wall_hours"]), found["jobs_at_a_time"]
     on_gpus = "" if found["gpus"] is None else f", one on each of {found['gpus']} GPUs"
-    display.print(f"{plan.dominant} takes longest; with {slots} jobs at a time{on_gpus}: about {wall}", highlight=False)
+    counted = "of what is counted, " if plan.untimed else ""
+    display.print(
+        f"{counted}{plan.dominant} takes longest; with {slots} jobs at a time{on_gpus}: about {wall}", highlight=False
+    )
     if found["gpu_hours"] is not None:
         display.print(f"GPU time: {_hours(3600 * found['gpu_hours'])}", highlight=False)
     if plan.untimed:
