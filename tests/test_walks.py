@@ -39,7 +39,7 @@ def test_a_table_of_repeated_visits(tmp_path: Path) -> None:
     assert encoded.returncode == 2 and "iconv -f LATIN1 -t UTF-8" in encoded.stderr
     (tmp_path / "visits.csv").write_text(visits())
     asked = mia_audit(tmp_path, *init)
-    assert asked.returncode == 2 and "give --person patient_nr if it names the record's person" in asked.stderr
+    assert asked.returncode == 2 and "give --person patient_nr if" in asked.stderr
     made = mia_audit(tmp_path, *init, "--person", "patient_nr")
     assert made.returncode == 0, made.stderr
     config = yaml.safe_load((tmp_path / "visits.yaml").read_text())
@@ -86,7 +86,7 @@ def test_three_defences_in_own_code(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(DEFENCES.replace('"strong": 1e-3', '"large": 1e-3'))
     (tmp_path / "mine.yaml").write_text(CONFIG)
     wrong = mia_audit(tmp_path, "check", "mine.yaml", "--with-code")
-    assert wrong.returncode == 2 and "train.py, line 6: KeyError: 'strong' (tried on a few records)" in wrong.stderr
+    assert wrong.returncode == 2 and "train.py, line 6: KeyError: 'strong'" in wrong.stderr
     (tmp_path / "train.py").write_text(DEFENCES)
     done = mia_audit(tmp_path, "run", "mine.yaml", "--cores", "1")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -109,12 +109,12 @@ def test_a_table_in_a_file_becomes_canaries(tmp_path: Path, capsys: pytest.Captu
     (tmp_path / "rows.csv").write_text("\n".join(["a,b,label", *rows]))
     words = ["canaries", "make", "--data", str(tmp_path / "rows.csv"), "--count", "40", "--out", str(tmp_path / "out")]
     assert main(words) == 0
-    assert "keep this secret from whoever trains the model" in capsys.readouterr().out
+    assert "keep this secret" in capsys.readouterr().out
     assert len(read_asked(tmp_path / "out").labels) == 40
     assert main(words) == 2  # coins are tossed once
     assert "coins are tossed only once" in capsys.readouterr().err
     assert main([*words[:-1], str(tmp_path / "new"), "--kinds", "nosie"]) == 2
-    assert "unknown kind of canaries 'nosie': did you mean 'noise'?" in capsys.readouterr().err
+    assert "'nosie': did you mean 'noise'?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

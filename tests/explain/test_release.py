@@ -92,7 +92,7 @@ def test_names_say_explainer_and_release() -> None:
     assert private_epsilon("private_local:8~sign") == 8
     signal = read_signal("ixg~noisy:0.5_probability_true_l1")
     assert (signal.explainer, signal.quantity, signal.summary) == ("ixg~noisy:0.5", "probability", "l1")
-    assert signal.label == "L1 norm of input × gradient, noisy 0.5, probability, true class"
+    assert signal.label.split(", ") == ["L1 norm of input × gradient", "noisy 0.5", "probability", "true class"]
 
 
 def test_full_maps_alone_are_the_default_and_change_no_option() -> None:

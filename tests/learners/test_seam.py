@@ -109,11 +109,11 @@ def test_what_it_cannot_do_and_lost_files_are_one_line(root: Path) -> None:
     lines = [train(root, block, root / "models") for block in BLOCKS]
     done = run(root, *lines, signals(root, "ig", ["ig"]))
     assert done.returncode == 2
-    assert "'ig' explains only torch modules, but this model is not one" in done.stderr.splitlines()[-1]
+    assert "'ig' explains only torch modules" in done.stderr.splitlines()[-1]
     (root / "models" / "shadow-4" / "coefficients.npy").unlink()
     done = run(root, signals(root, "gradient", ["ixg"]))
     assert done.returncode == 2 and not (root / "gradient" / "shadow-4.parquet").exists()
-    assert "shadow-4/coefficients.npy: no such file; expected the coefficients" in done.stderr.splitlines()[-1]
+    assert "shadow-4/coefficients.npy: no such file" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

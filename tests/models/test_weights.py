@@ -67,4 +67,4 @@ def test_weights_of_an_audit_say_what_they_are_for(tmp_path: Path) -> None:
     save_weights(nn.Linear(2, 2), tmp_path / "w.safetensors")
     with safe_open(tmp_path / "w.safetensors", "pt") as file:
         written = json.loads(file.metadata()["mia-audit"])
-    assert written["notice"].startswith("for audit only: whoever knows the seed can recompute the noise")
+    assert written["notice"].startswith("for audit only: whoever knows the seed")

@@ -89,7 +89,7 @@ def test_tables_and_figures_are_filled_as_far_as_results_go(written: tuple[Path,
     counts = ("1: 6 of 96", "2: 3 of 60", "3: 9 of 12", "5: 2 of 22", "8: 2 of 30", "9: 3 of 48")
     assert filled == [f"Table {count}" for count in counts]
     assert {"Figure 1a: drawn.", "Figure 7: no results for any panel."} < set(said)
-    assert "Table 6: 3 of 33 tests. Paired differences: VAR-LRT minus the threshold." in said
+    assert any(line.startswith("Table 6: 3 of 33 tests.") for line in said)
     commands = [line for line in said if line.startswith("missing: ")]
     datasets = ("cifar10", "cifar100", "food101", "gtsrb", "svhn")
     assert commands == [f"missing: snakemake --cores all --configfile config/huang2024/{one}.yaml" for one in datasets]

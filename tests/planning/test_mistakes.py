@@ -778,7 +778,7 @@ def test_all_mistakes_are_found_at_once(
         assert main(words) == 2
         said = capsys.readouterr().err.splitlines()
         if words[0] == "plan":
-            assert "--pool NAME=RECORDS,SHAPE,CLASSES states the size of data on another machine" in said.pop()
+            assert "--pool NAME=RECORDS,SHAPE,CLASSES states" in said.pop()
         assert [line.removeprefix("mia-audit: mine.yaml: ").partition(":")[0] for line in said] == [
             "datasets.gone.path",
             "report.figures.font",

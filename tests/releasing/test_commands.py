@@ -77,12 +77,12 @@ def test_an_audit_keeps_its_ledger_wherever_a_release_is_started(written, capsys
     monkeypatch.chdir(tmp_path / "elsewhere")
     command = ("release", "config.yaml", "--results", home / "results" / "tiny", "--setting", SETTING)
     message = ran(capsys, *command, "--out", "second", code=2)
-    assert "privacy.ledger: rows.ledger: no such file here, but releases of this audit were charged" in message
+    assert "privacy.ledger: rows.ledger: no such" in message and "were charged" in message
     assert {path.name for path in Path.cwd().iterdir()} == {"config.yaml", "data"}
     header = read_ledger(home / "rows.ledger")[0]
     Ledger(Path("rows.ledger"), replace(header, id="")).close()
     message = ran(capsys, *command, "--out", "second", code=2)
-    assert f"earlier releases of this audit were charged to {header.id}; expected that one" in message
+    assert f"charged to {header.id}; expected that one" in message
     assert not Path("second").exists() and not read_ledger(Path("rows.ledger"))[1]
     Path("rows.ledger").write_bytes((home / "rows.ledger").read_bytes())
     assert f"{SETTING}: ε = " in ran(capsys, *command, "--out", "second")

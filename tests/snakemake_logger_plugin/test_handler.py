@@ -161,7 +161,7 @@ def test_nothing_to_do_prints_the_answer_of_a_report_that_was_asked_for(
     run.say("Nothing to be done (all requested files are present and up to date).")
     run.handler.close()
     out, err = capsys.readouterr()
-    assert err.endswith("Nothing to do: every file is up to date.\n")
+    assert err.endswith("every file is up to date.\n")
     assert ("It leaks." in out) is answered
 
 

