@@ -15,7 +15,7 @@ from mia_audit.errors import UserError
 from mia_audit.pools.section import Dataset
 from mia_audit.pools.sources.files import arrays, table
 from mia_audit.storage import unpacked
-from mia_audit.storage.unpacked import Npz
+from mia_audit.storage.unpacked import Npz, check_csv
 
 
 def lying(path, shape, content=bytes(64)):
@@ -101,3 +101,11 @@ def test_lines_of_a_csv_file_are_bounded_before_it_is_read(tmp_path, monkeypatch
     monkeypatch.setattr(unpacked, "available_memory", lambda: 3_000_000)
     with pytest.raises(UserError, match=r"empty.csv: a table of 100,001 lines takes"):
         table(section, "datasets.d")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_csv_file_of_empty_lines_is_not_read(end, tmp_path):
+    path = tmp_path / "empty.csv"
+    path.write_text("a,label" + 1_500_000 * end, newline="")
+    with pytest.raises(UserError, match=r"empty.csv: most of its 1,500,000 lines are empty: remove them"):
+        check_csv(path)

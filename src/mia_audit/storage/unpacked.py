@@ -45,12 +45,22 @@ LINE_BYTES = 33
 """Memory that polars takes for a line of a CSV file, even for an empty one."""
 
 
+MANY_LINES = 1_000_000
+"""A CSV file of more lines, most of which are empty, is not read."""
+
+
 def check_csv(path: Path) -> None:
-    """Raise UserError if a CSV file does not fit in memory, because polars ends the process for a file that does not fit."""
-    lines = 0
+    """Raise UserError if a CSV file does not fit in memory, because polars ends the process for a file that does not fit.
+
+    Empty lines alone would be read for minutes, and are refused if a file has little else.
+    """
+    lines = pairs = 0
     with path.open("rb") as file:
         while part := file.read(1 << 22):
             lines += part.count(b"\n")
+            pairs += part.count(b"\n\n") + part.count(b"\n\r\n")
+    if 4 * pairs > lines > MANY_LINES:
+        raise UserError(f"{path}: most of its {lines:,} lines are empty: remove them")
     check_memory(str(path), max(path.stat().st_size, LINE_BYTES * lines), f"a table of {lines:,} lines")
 
 
