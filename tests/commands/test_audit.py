@@ -51,7 +51,7 @@ def test_an_audit_is_complete(folder):
         "scores.parquet", "metrics.parquet", "metrics.csv", "summary.csv", "exposure.csv", "epsilon.csv", "tables", "figures", "report.html",
         "SHA256SUMS",
     }  # fmt: skip
-    assert main(["verify", "--results", str(out)]) == 0
+    assert main(["verify", str(out)]) == 0
     assert out.stat().st_mode & 0o777 == 0o700
     assert str(folder) not in (out / "report.html").read_text() + (out / "provenance.json").read_text()
     assert {path.name for path in (out / "tables").iterdir()} >= {"summary.tex", "settings.csv", "differences.csv"}
@@ -380,7 +380,7 @@ def test_several_settings_are_answered_as_the_workflow_answers(folder, capsys):
     assert shown["test_accuracy_mean"].to_list() == pytest.approx([0.9, 0.8], abs=0.02)
     given = json.loads((out / "provenance.json").read_text())["given_sha256"]
     assert given["none"].keys() == {"member.npy", "loss.npy"} and given["dp8"].keys() == {"member.npy", "dp.npy"}
-    assert main(["verify", "--results", str(out)]) == 0
+    assert main(["verify", str(out)]) == 0
 
 
 @pytest.mark.slow

@@ -54,7 +54,7 @@ def truncate(path: Path) -> None:
 
 def test_whole_results_are_whole(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (results / MODELS / ".left.partial.parquet").write_bytes(b"half")
-    assert main(["verify", "--unfinished", "--results", str(results)]) == 0
+    assert main(["verify", "--unfinished", str(results)]) == 0
     assert capsys.readouterr().out.startswith(f"9 files of {results} match their digests; without a list")
 
 
@@ -64,7 +64,7 @@ def test_damage_is_named(
     results: Path, capsys: pytest.CaptureFixture[str], name: str, damage: Callable[[Path], None]
 ) -> None:
     damage(next(path for path in results.rglob("*") if path.as_posix().endswith(name)))
-    assert main(["verify", "--unfinished", "--results", str(results)]) == 2
+    assert main(["verify", "--unfinished", str(results)]) == 2
     error = capsys.readouterr().err
     assert name.partition(".")[0] in error
     assert error.count("\n") == 1
@@ -73,14 +73,14 @@ def test_damage_is_named(
 
 def test_a_model_that_is_gone_is_named(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (results / MODELS / "shadow-1" / "weights.safetensors").unlink()
-    assert main(["verify", "--unfinished", "--results", str(results)]) == 2
+    assert main(["verify", "--unfinished", str(results)]) == 2
     assert "shadow-1/weights.safetensors: missing" in capsys.readouterr().err
 
 
 def test_damaged_weights_are_trained_again(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flip(results / MODELS / "shadow-0" / "weights.safetensors")
     truncate(results / MODELS / "shadow-1" / "weights.safetensors")
-    assert main(["verify", "--unfinished", "--results", str(results)]) == 2
+    assert main(["verify", "--unfinished", str(results)]) == 2
     told = capsys.readouterr()
     assert "shadow-0/weights.safetensors: damaged" in told.out + told.err
     assert f" Delete {results / MODELS / '.jobs'} and run again" in told.out + told.err
@@ -89,7 +89,7 @@ def test_damaged_weights_are_trained_again(results: Path, capsys: pytest.Capture
 
 
 def test_a_folder_without_results_is_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["verify", "--unfinished", "--results", str(tmp_path)]) == 2
+    assert main(["verify", "--unfinished", str(tmp_path)]) == 2
     assert "no tables or models there" in capsys.readouterr().err
 
 
@@ -110,7 +110,7 @@ def listed(results: Path) -> Path:
 
 
 def check(results: Path, *more: str) -> int:
-    return main(["verify", "--results", str(results), *more])
+    return main(["verify", str(results), *more])
 
 
 def test_listed_results_verify_and_have_a_root_hash(listed: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -262,7 +262,7 @@ HEAVY = [
     Reader("w.pth", _weights, _weights_read),
     _results_of("answer.json", "answer", "RESULTS"),
     *(
-        _results_of(path, "verify", "--results", "RESULTS")
+        _results_of(path, "verify", "RESULTS")
         for path in (
             *("SHA256SUMS", "provenance.json", "pools/digits/records.npy", "pools/digits/records.parquet"),
             *("b/000-000/training.parquet", "b/000-000/shadow-0/weights.safetensors"),

@@ -39,7 +39,7 @@ def test_a_release_verifies_and_its_ledger_is_shown(written, capsys):
     arguments = ("config.yaml", "--setting", SETTING, "--out", "out", "--to", "the clinic")
     told = ran(capsys, "release", *arguments)
     assert f"{SETTING}: ε = 3.9" in told or f"{SETTING}: ε = 4 " in told
-    assert "root hash" in ran(capsys, "verify", "--results", "out")
+    assert "root hash" in ran(capsys, "verify", "out")
     assert "exists already" in ran(capsys, "release", *arguments, code=2)
     shown = ran(capsys, "ledger", "show", "rows.ledger")
     assert "the clinic" in shown and "total per record" in shown

@@ -97,11 +97,11 @@ def check_commands(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Check the commands that take a folder of results."""
     assert main(["answer", str(results)]) == 0
     assert "Over 2 seeds (0, 1)" in capsys.readouterr().out
-    assert main(["verify", "--results", str(results)]) == 0
+    assert main(["verify", str(results)]) == 0
     (policy := results.parent / "policy.yaml").write_text("auc: 0.9\n")
     assert main(["gate", str(results), "--policy", str(policy)]) == 2
     assert "several seeds; name the folder of one" in capsys.readouterr().err
     page = results / "seed-1" / "report.html"
     page.write_text(page.read_text() + " ")
-    assert main(["verify", "--results", str(results)]) == 2
+    assert main(["verify", str(results)]) == 2
     assert "seed-1/report.html: changed" in capsys.readouterr().out

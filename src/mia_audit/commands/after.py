@@ -86,7 +86,7 @@ def _digests(results: Path) -> "Judged":
 
 def verify_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("--results", type=Path, required=True, help="folder of the audit's results")
+    parser.add_argument("results", type=Path, help="folder of the audit's results")
     parser.add_argument(
         "--unfinished",
         action="store_true",
