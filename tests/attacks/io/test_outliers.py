@@ -50,15 +50,22 @@ def test_absurd_cells_in_every_model_are_named_and_read_as_their_records_medians
     assert f"and {len(cells) - 10} more is far from all" in sentence
 
 
-def test_a_record_that_is_absurd_in_most_models_is_named_and_kept() -> None:
+@pytest.mark.parametrize("sign", [-1, 1])
+@pytest.mark.parametrize("absurd", [MODELS // 2, 6, MODELS])
+def test_a_record_that_is_absurd_in_many_models_has_their_farthest_ordinary_values(absurd: int, sign: int) -> None:
     confidence = CONFIDENCE.copy()
-    confidence[9, :6] = -1e6
+    confidence[9, :absurd] = sign * 1e6
     outliers = Outliers()
     (values,) = outliers.replaced(read_signal("confidence"), [confidence], range(MODELS))
-    assert values is confidence
+    expected = CONFIDENCE.copy()
+    others = np.delete(CONFIDENCE, 9, axis=0)[:, :absurd]
+    expected[9, :absurd] = others.max(axis=0) if sign > 0 else others.min(axis=0)
+    np.testing.assert_array_equal(values, expected)
     (sentence,) = outliers.sentences["confidence"]
-    assert "-1e+06 at model 0, record 9, " in sentence
-    assert "and kept" in sentence
+    assert f"{sign * 1e6:g} at model 0, record 9, " in sentence
+    assert "farthest ordinary value" in sentence
+    changed, plain = (mia.audit(MEMBER, {"confidence": one}).summary["auc_mean"] for one in (confidence, CONFIDENCE))
+    np.testing.assert_allclose(changed, plain, atol=2 / RECORDS)  # what one record weighs
 
 
 @pytest.mark.parametrize("constant", [0, 0.7])

@@ -2,7 +2,8 @@
 
 A likelihood ratio shares scales between records and models, so that one such cell changes the scores of all the others.
 It is therefore read as the median of its record. An outlier lies far from everything that its model and its record have
-elsewhere, on the scale on which attacks read the signal. In ordinary audits no cell does, and nothing is replaced.
+elsewhere, on the scale on which attacks read the signal. Where other models have such values of the record, it is read as
+the farthest ordinary value of its model. In ordinary audits no cell does, and nothing is replaced.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Outliers:
 def _replaced(signal: Signal, values: Cells, models: Sequence[int] | np.ndarray) -> tuple[Cells, list[str]]:
     scaled: Columns = Reading(signal, [values]).prepared(columns_of)  # one model at a time, for the sake of memory
     far: list[tuple[int, int]] = []
-    kept: list[tuple[int, int]] = []
+    shared: dict[tuple[int, int], float] = {}
     described = np.array([_spread(scaled.at(model)) for model in range(values.shape[1])])
     centres, spread, usual, reach, farthest = described.T
     limit = OF_MODELS * np.maximum(usual, np.median(reach))
@@ -96,25 +97,32 @@ def _replaced(signal: Signal, values: Cells, models: Sequence[int] | np.ndarray)
             if around[model] > OF_RECORD * max(np.quantile(around, 0.75, method="lower"), spread[model]):
                 far.append((record, model))
             elif distances[record] > JUMP * max(reach[model], np.median(reach)) > 0:
-                kept.append((record, model))
+                column, ordinary = scaled.at(model), distances <= max(reach[model], np.median(reach))
+                above = column[record] > centres[model]
+                farthest_ordinary = np.argmax(np.where(ordinary, column if above else -column, -np.inf))
+                shared[record, model] = float(values[farthest_ordinary, model])
     sentences = [
         *_models(signal, centres, usual, models),
         *_copies(signal, values, described, models),
         *_astray(signal, scaled[:: max(1, len(values) // COMPARED)], models),
     ]
     if far:
-        repaired = values.copy(order="K")
-        for record, model in far:
-            repaired[record, model] = np.median(values[record])
         sentences.append(
             f"{signal.name}: {_cells(values, far, models)} is far from all that model and record have elsewhere, and read as the record's median"
         )
-    if kept:
+    if shared:
         sentences.append(
-            f"{signal.name}: {_cells(values, kept, models)} is far from all that the model has elsewhere, and kept, since other models"
-            " have such values of the record: see whether they are right"
+            f"{signal.name}: {_cells(values, [*shared], models)} is far from all that the model has elsewhere, as in other models, and"
+            " read as the model's farthest ordinary value: see whether such values of the record are right"
         )
-    return (repaired if far else values), sentences
+    if not (far or shared):
+        return values, sentences
+    repaired = values.copy(order="K")
+    for record, model in far:
+        repaired[record, model] = np.median(values[record])
+    for cell, value in shared.items():
+        repaired[cell] = value
+    return repaired, sentences
 
 
 def _cells(values: Cells, cells: Sequence[tuple[int, int]], models: Sequence[int] | np.ndarray) -> str:
