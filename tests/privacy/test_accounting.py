@@ -162,9 +162,8 @@ def test_the_ends_of_the_scale() -> None:
             for rate in (0.1, 1.0):
                 assert epsilon_spent(noise_multiplier, rate, 10, DELTA, accountant) == math.inf
     assert epsilon_spent(1e200, 0.1, 10, DELTA, "rdp") == epsilon_spent(1e9, 0.1, 10, DELTA, "rdp")
-    for delta in (1e-290, 0.9):
-        for noise_multiplier in (1e-6, 1e9):
-            assert epsilon_spent(noise_multiplier, 0.1, 10, delta, "pld") >= 0
+    for noise_multiplier, delta in ((1e-5, 1e-290), (1e9, 1e-290), (1e-4, 0.9), (1e9, 0.9)):
+        assert epsilon_spent(noise_multiplier, 0.1, 10, delta, "pld") >= 0
 
 
 def test_a_delta_beyond_what_is_computed_is_one_line() -> None:
