@@ -148,7 +148,7 @@ def test_check_says_what_would_stop_an_audit_here(
     config.write_text("audit: c\ndatasets: {breast_cancer: {}}\narchitectures: {mlp: {}}\nmechanisms: {none: {}}\n")
     assert main(["check", str(config)]) == 0
     said = capsys.readouterr().out
-    assert said.startswith(f"{config}: plain YAML, follows") and said.endswith("names no file\n")
+    assert said.startswith(f"{config}: plain YAML, follows") and said.endswith("names no file of data\n")
     monkeypatch.setattr("mia_audit.commands.before.available_memory", lambda: 1)
     assert main(["check", str(config)]) == 2
     said = capsys.readouterr().err

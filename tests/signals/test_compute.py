@@ -13,12 +13,13 @@ from torch import nn
 
 from mia_audit.errors import UserError
 from mia_audit.explain.batch import summarise
+from mia_audit.explain.catalogue import Explainers
 from mia_audit.learners import Records, torch_module
 from mia_audit.learners.torch_module import TorchModel
 from mia_audit.models import Inputs, to_input
 from mia_audit.signals import compute
 from mia_audit.signals.compute import Task, model_signals
-from mia_audit.signals.families import columns
+from mia_audit.signals.families import columns, families
 from mia_audit.training import task as outputs
 
 from ..explain.attribution import attribute
@@ -208,3 +209,22 @@ def test_a_diverged_model_is_one_line_that_names_the_record(pool: tuple[np.ndarr
     marked = to_input(pool[0][13:14], FACTS)[0, 0, 0, 0]
     with pytest.raises(UserError, match="output for record 13 is not finite: the training diverged"):
         signals_of(Diverged(), pool, task("gradient"))
+
+
+def test_an_explainer_that_is_asked_for_by_name_is_never_left_out_in_silence(
+    pool: tuple[np.ndarray, np.ndarray],
+) -> None:
+    class Answering:
+        def logits(self, records: Records) -> np.ndarray:
+            return np.eye(3, dtype=np.float32)[records.labels]
+
+        def save(self, folder: object) -> None: ...
+
+    records = Records(*pool, FACTS, np.arange(len(pool[1])))
+    for named, left_out in ((Explainers(), True), (Explainers(methods=("ixg",)), False)):
+        asked = Task("gradient", families(named, "train.py", "script")["gradient"], seed=1)
+        if left_out:
+            assert list(model_signals(Answering(), records, asked)) == ["label", "predicted", "loss", "confidence"]
+        else:
+            with pytest.raises(UserError, match="'ixg' explains only torch modules"):
+                model_signals(Answering(), records, asked)

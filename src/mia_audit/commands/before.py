@@ -301,7 +301,7 @@ def _check_config(config: Path, with_code: bool) -> None:
     if code and not with_code:
         print(f"{config}: names {count}. Read the code, then try it on a few records with --with-code")
     exist = "its file or folder exists" if checked.files == 1 else f"its {checked.files} files and folders exist"
-    print(f"{config}: plain YAML, follows the schema, and {exist if checked.files else 'names no file'}")
+    print(f"{config}: plain YAML, follows the schema, and {exist if checked.files else 'names no file of data'}")
 
 
 def _findings(audit: "Audit", checked: "Checked") -> "Iterator[Finding]":

@@ -123,8 +123,10 @@ def explainers_of(model: TrainedModel, task: Task) -> list[str]:
     if isinstance(model, TorchBackedModel):
         return list(names)
     answered = [name for name in names if isinstance(model, ExplainedModel) and not explainers[name].needs_torch_module]
-    if not answered and task.family != GRADIENT:
-        raise needs_module(names[0])
+    required = task.options.get("required", []) if task.family == GRADIENT else names[:1] if not answered else []
+    for name in required:
+        if name not in answered:
+            raise needs_module(name)
     return answered
 
 

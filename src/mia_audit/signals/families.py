@@ -41,17 +41,21 @@ def families(
 
     `gradient` always comes first. It has the signals of outputs, and input × gradient and saliency use the same pass,
     unless no explainer is requested.
-    Explainers that cannot explain the model are left out. Families' names are safe as file names. Probes have the
-    options of `metrics`, and are those of the built-in models' explainers that the section names.
+    Explainers that cannot explain the model are left out; those that the config names for a model that may be no torch
+    module are `required` of it. Families' names are safe as file names. Probes have the options of `metrics`, and are
+    those of the built-in models' explainers that the section names.
     """
     of_family: dict[str, list[str]] = {
         GRADIENT: [name for name in shared() if section.methods and explainers[name].explains(model, learner)]
     }
-    for name in methods_of(section, model, learner):
+    methods = methods_of(section, model, learner)
+    for name in methods:
         family = family_of(name)
         if family != GRADIENT:
             of_family.setdefault(family, []).append(name)
     sections = {family: {"explainers": names} | options_of(section, names) for family, names in of_family.items()}
+    if learner != BUILT_IN and (required := [name for name in methods if family_of(name) == GRADIENT]):
+        sections[GRADIENT] |= {"required": required}
     for options in sections.values():
         if section.vectors and options["explainers"]:
             options |= {"vectors": section.vectors, "projections": section.projections}
