@@ -464,7 +464,8 @@ def _print(plan: "Plan", jobs: dict[str, int], title: str, found: dict[str, Any]
     on_gpus = "" if found["gpus"] is None else f", one on each of {found['gpus']} GPUs"
     counted = "of what is counted, " if plan.untimed else ""
     display.print(
-        f"{counted}{plan.dominant} takes longest; with {slots} jobs at a time{on_gpus}: about {wall}", highlight=False
+        f"{counted}{plan.dominant} takes longest; with {slots} job{'s' * (slots != 1)} at a time{on_gpus}: about {wall}",
+        highlight=False,
     )
     if found["gpu_hours"] is not None:
         display.print(f"GPU time: {_hours(3600 * found['gpu_hours'])}", highlight=False)
