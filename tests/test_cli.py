@@ -66,12 +66,26 @@ def test_a_user_error_is_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest
     assert "none.parquet: no such file" in error
 
 
+PATH = "no such file: " + "/".join(["a folder's name"] * 20)
+
+
+@pytest.mark.parametrize(
+    ("message", "printed"),
+    [
+        (f"key: got '{'x y' * 9_000}': expected a number", f"key: got '{('x y' * 27)[:80]}…': expected a number"),
+        (f"unknown key {'x' * 9_000}: known: a", f"unknown key {'x' * 80}…: known: a"),
+        ("a model's name, " * 20, "a model's name, " * 20),
+        (PATH, PATH),
+        ("a/b " * 9_000, ("a/b " * 2_500) + "…"),
+    ],
+    ids=["quoted", "word", "prose", "path", "long"],
+)
 def test_a_message_quotes_no_more_of_a_file_than_can_be_read(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    message: str, printed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("mia_audit.commands.before.load_audit", Mock(side_effect=UserError("x" * 200_000)))
-    assert main(["plan", str(tmp_path / "audit.yaml")]) == 2
-    assert len(capsys.readouterr().err) < 11_000
+    monkeypatch.setattr("mia_audit.commands.before.load_audit", Mock(side_effect=UserError(message)))
+    assert main(["plan", "mine.yaml"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"mia-audit: {printed}"
 
 
 def test_an_unknown_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,17 +4,20 @@ import argparse
 import errno
 import importlib
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mia_audit.errors import Mistakes, UserError, first_line
+from mia_audit.errors import QUOTED, Mistakes, UserError, first_line
 from mia_audit.sanitise import safe_streams, visible
 
 LONGEST = 10_000
 """Largest length of a message in characters, since it may quote a file written by others."""
+LONG = re.compile(rf"(?<=[ (=\[]')[^'/]{{{QUOTED + 1},}}(?=')|[^\s'/:]{{{3 * QUOTED},}}")
+"""A quoted text, or a word, of which the first characters are enough."""
 
 FOR_PEOPLE = {
     "init": "look at your data and write a config that runs",
@@ -225,6 +228,12 @@ def _check_outputs(options: argparse.Namespace) -> None:
             check_overwritten(given[name], *read)
 
 
+def readable(message: str) -> str:
+    """Return a message as one line; long words and quoted texts are cut, paths are left whole."""
+    line = LONG.sub(lambda found: f"{found[0][:QUOTED]}…", visible(message))
+    return f"{line[:LONGEST]}{'…' * (len(line) > LONGEST)}"
+
+
 def _call(options: argparse.Namespace, started: float) -> int:
     try:
         try:
@@ -236,8 +245,8 @@ def _call(options: argparse.Namespace, started: float) -> int:
 
                 write_usage(options.usage, time.monotonic() - started)
     except UserError as error:
-        for message in map(visible, error.messages if isinstance(error, Mistakes) else [str(error)]):
-            print(f"mia-audit: {message[:LONGEST]}{'…' * (len(message) > LONGEST)}", file=sys.stderr)
+        for message in map(readable, error.messages if isinstance(error, Mistakes) else [str(error)]):
+            print(f"mia-audit: {message}", file=sys.stderr)
         return 2
     except MemoryError as error:
         print(f"mia-audit: not enough memory: {visible(first_line(error))}", file=sys.stderr)

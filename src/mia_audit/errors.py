@@ -32,11 +32,11 @@ class Diverged(NotFinite):
         super().__init__(message, f"diverged in epoch {epoch}: {what}")
 
 
-LONGEST, MOST = 80, 10
+QUOTED, MOST = 80, 10
 """Characters of a quoted text, and items of a list, in a message."""
 
 
-def few(names: Iterable[object], longest: int = LONGEST) -> str:
+def few(names: Iterable[object], longest: int = QUOTED) -> str:
     """Join names with commas: each one cut, the first ten, and how many more there are."""
     texts = [str(name) for name in names]
     cut = [text if len(text) <= longest else f"{text[:longest]}…" for text in texts[:MOST]]
