@@ -104,7 +104,7 @@ def _replaced(signal: Signal, values: Cells, models: Sequence[int] | np.ndarray)
     sentences = [
         *_models(signal, centres, usual, models),
         *_copies(signal, values, described, models),
-        *_astray(signal, scaled[:: max(1, len(values) // COMPARED)], models),
+        *_astray(signal, scaled, models),
     ]
     if far:
         sentences.append(
@@ -171,24 +171,28 @@ def _copies(signal: Signal, values: Cells, described: np.ndarray, models: Sequen
             )
 
 
-def _astray(signal: Signal, rows: np.ndarray, models: Sequence[int] | np.ndarray) -> Iterator[str]:
-    """Name the models that do not rank records [n, K] at all as the others do."""
+def _astray(signal: Signal, scaled: Columns, models: Sequence[int] | np.ndarray) -> Iterator[str]:
+    """Name the models that do not rank records at all as the others do."""
     from scipy.stats import rankdata
 
-    ranks = rankdata(rows, axis=0)
-    ranks -= ranks.mean(axis=0)
-    ranks /= np.maximum(np.linalg.norm(ranks, axis=0), 1e-30)
-    others = ranks.sum(axis=1, keepdims=True) - ranks
-    alike = (ranks * others).sum(axis=0) / np.maximum(np.linalg.norm(others, axis=0), 1e-30)
+    some = slice(None, None, max(1, len(scaled) // COMPARED))
+    ranks = np.stack([rankdata(scaled.at(model)[some]).astype(np.float32) for model in range(scaled.shape[1])])
+    ranks -= ranks.mean(axis=1, keepdims=True)
+    together = ranks.sum(axis=0)
+    alike = np.array([_cosine(own, together - own) for own in ranks])
     typical = float(np.median(alike))
-    if typical < max(RANKED, SURE / np.sqrt(len(rows))):
+    if typical < max(RANKED, SURE / np.sqrt(ranks.shape[1])):
         return
-    for model in np.flatnonzero((np.abs(alike) < ASTRAY * typical) & ranks.any(axis=0))[:10]:
+    for model in np.flatnonzero((np.abs(alike) < ASTRAY * typical) & ranks.any(axis=1))[:10]:
         yield (
             f"{signal.name}: model {models[model]} does not rank records as the other models do (correlation {alike[model]:.2f}, theirs"
             f" {typical:.2f}), as if its records were in another order; if they are, leave it out (attacks.leave_out, --leave-out"
             f" {models[model]})"
         )
+
+
+def _cosine(one: np.ndarray, other: np.ndarray) -> float:
+    return float(one @ other / max(np.linalg.norm(one) * np.linalg.norm(other), 1e-30))
 
 
 def without_left_out(diverged: Mapping[str, str], leave_out: Sequence[int]) -> dict[str, str]:
