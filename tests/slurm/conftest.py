@@ -27,6 +27,8 @@ class Cluster:
         "60/1s",
         "--latency-wait",
         "10",
+        "--slurm-init-seconds-before-status-checks",
+        "2",
     )
     """Options for a small cluster on one machine."""
     patience = PATIENCE
