@@ -120,12 +120,8 @@ def test_the_same_records_in_the_results_of_a_seed_are_refused(recipe):
     refused(replace(other, results=Path("results", "several", "seed-1")), r"first/pools/rows too")
 
 
-def test_an_unfinished_release_that_is_put_back_is_charged_for_all_that_was_run(recipe, kill_at):
-    prepared = recipe(privacy=LEDGER | {"epsilon": 50}, training={"epochs": 4, "batch": 10})
-    kill_at(1)
-    with pytest.raises(Killed):
-        released(prepared)
-    shutil.copytree(".out.unfinished", "older")
+def ended_from_an_older_state(prepared, kill_at):
+    """Kill a release in its fourth epoch, put its state in `older` back and end it; return the card and the steps begun."""
     begun = kill_at(3 * 7 + 2)
     with pytest.raises(Killed):
         released(prepared)
@@ -134,7 +130,16 @@ def test_an_unfinished_release_that_is_put_back_is_charged_for_all_that_was_run(
     Path("older").rename(".out.unfinished")
     begun = kill_at(0)
     card = released(prepared)
-    taken += begun()
+    return card, taken + begun()
+
+
+def test_an_unfinished_release_that_is_put_back_is_charged_for_all_that_was_run(recipe, kill_at):
+    prepared = recipe(privacy=LEDGER | {"epsilon": 50}, training={"epochs": 4, "batch": 10})
+    kill_at(1)
+    with pytest.raises(Killed):
+        released(prepared)
+    shutil.copytree(".out.unfinished", "older")
+    card, taken = ended_from_an_older_state(prepared, kill_at)
     assert taken == 23 + 28
     assert sum(terms["steps"] for terms in card["privacy"]["charged"]) >= 1 + taken
     assert charged_steps() >= 1 + taken
@@ -162,15 +167,7 @@ def test_what_ran_before_a_state_without_a_charge_was_put_back_is_in_the_card(re
         return charge_for(*charges)
 
     monkeypatch.setattr(releasing, "charge_for", copied)
-    begun = kill_at(3 * 7 + 2)
-    with pytest.raises(Killed):
-        released(prepared)
-    taken = begun()
-    shutil.rmtree(".out.unfinished")
-    Path("older").rename(".out.unfinished")
-    begun = kill_at(0)
-    card = released(prepared)
-    taken += begun()
+    card, taken = ended_from_an_older_state(prepared, kill_at)
     assert sum(terms["steps"] for terms in card["privacy"]["charged"]) >= taken
     assert charged_steps() >= taken
 

@@ -608,10 +608,8 @@ def _setting_labels(audit: Audit, setting: ReportedSetting | expand.Setting) -> 
     mechanism = labels.settings.get(setting.mechanism, "")
     alone = setting.epsilon == "inf"
     own = labels.settings.get(f"{setting.mechanism}-eps{setting.epsilon}", mechanism if alone else "")
-    architecture, section = (
-        labels.architectures.get(setting.architecture, ""),
-        audit.architectures.get(setting.architecture),
-    )
+    architecture = labels.architectures.get(setting.architecture, "")
+    section = audit.architectures.get(setting.architecture)
     if not own and setting.trained and setting.mechanism == "none" and section and section.learner == "script":
         own = expand.resolved_architecture(audit, setting.architecture).model
     return {"label": own, "architecture_label": architecture, "mechanism_label": mechanism}

@@ -123,10 +123,10 @@ def explainers_of(model: TrainedModel, task: Task) -> list[str]:
     if isinstance(model, TorchBackedModel):
         return list(names)
     answered = [name for name in names if isinstance(model, ExplainedModel) and not explainers[name].needs_torch_module]
-    required = task.options.get("required", []) if task.family == GRADIENT else names[:1] if not answered else []
-    for name in required:
-        if name not in answered:
-            raise needs_module(name)
+    if missing := [name for name in task.options.get("required", []) if name not in answered]:
+        raise needs_module(missing[0])
+    if not answered and task.family != GRADIENT:
+        raise needs_module(names[0])
     return answered
 
 

@@ -90,17 +90,17 @@ def _replaced(signal: Signal, values: Cells, models: Sequence[int] | np.ndarray)
     centres, spread, usual, reach, farthest = described.T
     limit = OF_MODELS * np.maximum(usual, np.median(reach))
     for model in np.flatnonzero(farthest > limit).tolist():
-        distances = np.abs(scaled.at(model) - centres[model])
+        column, edge = scaled.at(model), max(reach[model], np.median(reach))
+        distances = np.abs(column - centres[model])
+        inside = np.flatnonzero(distances <= edge)
+        lowest, highest = (values[inside[end(column[inside])], model] for end in (np.argmin, np.argmax))
         for record in np.flatnonzero(distances > limit[model]).tolist():
             (row,) = scaled[record : record + 1]
             around = np.abs(row - np.median(row))
             if around[model] > OF_RECORD * max(np.quantile(around, 0.75, method="lower"), spread[model]):
                 far.append((record, model))
-            elif distances[record] > JUMP * max(reach[model], np.median(reach)) > 0:
-                column, ordinary = scaled.at(model), distances <= max(reach[model], np.median(reach))
-                above = column[record] > centres[model]
-                farthest_ordinary = np.argmax(np.where(ordinary, column if above else -column, -np.inf))
-                shared[record, model] = float(values[farthest_ordinary, model])
+            elif distances[record] > JUMP * edge > 0:
+                shared[record, model] = float(highest if column[record] > centres[model] else lowest)
     sentences = [
         *_models(signal, centres, usual, models),
         *_copies(signal, values, described, models),
