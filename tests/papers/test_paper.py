@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
+from scipy.stats import t as student
 
 from mia_audit.cli import main
 from mia_audit.config import expand
@@ -22,7 +23,7 @@ from mia_audit.config.specs import PaperSpec
 from mia_audit.evaluation.metrics import authors_read_out, metrics_of_columns
 from mia_audit.explanation_metrics.tables import COLUMNS
 from mia_audit.papers import PAPERS, paper
-from mia_audit.papers.cells import Key, Measured, Printed, difference, printed_cells
+from mia_audit.papers.cells import Key, Measured, Printed, difference, printed_cells, printed_rows
 from mia_audit.report.data.opened import finished
 from mia_audit.report.data.spec import Report
 from mia_audit.storage import write_json, write_table
@@ -186,7 +187,7 @@ def test_the_difference_counts_both_spreads_and_the_models_that_targets_share() 
 def test_a_specification_names_the_paper_as_well(audit: Path, tmp_path: Path) -> None:
     spec = PaperSpec(paper="harder2020").write(tmp_path)
     assert main(["paper", str(audit), "--spec", str(spec), "--out", str(tmp_path / "out")]) == 0
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"table_text.csv"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"table_text.csv", "table_figure_8.csv"}
     assert get_args(Report.model_fields["paper"].annotation) == ("", *PAPERS)
 
 
@@ -200,7 +201,7 @@ def test_an_unknown_paper_is_refused(audit: Path, tmp_path: Path, capsys: pytest
     assert "no paper 'huang2042' here: " in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(("name", "count"), [("huang2024", 268), ("harder2020", 7), ("fadp", 39)])
+@pytest.mark.parametrize(("name", "count"), [("huang2024", 268), ("harder2020", 9), ("fadp", 45)])
 def test_every_cell_of_a_table_has_its_place_and_a_config_that_trains_it(name: str, count: int) -> None:
     known = paper(name)
     cells = printed_cells(name)
@@ -220,6 +221,28 @@ def test_every_cell_of_a_table_has_its_place_and_a_config_that_trains_it(name: s
         everywhere = {(one.dataset, one.architecture, one.mechanism, one.epsilon) for one in expand.settings(audit)}
         assert {place[:4] for place in panel.curves.values()} <= everywhere, panel.title
         assert {place[4] for place in panel.curves.values()} <= {*audit.explainers.methods}
+
+
+def test_table_6_follows_from_table_1_but_for_the_papers_own_errors() -> None:
+    """Every t is that of the printed means and deviations within their rounding; docs/results/papers.md names the others."""
+    first = {
+        cell.key: (cell.mean, cell.sd)
+        for cell in printed_cells("huang2024")
+        if cell.table == "1" and cell.mean is not None and cell.sd is not None
+    }
+    differing = set()
+    for row in printed_rows("huang2024_tests"):
+        key = Key(row["dataset"], row["architecture"], "none", "inf", row["explainer"], "var-lrt", row["metric"])
+        (mean, sd), (other, other_sd) = first[key], first[replace(key, attack="threshold")]
+        gap, spread = mean - other, math.hypot(sd, other_sd) / math.sqrt(33)
+        least = (gap - 1e-4) / (spread + 1e-4 / math.sqrt(33))
+        most = (gap + 1e-4) / (spread - 1e-4 / math.sqrt(33))
+        assert float(row["p"]) == pytest.approx(2 * student.sf(float(row["t"]), 64), rel=0.01)
+        if not least <= float(row["t"]) <= most:
+            differing.add((key.dataset, key.explainer, key.metric))
+    food = {one for one in differing if one[0] == "food101"}
+    assert len(food) == 9
+    assert differing - food == {("svhn", "ixg", "tpr_at_fpr_0.01"), ("cifar10", "ig", "auc")}
 
 
 @cache

@@ -4,7 +4,10 @@ from mia_audit.papers.cells import Paper
 
 PAPER = Paper(
     citation="Harder, Bauer and Park 2020, Interpretable and Differentially Private Predictions",
-    tables={"text": "Test accuracy (the paper prints σ = 1.3 as ε = 2 and σ = 4.1 as ε = 0.5)"},
+    tables={
+        "text": "Test accuracy (the paper prints σ = 1.3 as ε = 2 and σ = 4.1 as ε = 0.5)",
+        "figure_8": "Test accuracy of two private CNNs",
+    },
     figures={},
     configs={name: f"config/harder2020/{name}.yaml" for name in ("mnist", "fashion_mnist")},
     elsewhere={
