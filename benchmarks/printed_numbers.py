@@ -17,7 +17,9 @@ A table of a page is made from the rows of a file that have the given values, or
     (the table, and a line that names the file)
     <!-- end of numbers -->
 
-A name in braces is a column of the file, or a mean with the interval of NAME_mean, NAME_low and NAME_high.
+A name in braces is a column of the file, or a mean with the interval of NAME_mean, NAME_low and NAME_high, or, as
+one_run_NAME, the interval of NAME in one more run with another seed or on another processor: t over the rows of seeds,
+NAME_mean ± t · NAME_sd · √(1 + 1/seeds), at 95 %.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ from pathlib import Path
 from string import Formatter
 from typing import Any
 
+from scipy.stats import t as student
+
 ROOT = Path(__file__).resolve().parents[1]
 NUMBERS = ROOT / "docs" / "numbers"
 BLOCK = re.compile(
@@ -51,15 +55,22 @@ class Template(Formatter):
     """Format a row of a CSV file: percentages and minus signs as the pages have them, means with their intervals."""
 
     def get_field(self, field_name: str, args: Any, kwargs: Mapping[str, Any]) -> tuple[Any, str]:
-        """Return a column, or the mean and the limits of one; raises KeyError for any other name."""
+        """Return a column, the mean and the limits of one, or the limits of one run; raises KeyError for any other name."""
         if field_name in kwargs:
             return kwargs[field_name], field_name
+        if (name := field_name.removeprefix("one_run_")) != field_name:
+            mean, sd, seeds = (float(kwargs[key]) for key in (f"{name}_mean", f"{name}_sd", "seeds"))
+            half = float(student.ppf(0.975, seeds - 1)) * sd * math.sqrt(1 + 1 / seeds)
+            return [mean - half, mean + half], field_name
         return [kwargs[f"{field_name}_{part}"] for part in ("mean", "low", "high")], field_name
 
     def format_field(self, value: Any, format_spec: str) -> str:
         """Return a number in a format, an interval in parentheses, or a text as it is; nothing for an empty cell."""
         if isinstance(value, list):
-            mean, low, high = (self.format_field(one, format_spec) for one in value)
+            *means, low, high = (self.format_field(one, format_spec) for one in value)
+            if not means:
+                return f"{low.removesuffix(' %')} to {high}"
+            mean = means[0]
             return f"{mean} ({low.removesuffix(' %')} to {high.removesuffix(' %')})" if low else mean
         if not format_spec or not value:
             return "∞" if value == "inf" else str(value)

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 import yaml
 
@@ -58,6 +59,16 @@ def test_a_digit_that_does_not_follow_from_the_file_is_noticed(numbers: ModuleTy
     assert numbers.rendered(tmp_path / "page.md", text.replace("0.650", "0.651")) == text
     with pytest.raises(ValueError, match="no row"):
         numbers.rendered(tmp_path / "page.md", page.replace("name=a|c", "name=c"))
+
+
+def test_the_interval_of_one_run_holds_for_another_run(numbers: ModuleType) -> None:
+    """In 95 % of draws of three seeds and one more."""
+    inside, draws = 0, np.random.default_rng(0).normal(size=(4_000, 4))
+    for *seeds, more in draws:
+        row = {"seeds": "3", "auc_mean": str(np.mean(seeds)), "auc_sd": str(np.std(seeds, ddof=1))}
+        low, high = numbers.Template().get_field("one_run_auc", (), row)[0]
+        inside += low < more < high
+    assert inside / len(draws) == pytest.approx(0.95, abs=0.01)
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: str(folder.name))
