@@ -5,7 +5,11 @@ from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).parents[2] / "docs" / "results" / "papers.md").read_text(encoding="utf-8")
+from mia_audit.config.load import load_audit
+from mia_audit.privacy.gaussian import multiplier_for, published_multiplier
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "results" / "papers.md").read_text(encoding="utf-8")
 ROMAN = {"I": 1, "II": 2, "III": 3, "IV": 4, "V": 5}
 NUMBERS = re.compile(r"(Table|Figure)s? ((?:\d+|[IV]+)(?:, (?:\d+|[IV]+))*)")
 
@@ -29,3 +33,14 @@ def test_every_table_and_figure_has_a_row(heading: str, tables: int, figures: in
         for number in listed.split(", ")
     }
     assert found == {("Table", n + 1) for n in range(tables)} | {("Figure", n + 1) for n in range(figures)}
+
+
+def test_the_published_noise_is_as_much_too_large_as_the_page_says() -> None:
+    audits = [load_audit(path) for path in (ROOT / "config" / "patel2020").glob("*.yaml")]
+    ratios = [
+        published_multiplier(epsilon, study.steps, study.delta) / multiplier_for(epsilon, study.steps, study.delta)
+        for audit in audits
+        for study in audit.private_explanations.values()
+        for epsilon in (study.epsilon, *study.epsilons)
+    ]
+    assert f"with {min(ratios):.0f} to {max(ratios):.0f} times the noise that is needed" in PAGE

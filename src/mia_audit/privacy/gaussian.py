@@ -104,7 +104,7 @@ ROUNDING = 1e-12
 
 
 def published_multiplier(epsilon: float, steps: int, delta: float) -> float:
-    """Return σ m/c of Algorithm 1 of Patel et al. 2020: √(16 T log(e + √T ε/δ) log(T/δ))/ε, about 20 times the necessary noise."""
+    """Return σ m/c of Algorithm 1 of Patel et al. 2020: √(16 T log(e + √T ε/δ) log(T/δ))/ε, 10 to 20 times the necessary noise."""
     logs = math.log(math.e + math.sqrt(steps) * epsilon / delta) * math.log(steps / delta)
     return math.sqrt(16 * steps * logs) / epsilon
 
