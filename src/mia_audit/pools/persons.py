@@ -170,14 +170,15 @@ def _rows_of_files(path: str, names: Sequence[str], what: str) -> tuple[pl.DataF
 
     try:
         check_csv(Path(path))
-        frame = pl.read_csv(path, infer_schema_length=None, glob=False)
+        texts = {"file": pl.String, "person": pl.String}
+        frame = pl.read_csv(path, infer_schema_length=None, glob=False, schema_overrides=texts)
     except (pl.exceptions.PolarsError, OSError) as error:
         reason = "no such file" if not Path(path).exists() else first_line(error)
         raise UserError(f"{what}: not readable as a table: {reason}; expected the columns file and person") from None
     for column in ("file", "person"):
         if column not in frame.columns:
             raise UserError(f"{what} has no column '{column}': {suggest(column, frame.columns)}")
-    known = {name: row for row, name in enumerate(frame["file"].cast(pl.String).to_list())}
+    known = {name: row for row, name in enumerate(frame["file"].to_list())}
     if len(known) < len(frame):
         raise UserError(f"{what}: a file is listed twice; expected every image once")
     if lacking := [name for name in names if name not in known]:
@@ -188,8 +189,15 @@ def _rows_of_files(path: str, names: Sequence[str], what: str) -> tuple[pl.DataF
     return frame, [known[name] for name in names]
 
 
+WHOLE = r"^(0|-?[1-9]\d{0,17})$"
+"""An id that is a whole number in its only spelling: of 7, 07 and +7 only the first, so that they are three persons."""
+
+
 def ids_of_column(column: Any, what: str) -> Ids:
-    """Return the ids in a column of a polars data frame. Raises UserError for a missing id, and for fractions."""
+    """Return the ids in a column of a polars data frame. Raises UserError for a missing id, and for fractions.
+
+    Ids are equal if their texts are, whatever the other ids of the column.
+    """
     import polars as pl
 
     if column.dtype in (pl.String, pl.Categorical, pl.Enum):
@@ -203,9 +211,11 @@ def ids_of_column(column: Any, what: str) -> Ids:
             missing.to_numpy(),
             "every record needs a person; fill in the ids, give a record of an unknown person its own id, or leave it out",
         )
-    if column.dtype == pl.String:
+    if column.dtype == pl.String and not column.str.contains(WHOLE).all():
+        if column.str.contains(r"\.").any() and column.cast(pl.Float64, strict=False).is_not_null().all():
+            raise UserError(f"{what} holds fractions: expected ids as whole numbers or text")
         return np.array(column.to_list(), dtype=np.str_)
-    if not column.dtype.is_integer():
+    if column.dtype != pl.String and not column.dtype.is_integer():
         raise UserError(f"{what} holds {column.dtype}: expected ids as whole numbers or text")
     ids: np.ndarray = column.cast(pl.Int64).to_numpy()
     return ids

@@ -60,7 +60,7 @@ def read_frame(dataset: Dataset, where: str) -> tuple[Path, pl.DataFrame]:
 
     root = root_of(dataset, where)
     readers = {
-        ".csv": lambda: _read_csv(root, where),
+        ".csv": lambda: _read_csv(root, where, dataset.person),
         ".parquet": lambda: read_foreign(root),
         ".xlsx": lambda: _read_sheet(root, where),
     }
@@ -93,8 +93,8 @@ def _not_utf8(root: Path, where: str) -> UserError:
     )
 
 
-def _read_csv(path: Path, where: str) -> pl.DataFrame:
-    """Read a CSV file; numbers with decimal commas become numbers, and those with leading zeros stay text."""
+def _read_csv(path: Path, where: str, person: str) -> pl.DataFrame:
+    """Read a CSV file; numbers with decimal commas become numbers; those with leading zeros, and ids of persons, stay text."""
     import polars as pl
 
     with path.open("rb") as file:
@@ -103,13 +103,15 @@ def _read_csv(path: Path, where: str) -> pl.DataFrame:
         raise UserError(f"{where}.path: {path}: {columns:,} columns; expected at most {MOST_COLUMNS:,}")
     check_csv(path)
     separator, _ = separator_and_names(path)
-    frame = pl.read_csv(path, infer_schema_length=None, glob=False, separator=separator)
+    texts = {person: pl.String} if person else None
+    frame = pl.read_csv(path, infer_schema_length=None, glob=False, separator=separator, schema_overrides=texts)
     whole = [name for name in frame.columns if frame[name].dtype.is_integer()]
     changed = []
     if whole:
         text = pl.read_csv(path, infer_schema=False, glob=False, separator=separator, columns=whole)
         changed = [text[name] for name in whole if text[name].str.contains(PADDED).any()]
-    changed += [number for column in frame if (number := _as_numbers(column, separator)) is not None]
+    others = [column for column in frame if column.name != person]
+    changed += [number for column in others if (number := _as_numbers(column, separator)) is not None]
     frame = frame.with_columns(changed)
     return frame.rename({"": UNNAMED}) if "" in frame.columns else frame
 

@@ -63,7 +63,7 @@ def read(path: Path, **keys: Any) -> tuple[list[Any], int] | None:
 def moved(folder: Path, ending: str, **keys: Any) -> set[tuple[str, str]]:
     """Return the columns and values of one record more that change the other records, or more than one unit."""
     plain = {name: [str(value).lower() for value in values] for name, values in ROWS.items()}
-    plain["person"] = [" 3" if row == 6 else one for row, one in enumerate(plain["person"])]
+    plain["person"] = [{6: " 3", 8: "+4"}.get(row, one) for row, one in enumerate(plain["person"])]
     known, found = read(written(folder / "plain", plain, ending), **keys), set()
     assert known is not None
     for name, values in ODD.items():
@@ -99,13 +99,21 @@ def deep(size: int) -> Image.Image:
 @pytest.mark.parametrize("make", [colour, deep])
 def test_one_image_more_leaves_all_others_as_they_are(tmp_path: Path, make: Callable[[int], Image.Image]) -> None:
     random, pools = np.random.default_rng(0), []
+    ids = tmp_path / "persons.csv"
+    ids.write_text(
+        "file,person\n" + "".join(f"{'ab'[row % 2]}/{row:02d}.png,{row // 2:0{1 + row % 2}d}\n" for row in range(COUNT))
+    )
     for row in range(COUNT):
         path = tmp_path / "ab"[row % 2] / f"{row:02d}.png"
         path.parent.mkdir(exist_ok=True)
         Image.fromarray(random.integers(0, 256, (9, 7), dtype=np.uint8)).save(path)
-    section = Dataset(source="images", path=str(tmp_path), size=8, convert="grey", take="first", classes=("a", "b"))
+    keys: dict[str, Any] = {"size": 8, "convert": "grey", "take": "first", "classes": ("a", "b"), "person": str(ids)}
+    section = Dataset(source="images", path=str(tmp_path), **keys)
     for more in (False, True):
         if more:
             make(20).save(tmp_path / "b" / "99.png")
-        pools.append(np.asarray(build_pool(load_source(section, "datasets.t"), section, "t", 0).audited.data))
-    assert np.array_equal(pools[0], pools[1][:COUNT]) and len(pools[1]) == COUNT + 1
+            ids.write_text(ids.read_text() + "b/99.png,x\n")
+        pools.append(build_pool(load_source(section, "datasets.t"), section, "t", 0).audited)
+    records, persons = zip(*((np.asarray(one.data), one.persons) for one in pools), strict=True)
+    assert np.array_equal(records[0], records[1][:COUNT]) and len(records[1]) == COUNT + 1
+    assert len(np.unique(persons[1])) == len(np.unique(persons[0])) + 1
