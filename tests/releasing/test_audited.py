@@ -42,6 +42,7 @@ def verdicts(recipe, **changes):
     values = {
         "audit_id": audit_id(recipe.results),
         "training_sha256": {SETTING: training_sha256(recipe)},
+        "provenance_sha256": sha256(known) if (known := recipe.results / "provenance.json").exists() else "",
         "policy_sha256": "a" * 64,
         "verdict": "fail",
     }
@@ -116,6 +117,15 @@ def test_verdicts_about_something_else_are_refused(recipe, changes, match):
     prepared = recipe()
     with pytest.raises(UserError, match=match):
         released(prepared, gate=verdicts(prepared, **changes))
+
+
+def test_verdicts_about_an_earlier_state_of_the_audit_are_refused(recipe):
+    prepared = recipe()
+    finish(prepared)
+    gate = verdicts(prepared)
+    finish(recipe(swapped=True))  # the same config, id and training, but other records
+    with pytest.raises(UserError, match="about an earlier state of the audit"):
+        released(recipe(swapped=True), gate=gate)
 
 
 def test_a_pool_that_changed_after_the_audit_is_refused(recipe):

@@ -20,7 +20,7 @@ from mia_audit.report.data.results import Results, find
 from mia_audit.report.data.spec import parse_spec
 from mia_audit.report.figures.catalogue import draw
 from mia_audit.report.terminal import answer_content
-from mia_audit.storage import write_json, write_table
+from mia_audit.storage import sha256, write_json, write_table
 
 RECORDS, MODELS = 300, 12
 EXPOSED = 17
@@ -331,7 +331,8 @@ def interpreted(tmp_path_factory: pytest.TempPathFactory) -> Small:
 def ended(small: Small) -> Path:
     """The folder of the small audit, with the provenance and the page that a finished audit has."""
     results = small.results()
-    write_json(small.root / "provenance.json", provenance(results, find(results).settings))
     (small.root / "report.html").write_text("<h1>A toy</h1>")
+    page = {"page_sha256": {"report.html": sha256(small.root / "report.html")}}
+    write_json(small.root / "provenance.json", provenance(results, find(results).settings) | page)
     write_json(small.root / "answer.json", answer_content(results, find(results)))
     return small.root

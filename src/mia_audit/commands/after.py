@@ -39,11 +39,11 @@ def gate_arguments(parser: argparse.ArgumentParser) -> None:
 def run_gate(options: argparse.Namespace) -> int:
     """Print a line per criterion; return 0 if all pass, 3 if one fails, and 4 if one is inconclusive and none fails."""
     from mia_audit.config.load import load_policy
-    from mia_audit.report.data.opened import finished, read_provenance
+    from mia_audit.report.data.opened import PROVENANCE, finished, read_provenance
     from mia_audit.report.data.provenance import training_digest
     from mia_audit.report.gate import EXIT_CODES, as_json, as_junit, judge, lines, overall
     from mia_audit.storage import sha256, write_json, write_text
-    from mia_audit.storage.digests import audit_id
+    from mia_audit.storage.digests import audit_id, provenance_differences
 
     policy = load_policy(options.policy)
     results = finished(options.results)
@@ -55,6 +55,10 @@ def run_gate(options: argparse.Namespace) -> int:
         print(line)
     if options.json:
         sources = read_provenance(options.results)
+        if stale := next(provenance_differences(options.results), ""):
+            raise UserError(
+                f"{stale}: the verdicts would be about another training than the report: run the audit to its end"
+            )
         trained = {
             one["path"]: training_digest(sources.get("config") or {}, sources.get("code_sha256") or {}, one)
             for one in sources["settings"]
@@ -64,6 +68,7 @@ def run_gate(options: argparse.Namespace) -> int:
             "audit": results.spec.audit,
             "audit_id": audit_id(options.results),
             "training_sha256": trained,
+            "provenance_sha256": sha256(options.results / PROVENANCE),
             "policy": policy.model_dump(mode="json"),
             "policy_sha256": sha256(options.policy),
         }

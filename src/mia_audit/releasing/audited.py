@@ -16,7 +16,7 @@ from mia_audit.storage.digests import audit_id
 if TYPE_CHECKING:
     from mia_audit.releasing.recipe import Recipe
 
-KEYS = ("audit_id", "training_sha256", "policy_sha256", "verdict")
+KEYS = ("audit_id", "training_sha256", "provenance_sha256", "policy_sha256", "verdict")
 """The entries of a gate's verdicts that a release reads."""
 
 
@@ -83,6 +83,8 @@ def _check_built(recipe: Recipe) -> None:
 
 def judged(recipe: Recipe, verdicts: Path | None, expected: str) -> dict[str, Any] | None:
     """Return what the card says about a gate's verdicts; None without any. Raises UserError if they are about another training."""
+    from mia_audit.report.data.opened import PROVENANCE
+
     if verdicts is None:
         return None
     values = read_object(verdicts, "the verdicts that mia-audit gate --json wrote")
@@ -97,6 +99,8 @@ def judged(recipe: Recipe, verdicts: Path | None, expected: str) -> dict[str, An
         raise UserError(
             f"{verdicts}: about another training of {recipe.setting.path} than the config describes: run audit and gate again"
         )
+    if not (now := recipe.results / PROVENANCE).exists() or values["provenance_sha256"] != sha256(now):
+        raise UserError(f"{verdicts}: about an earlier state of the audit in {recipe.results}: run the gate again")
     return {
         "policy_sha256": values["policy_sha256"],
         "verdicts_sha256": sha256(verdicts),

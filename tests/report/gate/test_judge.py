@@ -23,7 +23,7 @@ from mia_audit.report.data.results import find
 from mia_audit.report.gate import Judged, Verdict, judge
 from mia_audit.report.page.render import render
 from mia_audit.report.policy import Policy
-from mia_audit.storage import read_frame, table_metadata, write_json, write_table
+from mia_audit.storage import read_frame, sha256, table_metadata, write_json, write_table
 from mia_audit.storage.digests import write_manifest
 
 LEAKS, HOLDS = "toy/net/none-epsinf", "toy/net/dp-sgd-eps1"
@@ -294,3 +294,19 @@ def test_the_report_depends_on_what_its_policy_says(tmp_path: Path) -> None:
         assert (parse_spec(spec.model_dump(mode="json")).policy or {})["auc"] == limit
     assert len(set(named)) == 2
     assert ReportSpec.from_audit(audit).policy is None
+
+
+def test_verdicts_are_written_only_about_what_the_report_describes(
+    written: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small, out = written({("none", "inf"): 1.0}), tmp_path / "gate.json"
+    results = small.results()
+    write_json(small.root / "provenance.json", provenance(results, find(results).settings) | {"page_sha256": {}})
+    assert gate(tmp_path, small.root, "auc: 1", "--json", str(out)) == 0
+    assert json.loads(out.read_text())["provenance_sha256"] == sha256(small.root / "provenance.json")
+    out.unlink()
+    metrics = small.root / LEAKS / "metrics.parquet"  # of a later audit that was killed before its report
+    table = read_frame(metrics, "metrics").head(-1)
+    write_table(metrics, table.to_arrow(), "metrics", len(table), table_metadata(metrics, "metrics"))
+    assert gate(tmp_path, small.root, "auc: 1", "--json", str(out)) == 2
+    assert "another training than the report" in capsys.readouterr().err and not out.exists()
