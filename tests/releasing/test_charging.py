@@ -1,5 +1,6 @@
 """Games about book-keeping: somebody who leaves the ledger out, puts older files back, or gives records other names."""
 
+import fcntl
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 from mia_audit.errors import UserError
 from mia_audit.learners import Compute
+from mia_audit.privacy import ledger
 from mia_audit.privacy.ledger import add, read_ledger
 from mia_audit.releasing import charging
 from mia_audit.releasing import release as releasing
@@ -53,6 +55,47 @@ def test_what_was_released_without_a_ledger_is_charged_to_the_first(recipe):
     assert [one.released["id"] for one in charged] == [card["id"] for card in (first, second, third)]
     released(recipe(privacy=LEDGER | {"epsilon": 30}), "fourth")
     assert len(read_ledger(Path("rows.ledger"))[1]) == 4
+
+
+def test_what_was_released_without_a_ledger_counts_under_every_name(recipe):
+    first = released(recipe(datasets=BOTH), "elsewhere/first")
+    named = LEDGER | {"ledger": "{dataset}.ledger", "epsilon": 50}
+    second = released(recipe("same/mlp/dp-sgd-eps4", datasets=BOTH), "second")
+    assert second["assumptions"][-1].startswith("Besides 1 that this audit released before")
+    Path("results", "tiny").rename(Path("results", "renamed"))
+    third = released(recipe(privacy=named, datasets=BOTH), "third")
+    charged = [one.released["id"] for one in read_ledger(Path("rows.ledger"))[1]]
+    assert sorted(charged) == sorted(card["id"] for card in (first, second, third))
+    assert not list(Path("results").glob("**/.uncharged-*"))
+
+
+def test_what_was_released_without_a_ledger_is_known_by_cards_after_results_were_made_anew(recipe):
+    first = released(recipe(), "first")
+    shutil.rmtree("results")
+    second = released(recipe("rows/mlp/none-epsinf"), "second")
+    shutil.rmtree("results")
+    released(recipe(privacy=LEDGER | {"epsilon": "inf"}), "third")
+    charged = read_ledger(Path("rows.ledger"))[1]
+    assert [one.released["id"] for one in charged[:2]] == [first["id"], second["id"]]
+    assert charged[0].terms == first["privacy"]["charged"][0]
+    released(recipe(privacy=LEDGER | {"epsilon": "inf"}), "fourth")
+    assert len(read_ledger(Path("rows.ledger"))[1]) == 4
+
+
+def test_releases_that_charge_at_the_same_moment_wait_for_one_another(recipe, monkeypatch):
+    """The second process starts to charge while the first one has read the entries and not yet written them."""
+    prepared, waited = recipe(), []
+
+    def written(path, values):
+        if path.name.startswith(ledger.UNCHARGED):
+            with Path("results", charging.LOCK).open() as lock, pytest.raises(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            waited.append(path)
+        write_json(path, values)
+
+    monkeypatch.setattr(charging, "write_json", written)
+    released(prepared)
+    assert waited
 
 
 def test_an_older_copy_of_the_ledger_is_refused(recipe):
@@ -170,6 +213,38 @@ def test_what_ran_before_a_state_without_a_charge_was_put_back_is_in_the_card(re
     card, taken = ended_from_an_older_state(prepared, kill_at)
     assert sum(terms["steps"] for terms in card["privacy"]["charged"]) >= taken
     assert charged_steps() >= taken
+
+
+def test_what_ran_before_older_results_were_put_back_is_charged(recipe, kill_at):
+    prepared = recipe(privacy=LEDGER | {"epsilon": 50}, training={"epochs": 4, "batch": 10})
+    taken = 0
+    for step in (6, 13, 13):
+        begun = kill_at(step)
+        with pytest.raises(Killed):
+            released(prepared)
+        taken += begun()
+        if step == 6:
+            shutil.copytree("results", "older")
+    shutil.rmtree("results")
+    Path("older").rename("results")
+    begun = kill_at(0)
+    released(prepared)
+    assert charged_steps() >= taken + begun()
+
+
+@pytest.mark.parametrize("version", ["0.1", None])
+def test_a_state_from_elsewhere_is_refused_before_a_charge(recipe, kill_at, monkeypatch, version):
+    """A state of another version may lack what this one needs; a copy would be charged as if the original did not go on."""
+    prepared, out = recipe(privacy=LEDGER | {"epsilon": 50}), "refused" if version else "out"
+    kill_at(9)
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        if version:
+            patched.setattr("mia_audit.releasing.recipe.version", lambda _: version)
+        released(prepared, out)
+    if not version:
+        shutil.copytree(".out.unfinished", ".refused.unfinished")
+    kill_at(0)
+    refused(prepared, "a copy from another place, or begun by another version of mia-audit")
 
 
 def test_results_remember_a_charge_before_another_process_can_make_one(recipe, monkeypatch):

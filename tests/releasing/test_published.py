@@ -14,7 +14,7 @@ from mia_audit.learners import Compute
 from mia_audit.releasing.release import release
 
 from .conftest import RECORDS, ROWS, config
-from .test_release import LEDGER, NONCES
+from .test_release import LEDGER, NONCES, SCRIPT
 
 TABLE = {"source": "table", "path": "data/table.csv", "take": "first", "classes": [0, 1]}
 STATED = {"categories": {"diagnosis": ["cold", "flu"]}, "other": "another"}
@@ -52,6 +52,16 @@ def test_what_was_collected_from_the_records_is_refused_with_the_lines_to_paste(
         recipe(swapped=True, datasets={"rows": section})
     assert line in str(caught.value) and "\n" not in str(caught.value)
     assert recipe("rows/mlp/none-epsinf", datasets={"rows": section}).promise == "none"
+
+
+def test_a_frame_whose_types_depend_on_all_records_is_refused(recipe, tmp_path):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "mine.py").write_text(SCRIPT)
+    own = {"architectures": {"mine": {"model": "mine.py"}}, "mechanisms": {"own": {"epsilon": [2]}, "none": {}}}
+    changes = own | {"explainers": {"methods": []}, "datasets": {"rows": TABLE | STATED | {"frame": True}}}
+    with pytest.raises(UserError, match="set frame: false"):
+        recipe("rows/mine/own-eps2", **changes)
+    assert recipe("rows/mine/none-epsinf", **changes).promise == "none"
 
 
 @pytest.mark.parametrize("trainable", ["all", "head"])

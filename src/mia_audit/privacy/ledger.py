@@ -65,6 +65,9 @@ RESTART = "restart"
 KEPT = ".ledger-"
 """The beginning of the name of the file in which an audit's results remember the ledger of a data set."""
 
+UNCHARGED = ".uncharged-"
+"""The beginning of the name of the file with the entries of releases that no ledger was charged for."""
+
 COMPOSITIONS = {
     "pld": "the privacy loss distribution of all entries, whose terms were fixed before the first",
     "rdp": "a filter of Rényi DP at order {order:g} (Feldman and Zrnic 2021)",

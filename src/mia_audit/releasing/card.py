@@ -18,6 +18,7 @@ from mia_audit.privacy.accounting import Charge, PoissonGaussian
 from mia_audit.privacy.catalogue import Terms
 from mia_audit.privacy.ledger import Receipt
 from mia_audit.releasing.recipe import CLAIMED, PROTECTED, UNPROTECTED, Recipe
+from mia_audit.report.text.formatting import at_most
 
 KIND, FORMAT = "mia-audit model card", 1
 CARD, PAGE = "card.json", "card.md"
@@ -227,7 +228,7 @@ def _page(values: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"- {sentence}" for sentence in values["assumptions"])
     yield "\n## All releases from these records\n"
     if ledger:
-        whole = "∞" if ledger["epsilon"] is None else f"{ledger['epsilon']:.4g}"
+        whole = "∞" if ledger["epsilon"] is None else at_most(ledger["epsilon"], 4)
         yield (
             f"With this release, ε = {whole} at δ = {ledger['delta']:g} per {ledger['unit']}, by {ledger['composed_by']}"
             f" (ledger `{ledger['id']}`, {ledger['entries']} entries)."
@@ -281,7 +282,7 @@ def _promise(values: Mapping[str, Any]) -> Iterator[str]:
             " somebody's data was in its training set, and may be able to reconstruct some of these data. There is no bound on how reliably."
         )
         return
-    epsilon = "∞" if privacy["epsilon"] is None else f"{privacy['epsilon']:.4g}"
+    epsilon = "∞" if privacy["epsilon"] is None else at_most(privacy["epsilon"], 4)
     yield f"**ε = {epsilon} at δ = {privacy['delta']:g} per {privacy['unit']}** ({privacy['adjacency']})."
     if values["guarantee"] == CLAIMED:
         yield "\nThe code that trained the model claims this; nothing here verified the claim."

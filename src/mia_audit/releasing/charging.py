@@ -7,8 +7,10 @@ Cards of earlier releases, beside the new one, show an older copy too, even if r
 
 from __future__ import annotations
 
+import fcntl
+import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -17,16 +19,18 @@ from mia_audit.errors import UserError
 from mia_audit.foreign_json import read_object
 from mia_audit.privacy import accounting, ledger
 from mia_audit.privacy.ledger import KEPT, RESTART, Entry, Receipt, remembered
+from mia_audit.regular_files import open_regular
 from mia_audit.releasing.card import CARD
-from mia_audit.releasing.recipe import PROTECTED, UNPROTECTED, Recipe, Unfinished
-from mia_audit.seeds import folder_of_seed, folders_of_seeds
-from mia_audit.storage import open_table, read_table, write_json
+from mia_audit.releasing.recipe import PROTECTED, UNPROTECTED, Recipe, Unfinished, read_uncharged
+from mia_audit.storage import write_json
 from mia_audit.storage.digests import audit_id
 from mia_audit.training.checkpoints import Checkpoint
 from mia_audit.training.shadow import KeptEpochs
 
 MODEL, AGAIN = "release", "re-training"
 """Names of ledger entries."""
+LOCK = ".charging"
+"""The file that is locked while a release is charged, in the folder of the results of all audits."""
 CHARGED = {"id": str, "entries": int, "head": str}
 """What a card states of the ledger that its release was charged to."""
 
@@ -42,12 +46,13 @@ def next_charges(recipe: Recipe, work: Unfinished, checkpoint: Checkpoint) -> li
     new = MODEL not in work.begun
     if not isinstance(model, accounting.PoissonGaussian) or not isinstance(checkpoint, KeptEpochs):
         return [(MODEL, model)] if new else [] if recipe.promise == UNPROTECTED else [(RESTART, model)]
-    done, begun = checkpoint.epochs, checkpoint.begun
+    done, counts = checkpoint.epochs, checkpoint.counts
+    begun = max(counts, default=0)
     epochs = recipe.spec.training.epochs
     each = model.steps // epochs
     if new:  # epochs that were begun all the same were run before an older state was put back
         return [(MODEL, model), *([(RESTART, replace(model, steps=begun * each))] if begun else [])]
-    if done is None or begun is None:
+    if done is None or len(counts) < len(checkpoint.counters):
         return [(RESTART, model)]
     charged = sum(int(terms["steps"]) for terms in work.charged) // each
     missing = begun + epochs - done - charged
@@ -59,8 +64,27 @@ def charge_for(
 ) -> Receipt | None:
     """Record charges in the ledger first, if there is one, and then in the release's own state.
 
-    Without a ledger the results keep them, and the first ledger that a config names is charged for them too.
+    Without a ledger the results keep them, and the first ledger that a config names is charged for them too. One process
+    at a time charges for releases from any results in a folder; others wait.
     """
+    path = recipe.beside / LOCK
+    try:
+        lock = open_regular(path, os.O_RDWR | os.O_CREAT, 0o666, own=False)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UserError(
+            f"{path}: {reason}; all who release from results in this folder must be able to write it"
+        ) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _charge(recipe, work, charges, to)
+    finally:
+        os.close(lock)
+
+
+def _charge(
+    recipe: Recipe, work: Unfinished, charges: Sequence[tuple[str, accounting.Charge]], to: str
+) -> Receipt | None:
     dataset, privacy = recipe.setting.dataset, recipe.audit.privacy
     path = privacy.ledger_of(dataset)
     receipt = None
@@ -69,18 +93,20 @@ def charge_for(
     known = remembered(kept)
     _check_ledger(recipe, known)
     _check_names(recipe)
-    _check_cards(recipe, work.folder.parent)
+    forgotten = _check_cards(recipe, work.folder.parent)
     if path:
 
         def remember(one: Receipt) -> None:
             values = {"ledger": one.ledger, "head": one.head, "entries": one.entries, "part": privacy.part}
             write_json(kept, values)
 
-        named = [*recipe.earlier(), *_named(Path(path), entries)]
+        named = [*recipe.earlier(), *forgotten, *_named(Path(path), entries)]
         receipt = ledger.charge(Path(path), ledger_terms(recipe), named, remember)
-        recipe.uncharged.unlink(missing_ok=True)
+        for one in recipe.uncharged:
+            one.unlink(missing_ok=True)
     elif entries:
-        write_json(recipe.uncharged, {"entries": [asdict(one) for one in [*recipe.earlier(), *entries]]})
+        own = recipe.uncharged[0]
+        write_json(own, {"entries": [asdict(one) for one in [*read_uncharged(own), *forgotten, *entries]]})
     if charges:
         work.begin([what for what, _ in charges if what != RESTART], [entry.terms for entry in entries])
         for what, charge in charges:
@@ -122,10 +148,16 @@ def _check_ledger(recipe: Recipe, known: Mapping[str, Any]) -> None:
         _check_newest(path, known, "an earlier release of this audit saw")
 
 
-def _check_cards(recipe: Recipe, released: Path) -> None:
-    """Raise UserError if a card beside the release states a later ledger: results and ledger may both be older copies."""
+def _check_cards(recipe: Recipe, released: Path) -> list[Entry]:
+    """Raise UserError if a card beside the release states a later ledger: results and ledger may both be older copies.
+
+    Return the entries of releases without a ledger that only their cards show, because the results were made anew.
+    """
     path, mine = Path(recipe.audit.privacy.ledger_of(recipe.setting.dataset)), audit_id(recipe.results)
     now = ledger.read_ledger(path)[0].id if path.is_file() else ""
+    charged = ledger.read_ledger(path)[1] if path.is_file() else []
+    seen = {one.released.get("id") for one in [*charged, *recipe.earlier()]}
+    forgotten = []
     for card in sorted(released.glob(f"*/{CARD}")):
         try:
             values = read_object(card, "")
@@ -133,10 +165,22 @@ def _check_cards(recipe: Recipe, released: Path) -> None:
             audit, dataset = values["audit"], values["setting"]["dataset"]
             same = dataset == recipe.setting.dataset and (audit["id"] == mine or audit["name"] == recipe.audit.audit)
             known = {key: kind(stated[key]) for key, kind in CHARGED.items()} if stated else {}
-        except (UserError, KeyError, TypeError, ValueError):
+            mine_too = _of_card(values) if same and not stated and values["id"] not in seen else []
+        except (UserError, AttributeError, KeyError, TypeError, ValueError):
             continue  # not a card that a release wrote
         if known and (same or known["id"] == now):
             _check_newest(path, known, f"{card} states")
+        forgotten += mine_too
+    return forgotten
+
+
+def _of_card(values: Mapping[str, Any]) -> list[Entry]:
+    """Return the entries of a release as its card states them."""
+    released = {name: str(values[name]) for name in ("id", "to")}
+    released |= {"setting": str(values["setting"]["name"]), "audit": str(values["audit"]["name"])}
+    terms = values["privacy"].get("charged", [accounting.terms_of(accounting.Unprotected())])
+    unit = str(values["privacy"]["unit"])
+    return [ledger.entry(MODEL, unit, accounting.charge_of(one), released) for one in terms]
 
 
 def _check_newest(path: Path, known: Mapping[str, Any], who: str) -> None:
@@ -151,29 +195,16 @@ def _check_newest(path: Path, known: Mapping[str, Any], who: str) -> None:
 
 def _check_names(recipe: Recipe) -> None:
     """Raise UserError if some records were charged under another name: as another data set or audit beside these results."""
-    mine = recipe.results.resolve() / f"{KEPT}{recipe.setting.dataset}"
-    of_seed = mine.parent in folders_of_seeds(mine.parent.parent)
-    results = mine.parent.parent.parent if of_seed else mine.parent.parent
-    own = set(_hashes(recipe.pool))
     name = recipe.audit.privacy.ledger_of(recipe.setting.dataset)
     now = ledger.read_ledger(Path(name))[0].id if name and Path(name).exists() else ""
-    for path in sorted([*results.glob(f"*/{KEPT}*"), *results.glob(f"*/{folder_of_seed('*')}/{KEPT}*")]):
-        pool = path.parent / "pools" / path.name.removeprefix(KEPT)
-        if path == mine or not (pool / "records.parquet").exists():
-            continue
+    for path, pool in recipe.others(KEPT):
         other = remembered(path)
-        if (other["ledger"], other["part"]) != (now, recipe.audit.privacy.part) and own & set(_hashes(pool)):
+        if (other["ledger"], other["part"]) != (now, recipe.audit.privacy.part):
             part = f" as its part '{other['part']}'" if other["part"] else ""
             raise UserError(
                 f"datasets.{recipe.setting.dataset}: some of its records are in {pool} too, from which releases were charged to the ledger"
                 f" {other['ledger']}{part}; charge this one there as well (privacy.ledger, privacy.part)"
             )
-
-
-def _hashes(pool: Path) -> Iterator[str]:
-    path = pool / "records.parquet"
-    if "sha256" in open_table(path, "records").schema_arrow.names:  # pools of other tools may lack it
-        yield from read_table(path, "records", ["sha256"])["sha256"].to_pylist()
 
 
 def _entry(recipe: Recipe, work: Unfinished, what: str, charge: accounting.Charge, to: str) -> Entry:

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,10 +33,11 @@ from mia_audit.learners.naming import BUILT_IN
 from mia_audit.pools.store import persons_of, read_records
 from mia_audit.privacy.accounting import Charge, PoissonGaussian, Stated, Unprotected
 from mia_audit.privacy.catalogue import Foreseeable, Terms
-from mia_audit.privacy.ledger import Entry
+from mia_audit.privacy.ledger import UNCHARGED, Entry
 from mia_audit.regular_files import open_regular, private_folder
 from mia_audit.sections import STATED
-from mia_audit.storage import write_json
+from mia_audit.seeds import folder_of_seed, folders_of_seeds
+from mia_audit.storage import open_table, read_table, write_json
 from mia_audit.storage.atomic import sync
 from mia_audit.training.task import Records, identity
 
@@ -112,6 +114,11 @@ class Recipe:
                 f"{where}.unit: record, but mechanisms.{self.setting.mechanism}.unit is person: which records were dropped as duplicates, or"
                 " drawn, may depend on other persons' records. Set it to person and run the audit again"
             )
+        if section.frame:
+            raise UserError(
+                f"{where}.frame: true, but the types of its columns (int64, float64, bool) depend on all records, and no ε covers them: set frame:"
+                " false, state categories and constants for missing values (impute), and run the audit again"
+            )
         if section.label_noise:
             raise UserError(
                 f"{where}.label_noise: {section.label_noise:g}, but which labels are wrong depends on the number of records: leave it out and"
@@ -155,19 +162,29 @@ class Recipe:
         return self.results / "pools" / self.setting.dataset
 
     @property
-    def uncharged(self) -> Path:
-        """The file with the entries of releases that no ledger was charged for."""
-        return self.results / f".uncharged-{self.setting.dataset}"
+    def beside(self) -> Path:
+        """The folder of the results of all audits."""
+        own = self.results.resolve()
+        return own.parent.parent if own in folders_of_seeds(own.parent) else own.parent
+
+    def others(self, kept: str) -> Iterator[tuple[Path, Path]]:
+        """Yield hidden files of this kind of other names, audits and seeds whose pools have some of the same records, and the pools."""
+        mine = self.results.resolve() / f"{kept}{self.setting.dataset}"
+        own = set(_hashes(self.pool))
+        for path in sorted([*self.beside.glob(f"*/{kept}*"), *self.beside.glob(f"*/{folder_of_seed('*')}/{kept}*")]):
+            pool = path.parent / "pools" / path.name.removeprefix(kept)
+            if path != mine and (pool / "records.parquet").exists() and own & set(_hashes(pool)):
+                yield path, pool
+
+    @property
+    def uncharged(self) -> list[Path]:
+        """The files with the entries of releases that no ledger was charged for: that of these results, and others of the same records."""
+        own = self.results / f"{UNCHARGED}{self.setting.dataset}"
+        return [own, *(path for path, _ in self.others(UNCHARGED))]
 
     def earlier(self) -> list[Entry]:
-        """Return the entries of that file."""
-        if not self.uncharged.exists():
-            return []
-        expected = "the entries of releases without a ledger"
-        try:
-            return [Entry(**one) for one in read_object(self.uncharged, expected)["entries"]]
-        except (KeyError, TypeError):
-            raise UserError(f"{self.uncharged}: damaged; expected {expected}") from None
+        """Return the entries of those files."""
+        return [entry for path in self.uncharged for entry in read_uncharged(path)]
 
     @property
     def folder(self) -> Path:
@@ -269,6 +286,23 @@ class Recipe:
         }
 
 
+def read_uncharged(path: Path) -> list[Entry]:
+    """Return the entries of releases without a ledger; none if there is no such file."""
+    if not path.exists():
+        return []
+    expected = "the entries of releases without a ledger"
+    try:
+        return [Entry(**one) for one in read_object(path, expected)["entries"]]
+    except (KeyError, TypeError):
+        raise UserError(f"{path}: damaged; expected {expected}") from None
+
+
+def _hashes(pool: Path) -> Iterator[str]:
+    path = pool / "records.parquet"
+    if "sha256" in open_table(path, "records").schema_arrow.names:  # pools of other tools may lack it
+        yield from read_table(path, "records", ["sha256"])["sha256"].to_pylist()
+
+
 STATE, LOCK = "release.json", "lock"
 
 
@@ -316,7 +350,8 @@ def unfinished(out: Path, depends_on: Mapping[str, Any]) -> Iterator[Unfinished]
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise UserError(f"{out}: another process is working on this release") from None
-        state = _read(folder, out, identity(**depends_on))
+        place = {"out": str(out.resolve()), "version": version("mia-audit")}
+        state = _read(folder, out, identity(**depends_on, **place))
         try:
             yield state
         except UserError:
@@ -343,6 +378,7 @@ def _read(folder: Path, out: Path, key: str) -> Unfinished:
         ) from None
     if state.key != key:
         raise UserError(
-            f"{folder}: an unfinished release of another setting, config or audit; finish that release, or choose another --out"
+            f"{folder}: an unfinished release of another setting, config or audit, a copy from another place, or begun by another version of"
+            " mia-audit; finish that release as it was begun, or choose another --out, which is charged as a new release"
         )
     return state

@@ -18,6 +18,7 @@ from mia_audit.releasing.audited import audited_sha256, judged, training_sha256
 from mia_audit.releasing.card import CARD, PAGE, card, page
 from mia_audit.releasing.charging import charge_for, next_charges
 from mia_audit.releasing.recipe import UNPROTECTED, Recipe, Unfinished, unfinished
+from mia_audit.report.text.formatting import at_most
 from mia_audit.storage import atomic_folder, write_json, write_text
 from mia_audit.storage.digests import audit_id, write_manifest
 from mia_audit.training.checkpoints import Checkpoint
@@ -140,8 +141,8 @@ def summary(values: dict[str, Any]) -> str:
     if values["guarantee"] == UNPROTECTED:
         return f"{name}: trained without differential privacy; its card explains what that means"
     epsilon = math.inf if privacy["epsilon"] is None else privacy["epsilon"]
-    whole = f"{name}: ε = {epsilon:.4g} at δ = {privacy['delta']:g} per {privacy['unit']}"
+    whole = f"{name}: ε = {at_most(epsilon, 4)} at δ = {privacy['delta']:g} per {privacy['unit']}"
     if ledger := values["ledger"]:
         total = math.inf if ledger["epsilon"] is None else ledger["epsilon"]
-        whole += f"; together with all earlier releases ε = {total:.4g} at δ = {ledger['delta']:g}, by {ledger['composed_by']}"
+        whole += f"; together with all earlier releases ε = {at_most(total, 4)} at δ = {ledger['delta']:g}, by {ledger['composed_by']}"
     return whole

@@ -217,6 +217,9 @@ The seed is no secret, and only the trained part of a model is saved.
 
 SEED_BITS = 63
 
+BEGUN = "begun"
+"""The file with the number of begun epochs beside the state."""
+
 
 @dataclass(frozen=True)
 class Released:
@@ -231,25 +234,27 @@ class KeptEpochs(Checkpoint):
     """The state after the last epoch of training for release: only weights, the optimizer's moments and public masks.
 
     These are functions of the noisy sums, so ε covers them all. The state is saved after every epoch, so a kill loses
-    at most one epoch. How many epochs were ever begun is counted in a file elsewhere, before each of them, so that it
-    is known when an older state was put back.
+    at most one epoch. How many epochs were ever begun is counted in two files, beside the state and elsewhere, before
+    each of them, so that it is known when an older copy of one of the two was put back.
     """
 
     def __init__(self, folder: Path, key: str, counter: Path) -> None:
         super().__init__(folder, key, 0.0)
-        self.counter = counter
+        self.counters = (counter, folder / BEGUN)
         self._state: State | None = None
 
     def begin(self) -> None:
         """Count an epoch, on disk before it is run."""
-        write_text(self.counter, f"{(self.begun or 0) + 1}\n")
-        sync(self.counter, self.counter.parent)
+        begun = max(self.counts, default=0) + 1
+        for counter in self.counters:
+            write_text(counter, f"{begun}\n")
+            sync(counter, counter.parent)
 
     @property
-    def begun(self) -> int | None:
-        """The number of epochs that were ever begun; None if it is not known."""
-        text = self.counter.read_text(encoding="ascii") if self.counter.exists() else ""
-        return int(text) if text.strip().isdecimal() else None
+    def counts(self) -> list[int]:
+        """The numbers of epochs that were ever begun, of which the largest is right; a file that is lost or damaged has none."""
+        texts = [path.read_text(encoding="ascii", errors="replace") for path in self.counters if path.exists()]
+        return [int(text) for text in texts if text.strip().isdecimal()]
 
     def resume(self) -> State:
         """Return the state after the last saved epoch, reading the file only once."""
