@@ -50,3 +50,12 @@ def test_the_stable_weight_is_one_up_to_the_published_radius():
         assert (weights[:3] == 1).all()
         assert (weights[3:] < 1).all()
         assert (np.diff(weights) <= 0).all()
+
+
+@pytest.mark.parametrize("kernel", [lambda distance: 1 / distance, lambda distance: distance * np.nan, np.negative])
+def test_no_value_of_a_kernel_of_the_users_own_moves_a_gradient_by_more(kernel):
+    distance = np.array([0.0, 1e-9, 0.3, 1.0, 1e6])
+    with np.errstate(divide="ignore"):
+        weights = capped(kernel, distance, 1.0, 2.0)
+        bound = 1 / (2 * distance * (distance + 2))
+    assert ((weights >= 0) & (weights <= np.minimum(bound, 1))).all()

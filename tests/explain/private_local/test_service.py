@@ -345,13 +345,19 @@ def test_explanations_from_the_records_of_a_released_model_are_charged_with_it(t
     mapped = np.load(pool / "records.npy", mmap_mode="r")
     explained = ExplanationSet.from_arrays(mapped, table.black_box(mapped))
     PrivateExplainer(explained, terms, seed=None)
+    uncharged = tmp_path / "results" / ".uncharged-people"
+    write_json(uncharged, {"entries": []})
+    with pytest.raises(UserError, match="released from these records without a ledger"):
+        PrivateExplainer(explained, terms, seed=None)
+    uncharged.unlink()
     charged = ledger.charge(path, ledger.Terms("people", "record", 10.0, terms.delta, filter="gdp"), [])
     kept = {"ledger": charged.ledger, "head": charged.head, "entries": 0, "part": ""}
     write_json(tmp_path / "results" / ".ledger-people", kept)
     ledger.charge(tmp_path / "other", ledger.Terms("people", "record", 10.0, terms.delta, filter="gdp"), [])
-    for other in (None, tmp_path / "other"):
+    view = ExplanationSet.from_arrays(np.asarray(mapped)[:-1], table.black_box(mapped[:-1]))
+    for these, other in ((explained, None), (explained, tmp_path / "other"), (view, None)):
         with pytest.raises(UserError, match=f"charged to the ledger {charged.ledger}: explanations"):
-            PrivateExplainer(explained, terms, seed=None, data_ledger=other)
+            PrivateExplainer(these, terms, seed=None, data_ledger=other)
     PrivateExplainer(explained, terms, seed=0)  # for audit only
     PrivateExplainer(explained, terms, seed=None, data_ledger=path)
     assert [one.what for one in ledger.read_ledger(path)[1]] == ["explanations"]

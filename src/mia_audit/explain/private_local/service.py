@@ -455,9 +455,17 @@ def _secret(seed: int, protocol: str, metadata: dict[str, Any], explained: Expla
 
 def _refuse_uncharged(records: Num[np.ndarray, "m ..."], path: Path | None) -> None:
     """Raise UserError if the records are mapped from a pool whose releases are charged to another ledger than that at `path`."""
-    if not isinstance(records, np.memmap) or records.filename is None:
+    mapped: Any = records
+    while isinstance(mapped, np.ndarray) and not isinstance(mapped, np.memmap):
+        mapped = mapped.base  # np.asarray and reshape return views
+    if not isinstance(mapped, np.memmap) or mapped.filename is None:
         return
-    pool = Path(records.filename).absolute().parent
+    pool = Path(mapped.filename).absolute().parent
+    if path is None and (pool.parent.parent / f"{ledger.UNCHARGED}{pool.name}").exists():
+        raise UserError(
+            f"{pool}: models were released from these records without a ledger: name one in the config (privacy.ledger), which the"
+            " next release creates and charges for the earlier ones, and charge explanations there too (data_ledger)"
+        )
     known = ledger.remembered(pool.parent.parent / f"{ledger.KEPT}{pool.name}")
     if known and (path is None or ledger.read_ledger(path)[0].id != known["ledger"]):
         raise UserError(

@@ -44,12 +44,12 @@ KernelName = Annotated[str, AfterValidator(lambda name: known(kernels, name))]
 
 
 def capped(kernel: Kernel, distance: Distance, c: float, span: float) -> Distance:
-    """Return min(kernel(d), c/(2d(d+Y))) for labels of absolute value at most Y = `span`."""
+    """Return min(kernel(d), 1, c/(2d(d+Y))) for labels of absolute value at most Y = `span`; a negative weight is 0, and NaN 1."""
     bound = distance * (distance + span)
     bound *= 2 / c
     with np.errstate(divide="ignore"):
         np.divide(1.0, bound, out=bound)
-    return np.minimum(kernel(distance), bound)
+    return np.maximum(np.fmin(kernel(distance), np.minimum(bound, 1.0, out=bound)), 0.0)
 
 
 def radius(c: float, span: float) -> float:
