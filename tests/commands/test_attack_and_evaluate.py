@@ -9,13 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from mia_audit.attacks.engine.likelihood import likelihood_ratio
-from mia_audit.cli import main
 from mia_audit.evaluation import target_metrics
 from mia_audit.evaluation.files import metrics_table, read_scores
 from mia_audit.evaluation.run import FIRST_MODELS
 from mia_audit.storage import read_table, table_metadata, tables, write_table
 
-from .conftest import spec_file
+from ..builders import one_line, run, write_signals
 
 RECORDS, MODELS = 60, 6
 SPEC = {
@@ -33,33 +32,9 @@ def values():
     return {"member": member, "loss": np.exp(-base), "confidence": base, "ixg_l1": np.exp(-base * 0.9)}
 
 
-def write_signals(path, values, metadata=None):
-    def shadow(k):
-        columns = {
-            "shadow": pa.array(np.full(RECORDS, k, np.int32)),
-            "record": pa.array(np.arange(RECORDS, dtype=np.int32)),
-        }
-        for name, matrix in values.items():
-            columns[name] = pa.array(matrix[:, k] if name == "member" else matrix[:, k].astype(np.float32))
-        return pa.table(columns)
-
-    models = values["member"].shape[1]
-    write_table(path, (shadow(k) for k in range(models)), "signals", RECORDS * models, metadata)
-    return path
-
-
 def attack(tmp_path, values):
-    return main(
-        [
-            "attack",
-            "--signals",
-            str(write_signals(tmp_path / "signals.parquet", values)),
-            "--spec",
-            spec_file(tmp_path.parent, SPEC),
-            "--out",
-            str(tmp_path / "scores.parquet"),
-        ]
-    )
+    signals = write_signals(tmp_path / "signals.parquet", **values)
+    return run("attack", signals=signals, spec=SPEC, out=tmp_path / "scores.parquet")
 
 
 def test_how_well_an_explanation_was_computed_is_not_attacked(tmp_path, values):
@@ -83,19 +58,9 @@ def test_scores_of_more_rows_than_a_row_group_holds_are_read_whole(tmp_path, val
 def test_scores_and_metrics_follow_the_contract(tmp_path, values):
     assert attack(tmp_path, values) == 0
     scores = pl.read_parquet(tmp_path / "scores.parquet")
-    names = [
-        "attack",
-        "signal",
-        "likelihood",
-        "unit",
-        "aggregate",
-        "null_control",
-        "target",
-        "record",
-        "member",
-        "score",
-    ]
-    assert scores.columns == names
+    assert scores.columns == [
+        "attack", "signal", "likelihood", "unit", "aggregate", "null_control", "target", "record", "member", "score"
+    ]  # fmt: skip
     assert scores["score"].dtype == pl.Float32
     metadata = table_metadata(tmp_path / "scores.parquet", "scores")
     groups = metadata.pop("row_groups")
@@ -111,21 +76,9 @@ def test_scores_and_metrics_follow_the_contract(tmp_path, values):
     np.testing.assert_array_equal(stored, likelihood_ratio(np.log(l1), values["member"], "pooled").astype(np.float32))
     np.testing.assert_array_equal(rows["target"], np.repeat(np.arange(MODELS), RECORDS))
 
-    evaluation = spec_file(tmp_path, {"evaluation": {"fprs": [0.001, 0.1]}})
-    assert (
-        main(
-            [
-                "evaluate",
-                "--scores",
-                str(tmp_path / "scores.parquet"),
-                "--spec",
-                evaluation,
-                "--out",
-                str(tmp_path / "metrics.parquet"),
-            ]
-        )
-        == 0
-    )
+    evaluation = {"evaluation": {"fprs": [0.001, 0.1]}}
+    files = {"scores": tmp_path / "scores.parquet", "out": tmp_path / "metrics.parquet"}
+    assert run("evaluate", spec=evaluation, **files) == 0
     metrics = pl.from_arrow(read_table(tmp_path / "metrics.parquet", "metrics"))
     assert len(metrics) == 10 * MODELS
     row = metrics.filter(
@@ -147,15 +100,14 @@ def test_further_queries_are_columns_with_a_number(tmp_path, values):
 
 
 def test_a_foreign_signal_says_what_it_is_in_the_file_s_metadata(tmp_path, values):
-    values = {"member": values["member"], "gap": values["confidence"]}
-    signals = write_signals(
-        tmp_path / "signals.parquet", values, {"signals": {"gap": {"scale": "real", "members": "high"}}}
-    )
-    section = {"methods": ["threshold", "lrt"], "likelihoods": ["pooled"]}
-    spec = spec_file(tmp_path, {"seed": 0, "dataset": "d", "attacks": section})
-    assert main(["attack", "--signals", str(signals), "--spec", spec, "--out", str(tmp_path / "scores.parquet")]) == 0
+    metadata = {"signals": {"gap": {"scale": "real", "members": "high"}}}
+    signals = write_signals(tmp_path / "signals.parquet", values["member"], metadata, gap=values["confidence"])
+    spec = {"seed": 0, "dataset": "d", "attacks": {"methods": ["threshold", "lrt"], "likelihoods": ["pooled"]}}
+    assert run("attack", signals=signals, spec=spec, out=tmp_path / "scores.parquet") == 0
     rows = pl.read_parquet(tmp_path / "scores.parquet").filter(pl.col("attack") == "threshold")
-    np.testing.assert_array_equal(rows["score"].to_numpy().reshape(MODELS, RECORDS).T, values["gap"].astype(np.float32))
+    np.testing.assert_array_equal(
+        rows["score"].to_numpy().reshape(MODELS, RECORDS).T, values["confidence"].astype(np.float32)
+    )
 
 
 def test_the_same_inputs_give_the_same_bytes(tmp_path, values):
@@ -182,8 +134,7 @@ def test_the_same_inputs_give_the_same_bytes(tmp_path, values):
 def test_a_mistake_is_one_line_and_nothing_is_written(tmp_path, values, capsys, spoil, message):
     spoil(values)
     assert attack(tmp_path, values) == 2
-    error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1
+    assert message in one_line(capsys)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["signals.parquet"]
 
 
@@ -191,8 +142,7 @@ def test_truncated_files_are_named(tmp_path, values, capsys):
     attack(tmp_path, values)
     scores = tmp_path / "scores.parquet"
     scores.write_bytes(scores.read_bytes()[:-100])
-    spec = spec_file(tmp_path, {"evaluation": {}})
-    assert main(["evaluate", "--scores", str(scores), "--spec", spec, "--out", str(tmp_path / "metrics.parquet")]) == 2
+    assert run("evaluate", scores=scores, spec={"evaluation": {}}, out=tmp_path / "metrics.parquet") == 2
     assert "scores.parquet: truncated" in capsys.readouterr().err
     assert not (tmp_path / "metrics.parquet").exists()
 
@@ -203,20 +153,8 @@ def test_rows_out_of_order_are_refused(tmp_path, capsys):
         {"shadow": pa.array(order // RECORDS), "record": pa.array(order % RECORDS), "member": pa.array(order % 2 == 0)}
     )
     write_table(tmp_path / "signals.parquet", table, "signals", len(order))
-    assert (
-        main(
-            [
-                "attack",
-                "--signals",
-                str(tmp_path / "signals.parquet"),
-                "--spec",
-                spec_file(tmp_path, SPEC),
-                "--out",
-                str(tmp_path / "scores.parquet"),
-            ]
-        )
-        == 2
-    )
+    files = {"signals": tmp_path / "signals.parquet", "out": tmp_path / "scores.parquet"}
+    assert run("attack", spec=SPEC, **files) == 2
     assert "signals.parquet: " in capsys.readouterr().err
 
 
@@ -226,12 +164,11 @@ def test_foreign_signals_go_from_attack_to_metrics_and_their_digest_is_noted(tmp
         | {name: values[name].T.ravel() for name in ("member", "loss", "confidence")}
     )
     frame.write_parquet(tmp_path / "signals.parquet")
-    spec = spec_file(tmp_path, SPEC | {"attacks": {"methods": ["loss-lira"], "likelihoods": ["pooled"]}})
-    arguments = ["--signals", str(tmp_path / "signals.parquet"), "--spec", spec]
-    assert main(["attack", *arguments, "--out", str(tmp_path / "scores.parquet")]) == 0
-    spec = spec_file(tmp_path, {"evaluation": {"fprs": [0.1]}})
-    arguments = ["--scores", str(tmp_path / "scores.parquet"), "--signals", str(tmp_path / "signals.parquet")]
-    assert main(["evaluate", *arguments, "--spec", spec, "--out", str(tmp_path / "metrics.parquet")]) == 0
+    spec = SPEC | {"attacks": {"methods": ["loss-lira"], "likelihoods": ["pooled"]}}
+    files = {name: tmp_path / f"{name}.parquet" for name in ("signals", "scores")}
+    assert run("attack", signals=files["signals"], spec=spec, out=files["scores"]) == 0
+    spec = {"evaluation": {"fprs": [0.1]}}
+    assert run("evaluate", spec=spec, **files, out=tmp_path / "metrics.parquet") == 0
     digest = hashlib.sha256((tmp_path / "signals.parquet").read_bytes()).hexdigest()
     for kind in ("scores", "metrics"):
         assert table_metadata(tmp_path / f"{kind}.parquet", kind)["given_sha256"] == {"signals.parquet": digest}
@@ -240,7 +177,7 @@ def test_foreign_signals_go_from_attack_to_metrics_and_their_digest_is_noted(tmp
     assert [one is not None for one in real["auc_without"].to_list()] == [k < left_out for k in range(MODELS)]
     scores = pl.read_parquet(tmp_path / "scores.parquet")
     scores.write_parquet(tmp_path / "scores.parquet")
-    assert main(["evaluate", *arguments, "--spec", spec, "--out", str(tmp_path / "again.parquet")]) == 0
+    assert run("evaluate", spec=spec, **files, out=tmp_path / "again.parquet") == 0
     assert pl.read_parquet(tmp_path / "again.parquet").equals(pl.read_parquet(tmp_path / "metrics.parquet"))
     assert set(table_metadata(tmp_path / "again.parquet", "metrics")["given_sha256"]) == {"scores.parquet"}
 
@@ -261,10 +198,9 @@ def test_an_input_is_not_overwritten(tmp_path, capsys, command, linked):
     (tmp_path / "link").symlink_to(tmp_path / "table")
     words = [str(tmp_path / word) if word in ("table", "spec", "other") else word for word in command]
     out = tmp_path / ("link" if linked else "table")
-    assert main([*words, "--out", str(out)]) == 2
-    error = capsys.readouterr().err
+    assert run(*words, out=out) == 2
     message = "a link, which would be replaced" if linked else "would overwrite a file that is read"
-    assert f"{out}: {message}" in error and error.count("\n") == 1
+    assert f"{out}: {message}" in one_line(capsys)
     assert (tmp_path / "table").read_text() == "score,member\n"
 
 
@@ -275,9 +211,9 @@ def test_the_first_models_are_evaluated_as_if_there_were_no_others(tmp_path, val
         folder = tmp_path / name
         folder.mkdir()
         assert attack(folder, {signal: matrix[:, :models] for signal, matrix in values.items()}) == 0
-        spec = spec_file(tmp_path, {"evaluation": {"fprs": [0.1]}} | ({"models": MODELS - 1} if name == "all" else {}))
-        places = [f"--{part}={folder / part}.parquet" for part in ("scores", "signals")]
-        assert main(["evaluate", *places, "--spec", spec, "--out", str(folder / "metrics.parquet")]) == 0
+        spec = {"evaluation": {"fprs": [0.1]}} | ({"models": MODELS - 1} if name == "all" else {})
+        places = {part: f"{folder / part}.parquet" for part in ("scores", "signals")}
+        assert run("evaluate", **places, spec=spec, out=folder / "metrics.parquet") == 0
         found[name] = folder / "metrics.parquet"
     rows = metrics_table(table_metadata(found["all"], "metrics")[FIRST_MODELS])
     keys = ["attack", "signal", "likelihood"]

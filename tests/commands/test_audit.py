@@ -11,6 +11,8 @@ import pytest
 from mia_audit.cli import main
 from mia_audit.storage import table_metadata
 
+from ..builders import one_line, run
+
 RECORDS, MODELS = 120, 8
 
 
@@ -27,20 +29,8 @@ def folder(tmp_path):
 
 
 def audit(folder, *more, membership="member.npy", loss="loss.npy"):
-    return main(
-        [
-            "audit",
-            "--membership",
-            str(folder / membership),
-            "--signal",
-            f"loss={folder / loss}",
-            "--out",
-            str(folder / "out"),
-            "--threads",
-            "2",
-            *more,
-        ]
-    )
+    given = ("--membership", str(folder / membership), "--signal", f"loss={folder / loss}")
+    return main(["audit", *given, "--out", str(folder / "out"), "--threads", "2", *more])
 
 
 def test_an_audit_is_complete(folder):
@@ -172,8 +162,7 @@ def test_truncated_files_are_named(folder, capsys, kind):
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
     assert audit(folder, loss=path.name) == 2
-    error = capsys.readouterr().err
-    assert f"half.{kind}" in error and error.count("\n") == 1
+    assert f"half.{kind}" in one_line(capsys)
     assert not (folder / "out").exists()
 
 
@@ -201,8 +190,7 @@ def test_truncated_files_are_named(folder, capsys, kind):
 )
 def test_a_wrong_option_is_one_line_and_nothing_is_written(folder, capsys, more, message):
     assert audit(folder, *more) == 2
-    error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1
+    assert message in one_line(capsys)
     assert not (folder / "out").exists()
 
 
@@ -212,8 +200,7 @@ def test_a_matrix_in_the_audit_s_own_folder_is_not_overwritten(folder, capsys):
     pl.DataFrame(np.load(folder / "loss.npy")).write_parquet(path)
     before = path.read_bytes()
     assert audit(folder, loss="out/scores.parquet") == 2
-    error = capsys.readouterr().err
-    assert f"{path}: would overwrite a file that is read" in error and error.count("\n") == 1
+    assert f"{path}: would overwrite a file that is read" in one_line(capsys)
     assert path.read_bytes() == before
 
 
@@ -227,8 +214,7 @@ def test_an_archive_whose_bytes_changed_is_named(folder, capsys, damage):
         content[content.rindex(b"PK\x01\x02") + 6] = 217  # the version that is needed to read it
     (folder / "loss.npz").write_bytes(content)
     assert audit(folder, loss="loss.npz") == 2
-    error = capsys.readouterr().err
-    assert "loss.npz: damaged" in error and error.count("\n") == 1
+    assert "loss.npz: damaged" in one_line(capsys)
 
 
 @pytest.mark.parametrize("taken", ["out", "out/scores.parquet"])
@@ -238,8 +224,7 @@ def test_a_place_that_is_taken_is_one_line(folder, capsys, taken):
     else:
         (folder / taken).mkdir(parents=True)
     assert audit(folder) == 2
-    error = capsys.readouterr().err
-    assert "out/scores.parquet: cannot be written" in error and error.count("\n") == 1
+    assert "out/scores.parquet: cannot be written" in one_line(capsys)
 
 
 def test_no_folder_is_left_of_an_audit_that_failed(folder):
@@ -280,21 +265,8 @@ def test_a_target_whose_members_have_no_score(folder, capsys, likelihood):
 def test_bounds_and_comparisons_of_an_audit(folder, capsys):
     assert audit(folder, "--no-report") == 0
     out = folder / "out"
-    assert (
-        main(
-            [
-                "epsilon-bound",
-                "--scores",
-                str(out / "scores.parquet"),
-                "--design",
-                "bernoulli",
-                "--gaussian",
-                "--out",
-                str(out / "bounds.csv"),
-            ]
-        )
-        == 0
-    )
+    files = {"scores": out / "scores.parquet", "out": out / "bounds.csv"}
+    assert run("epsilon-bound", "--gaussian", **files, design="bernoulli") == 0
     table = pl.read_csv(out / "bounds.csv")
     capsys.readouterr()
     methods = {"clopper-pearson", "gaussian", "one-run", "one-run-f-dp", "one-run-gaussian"}
@@ -369,12 +341,8 @@ def test_several_settings_are_answered_as_the_workflow_answers(folder, capsys):
     assert "points of accuracy" in said and f"Report: {folder / 'out' / 'report.html'}" in said
     out = folder / "out"
     for name in ("none", "dp8"):
-        assert {path.name for path in (out / name).iterdir()} >= {
-            "scores.parquet",
-            "summary.csv",
-            "exposure.csv",
-            "epsilon.csv",
-        }
+        files = {"scores.parquet", "summary.csv", "exposure.csv", "epsilon.csv"}
+        assert {path.name for path in (out / name).iterdir()} >= files
     shown = pl.read_csv(out / "tables" / "settings.csv")
     assert shown["mechanism"].to_list() == ["none", "dp-sgd"] and shown["delta"].to_list() == [None, 1e-5]
     assert shown["test_accuracy_mean"].to_list() == pytest.approx([0.9, 0.8], abs=0.02)
@@ -416,8 +384,7 @@ def test_settings_in_a_file_are_read_beside_it(folder, capsys, monkeypatch):
 )
 def test_a_mistake_in_a_setting_is_one_line(folder, capsys, settings, message):
     assert several(folder, *(one.format(folder) for one in settings)) == 2
-    error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1 and not (folder / "out").exists()
+    assert message in one_line(capsys) and not (folder / "out").exists()
 
 
 def test_without_a_report_the_strongest_attack_is_said(folder, capsys):

@@ -8,7 +8,6 @@ import polars as pl
 import pytest
 import torch
 
-from mia_audit.cli import main
 from mia_audit.explanation_metrics.methods import gini, rank_correlation
 from mia_audit.explanation_metrics.study import draw_sample, shown_rows
 from mia_audit.models import build, describe, load, save_weights, to_input
@@ -18,8 +17,8 @@ from mia_audit.pools.store import read_records, write_pool
 from mia_audit.storage import table_metadata, write_json
 from mia_audit.training.stored import write_diverged
 
+from ..builders import one_line, run
 from ..explain.attribution import attribute
-from .conftest import run_file, spec_file
 
 SETTINGS = (("none", "inf"), ("dp-sgd", "8"))
 PARAMETERS = {"img_size": 8, "patch_size": 4, "embed_dim": 8, "depth": 1, "num_heads": 2}
@@ -61,24 +60,16 @@ def audit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _audit(tmp_path_factory.mktemp("images"), "vision_transformer", PARAMETERS, source)
 
 
-def run(audit: Path, out: str = "measures.parquet", batch: int = 16, **changes: object) -> int:
-    return main(
-        [
-            "explanation-metrics",
-            *("--pool", str(audit / "pool")),
-            *("--architecture", str(audit / "net" / "architecture.json")),
-            *("--spec", spec_file(audit, SPEC | changes)),
-            *("--run", run_file(audit, micro_batch=batch)),
-            *("--maps", str(audit / f"maps-{out}")),
-            *("--curves", str(audit / f"curves-{out}")),
-            *("--out", str(audit / out)),
-        ]
-    )
+def measure(audit: Path, out: str = "measures.parquet", batch: int = 16, **changes: object) -> int:
+    places = {"pool": audit / "pool", "architecture": audit / "net" / "architecture.json"}
+    files = {"maps": audit / f"maps-{out}", "curves": audit / f"curves-{out}", "out": audit / out}
+    compute = {"compute": {"micro_batch": batch}}
+    return run("explanation-metrics", **places, spec=SPEC | changes, run=compute, **files)
 
 
 @pytest.fixture(scope="module")
 def measured(audit: Path) -> pl.DataFrame:
-    assert run(audit) == 0
+    assert measure(audit) == 0
     return pl.read_parquet(audit / "measures.parquet")
 
 
@@ -143,10 +134,10 @@ def test_the_maps_that_are_shown_are_the_first_models(audit: Path, measured: pl.
 
 
 def test_neither_the_batch_nor_a_second_run_changes_anything(audit: Path, measured: pl.DataFrame) -> None:
-    assert run(audit, "again.parquet") == 0
+    assert measure(audit, "again.parquet") == 0
     for kind in ("", "maps-", "curves-"):
         assert (audit / f"{kind}again.parquet").read_bytes() == (audit / f"{kind}measures.parquet").read_bytes()
-    assert run(audit, "small.parquet", batch=4) == 0
+    assert measure(audit, "small.parquet", batch=4) == 0
     small = pl.read_parquet(audit / "small.parquet")
     assert small.drop("value").equals(measured.drop("value"))
     assert small["value"].to_numpy() == pytest.approx(measured["value"].to_numpy(), rel=1e-4, abs=1e-5)
@@ -158,27 +149,26 @@ def test_a_table_has_no_ssim_and_the_file_says_so(tmp_path: Path) -> None:
         "table", random.normal(size=(20, 6)).astype(np.float32), random.integers(0, 2, 20), ["a", "b"], list("uvwxyz")
     )
     audit = _audit(tmp_path, "mlp", {}, source)
-    assert run(audit) == 0
+    assert measure(audit) == 0
     found = pl.read_parquet(audit / "measures.parquet")
     assert "ssim" not in found["measure"].unique() and "rank-correlation" in found["measure"].unique()
     assert table_metadata(audit / "measures.parquet", "explanation_metrics")["left_out"] == ["ssim"]
 
 
 def test_without_a_reference_nothing_is_compared_with_it(audit: Path) -> None:
-    assert run(audit, "bare.parquet", reference=None, measures=["cosine"]) == 0
+    assert measure(audit, "bare.parquet", reference=None, measures=["cosine"]) == 0
     assert pl.read_parquet(audit / "curves-bare.parquet").is_empty()
     assert pl.read_parquet(audit / "bare.parquet")["against"].unique().to_list() == ["other model"]
 
 
 def test_a_wrong_explainer_or_missing_models_are_one_line(audit: Path, capsys: pytest.CaptureFixture[str]) -> None:
     missing = audit / "net" / "dp-sgd-eps8" / "models"
-    assert run(audit, "no.parquet", explainers=["captum:DeepLyft"]) == 2
+    assert measure(audit, "no.parquet", explainers=["captum:DeepLyft"]) == 2
     assert "did you mean 'DeepLift'?" in capsys.readouterr().err
     missing.rename(missing.with_name("away"))
-    assert run(audit, "no.parquet") == 2
+    assert measure(audit, "no.parquet") == 2
     missing.with_name("away").rename(missing)
-    message = capsys.readouterr().err
-    assert message.count("\n") == 1 and "dp-sgd-eps8/models/shadow-0: no such model" in message
+    assert "dp-sgd-eps8/models/shadow-0: no such model" in one_line(capsys)
     assert not (audit / "no.parquet").exists()
 
 
@@ -186,7 +176,7 @@ def test_a_model_that_diverged_in_one_setting_is_left_out_of_all(audit: Path) ->
     gone = audit / "net" / "dp-sgd-eps8" / "models" / "shadow-0"
     gone.rename(gone.with_name("away"))
     write_diverged(gone.parent, 0, "key", "diverged in epoch 1")
-    assert run(audit, "fewer.parquet", measures=["cosine", "gini"]) == 0
+    assert measure(audit, "fewer.parquet", measures=["cosine", "gini"]) == 0
     gone.with_name("away").rename(gone)
     gone.with_suffix(".parquet").unlink()
     found = pl.read_parquet(audit / "fewer.parquet")

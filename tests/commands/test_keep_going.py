@@ -5,19 +5,17 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 import pytest
 
-from mia_audit.cli import main
 from mia_audit.config import expand, specs
 from mia_audit.config.load import check_audit
 from mia_audit.config.specs import ReportSpec
 from mia_audit.evaluation.files import read_scores
-from mia_audit.pools.store import read_membership, write_membership
+from mia_audit.pools.store import read_membership
 from mia_audit.storage import read_table, write_table
 from mia_audit.storage.tables import diverged_models
 
-from .conftest import run_file
+from ..builders import halves, run, write_pool
 
 RECORDS, MODELS, LOST = 30, 6, 1
 CONFIG: dict[str, Any] = {
@@ -40,23 +38,14 @@ SETTINGS = {setting.mechanism: setting for setting in expand.settings(AUDIT)}
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pool whose first record is a member of one model alone."""
     root = tmp_path_factory.mktemp("hot")
-    pool = root / "pools" / "toy"
-    pool.mkdir(parents=True)
     random = np.random.default_rng(0)
-    np.save(pool / "records.npy", random.normal(size=(RECORDS, 5)).astype(np.float32))
-    metadata = {"name": "toy", "kind": "table", "shape": [5], "classes": ["a", "b"], "features": list("vwxyz")}
-    table = pa.table({"record": np.arange(RECORDS, dtype=np.int32), "label": np.arange(RECORDS, dtype=np.int32) % 2})
-    write_table(pool / "records.parquet", table, "records", RECORDS, metadata)
-    membership = np.stack([random.permutation(RECORDS) < RECORDS // 2 for _ in range(MODELS)], axis=1)
-    membership[0] = np.arange(MODELS) == LOST
-    write_membership(pool / "membership.parquet", membership, {"design": "half", "seed": 0})
-    spec = specs.ArchitectureSpec.from_audit(AUDIT, "net").write(root)
-    assert run("architecture", "--pool", pool, "--spec", spec, "--out", root / "toy" / "net" / "architecture.json") == 0
+    records = random.normal(size=(RECORDS, 5)).astype(np.float32)
+    member = halves(random, RECORDS, MODELS)
+    member[0] = np.arange(MODELS) == LOST
+    pool = write_pool(root / "pools" / "toy", records, np.arange(RECORDS) % 2, member, classes=["a", "b"])
+    spec = specs.ArchitectureSpec.from_audit(AUDIT, "net")
+    assert run("architecture", pool=pool, spec=spec, out=root / "toy" / "net" / "architecture.json") == 0
     return root
-
-
-def run(*words: object) -> int:
-    return main([str(word) for word in words])
 
 
 def set_first_record(root: Path, value: float) -> None:
@@ -75,16 +64,17 @@ def training_spec(setting: expand.Setting) -> specs.TrainingSpec:
 
 def train(root: Path, mechanism: str, block: str, keep_going: bool) -> int:
     setting = SETTINGS[mechanism]
-    places = ("--pool", root / "pools" / "toy", "--architecture", root / "toy" / "net" / "architecture.json")
-    spec = ("--spec", training_spec(setting).write(root), "--shadows", block)
-    asked = ("--run", run_file(root, keep_going=keep_going))
-    return run("train", *places, *spec, *asked, "--out", root / setting.path / "models")
+    places = {"pool": root / "pools" / "toy", "architecture": root / "toy" / "net" / "architecture.json"}
+    compute = {"compute": {"keep_going": keep_going}}
+    out = root / setting.path / "models"
+    return run("train", **places, spec=training_spec(setting), shadows=block, run=compute, out=out)
 
 
 @pytest.fixture(scope="module")
 def audited(root: Path) -> Path:
     """Everything from models to the report, going on without the models that diverge."""
-    pool, blocks = root / "pools" / "toy", expand.blocks(AUDIT)
+    group, blocks = root / "toy" / "net", expand.blocks(AUDIT)
+    places = {"pool": root / "pools" / "toy", "architecture": group / "architecture.json"}
     for value, trained in ((1e30, [f"{LOST}-{LOST}"]), (1.0, blocks)):  # the outputs of the other models are finite
         set_first_record(root, value)
         for mechanism in SETTINGS:
@@ -92,33 +82,25 @@ def audited(root: Path) -> Path:
                 assert train(root, mechanism, block, keep_going=True) == 0
     for setting in SETTINGS.values():
         folder = root / setting.path
-        places = ("--pool", pool, "--architecture", root / "toy" / "net" / "architecture.json")
+        files = {name: folder / f"{name}.parquet" for name in ("training", "signals", "scores", "metrics")}
+        models, signals = {"models": folder / "models"}, specs.SignalsSpec.from_audit(AUDIT, "toy", "net")
         for block in blocks:
-            spec = ("--spec", specs.SignalsSpec.from_audit(AUDIT, "toy", "net").write(root))
-            models = ("--models", folder / "models", "--shadows", block)
-            assert run("signals", *places, *spec, *models, "--out", folder / "signals") == 0
-        joined = ("--membership", pool / "membership.parquet", "--out", folder / "signals.parquet")
-        spec = ("--spec", specs.MergeSpec.from_audit(AUDIT, "net", setting.mechanism).write(root))
-        trained = ("--models", folder / "models", "--training", folder / "training.parquet")
-        assert run("merge", *spec, "--signals", folder / "signals", *trained, *joined) == 0
-        spec = ("--spec", specs.AttackSpec.from_audit(AUDIT, "toy").write(root))
-        assert run("attack", "--signals", folder / "signals.parquet", *spec, "--out", folder / "scores.parquet") == 0
-        spec = ("--spec", specs.EvaluationSpec.from_audit(AUDIT).write(root))
-        assert run("evaluate", "--scores", folder / "scores.parquet", *spec, "--out", folder / "metrics.parquet") == 0
-    found = (
-        "--maps",
-        root / "toy" / "net" / "explanations.parquet",
-        "--curves",
-        root / "toy" / "net" / "curves.parquet",
-        "--out",
-        root / "toy" / "net" / "explanation_metrics.parquet",
+            assert run("signals", **places, **models, spec=signals, shadows=block, out=folder / "signals") == 0
+        spec = specs.MergeSpec.from_audit(AUDIT, "net", setting.mechanism)
+        joined = models | {"training": files["training"], "membership": places["pool"] / "membership.parquet"}
+        assert run("merge", spec=spec, signals=folder / "signals", **joined, out=files["signals"]) == 0
+        spec = specs.AttackSpec.from_audit(AUDIT, "toy")
+        assert run("attack", signals=files["signals"], spec=spec, out=files["scores"]) == 0
+        spec = specs.EvaluationSpec.from_audit(AUDIT)
+        assert run("evaluate", scores=files["scores"], spec=spec, out=files["metrics"]) == 0
+    names = {"maps": "explanations", "curves": "curves", "out": "explanation_metrics"}
+    found = {option: group / f"{name}.parquet" for option, name in names.items()}
+    assert (
+        run("explanation-metrics", **places, spec=specs.ExplanationMetricsSpec.from_audit(AUDIT, "toy", "net"), **found)
+        == 0
     )
-    spec = ("--spec", specs.ExplanationMetricsSpec.from_audit(AUDIT, "toy", "net").write(root))
-    architecture = root / "toy" / "net" / "architecture.json"
-    assert run("explanation-metrics", "--pool", pool, "--architecture", architecture, *spec, *found) == 0
-    spec = ("--results", root, "--spec", ReportSpec.from_audit(AUDIT).write(root))
     for command, out in (("tables", "tables"), ("figures", "figures"), ("report", "report.html")):
-        assert run(command, *spec, "--out", root / out) == 0
+        assert run(command, results=root, spec=ReportSpec.from_audit(AUDIT), out=root / out) == 0
     return root
 
 
@@ -154,8 +136,8 @@ def test_scores_are_those_of_an_audit_that_never_had_the_model(audited: Path, tm
     signals = pl.read_parquet(folder / "signals.parquet")
     fewer = signals.with_columns(shadow=(pl.col("shadow").rank("dense") - 1).cast(pl.Int32))
     write_table(tmp_path / "signals.parquet", fewer.to_arrow(), "signals", len(fewer))
-    spec = ("--spec", specs.AttackSpec.from_audit(AUDIT, "toy").write(tmp_path))
-    assert run("attack", "--signals", tmp_path / "signals.parquet", *spec, "--out", tmp_path / "scores.parquet") == 0
+    files = {"signals": tmp_path / "signals.parquet", "out": tmp_path / "scores.parquet"}
+    assert run("attack", spec=specs.AttackSpec.from_audit(AUDIT, "toy"), **files) == 0
     for mine, theirs in zip(
         read_scores(folder / "scores.parquet"), read_scores(tmp_path / "scores.parquet"), strict=True
     ):
@@ -184,6 +166,6 @@ def test_an_audit_without_any_setting_left_is_an_error(
 ) -> None:
     spec = ReportSpec.from_audit(AUDIT)
     hot = tuple(setting for setting in spec.settings if setting.mechanism == "hot")
-    path = spec.model_copy(update={"settings": hot}).write(tmp_path)
-    assert run("tables", "--results", audited, "--spec", path, "--out", tmp_path / "tables") == 2
+    spec = spec.model_copy(update={"settings": hot})
+    assert run("tables", results=audited, spec=spec, out=tmp_path / "tables") == 2
     assert "no setting has enough models left" in capsys.readouterr().err

@@ -1,28 +1,23 @@
 """Joining tables: every shadow and record exactly once, in order, or an error that names the file."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from mia_audit.cli import main
 from mia_audit.pools.store import write_membership
 from mia_audit.storage import open_table, read_table, table_metadata, write_table
+
+from ..builders import run
 
 RECORDS, SHADOWS = 6, 4
 
 
-def write_signals(path: Path, shadow: int, **columns: float) -> None:
-    table = pa.table(
-        {
-            "shadow": pa.array([shadow] * RECORDS, pa.int32()),
-            "record": pa.array(range(RECORDS), pa.int32()),
-            **{name: pa.array([value + shadow] * RECORDS, pa.float32()) for name, value in columns.items()},
-        }
-    )
-    write_table(path, table, "signals", RECORDS)
+def write_one(path: Path, shadow: int, **columns: float) -> None:
+    table = {name: np.full(RECORDS, value + shadow, np.float32) for name, value in columns.items()}
+    keys = {"shadow": np.full(RECORDS, shadow, np.int32), "record": np.arange(RECORDS, dtype=np.int32)}
+    write_table(path, pa.table(keys | table), "signals", RECORDS)
 
 
 @pytest.fixture
@@ -30,16 +25,14 @@ def setting(tmp_path: Path) -> Path:
     membership = np.random.default_rng(0).random((RECORDS, SHADOWS)) < 0.5
     write_membership(tmp_path / "membership.parquet", membership, {})
     for shadow in range(SHADOWS):
-        write_signals(tmp_path / "gradient" / f"shadow-{shadow}.parquet", shadow, loss=0.5, ixg_l1=10)
-        write_signals(tmp_path / "ig" / f"shadow-{shadow}.parquet", shadow, ig_l1=20)
+        write_one(tmp_path / "gradient" / f"shadow-{shadow}.parquet", shadow, loss=0.5, ixg_l1=10)
+        write_one(tmp_path / "ig" / f"shadow-{shadow}.parquet", shadow, ig_l1=20)
     return tmp_path
 
 
-def merge(setting: Path, *families: str, models: int = SHADOWS, words: tuple[str, ...] = ()) -> int:
-    (setting / "spec.json").write_text(json.dumps({"families": families, "models": models}))
-    files = {"signals": "", "membership": "membership.parquet", "spec": "spec.json", "out": "signals.parquet"}
-    given = (word for name, file in files.items() for word in (f"--{name}", str(setting / file)))
-    return main(["merge", *given, *words])
+def merge(setting: Path, *families: str, count: int = SHADOWS, **options: Path) -> int:
+    files = {"membership": setting / "membership.parquet", "out": setting / "signals.parquet"}
+    return run("merge", signals=setting, spec={"families": families, "models": count}, **files, **options)
 
 
 def test_families_stand_side_by_side_and_shadows_below_each_other(setting: Path) -> None:
@@ -52,13 +45,13 @@ def test_families_stand_side_by_side_and_shadows_below_each_other(setting: Path)
 
 
 def test_fewer_models_than_there_are_are_joined_as_if_there_were_no_others(setting: Path) -> None:
-    assert merge(setting, "gradient", models=2) == 0
+    assert merge(setting, "gradient", count=2) == 0
     assert read_table(setting / "signals.parquet", "signals")["shadow"].unique().to_pylist() == [0, 1]
 
 
 def test_missing_swapped_or_surplus_signals_are_named(setting: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paths = [setting / "gradient" / f"shadow-{shadow}.parquet" for shadow in range(SHADOWS)]
-    write_signals(paths[1], 2, loss=0.5, ixg_l1=10)
+    write_one(paths[1], 2, loss=0.5, ixg_l1=10)
     assert merge(setting, "gradient") == 2
     assert "shadow-1.parquet: expected the 6 rec" in capsys.readouterr().err
     paths[1].unlink()
@@ -83,8 +76,8 @@ def test_facts_about_models_stay_with_a_settings_training(setting: Path) -> None
         known: dict[str, object] = {"diverged": {"1": "why"}} if shadow == 1 else {}
         table = pa.table({"shadow": pa.array([shadow], pa.int32())})
         write_table(setting / "models" / f"shadow-{shadow}.parquet", table, "training", 1, known)
-    trained = ("--models", str(setting / "models"), "--training", str(setting / "training.parquet"))
-    assert merge(setting, "gradient", words=trained) == 0
+    trained = {"models": setting / "models", "training": setting / "training.parquet"}
+    assert merge(setting, "gradient", **trained) == 0
     assert table_metadata(setting / "training.parquet", "training")["diverged"] == {"1": "why"}
     assert read_table(setting / "training.parquet", "training")["shadow"].to_pylist() == list(range(SHADOWS))
 
@@ -103,8 +96,8 @@ def test_signals_of_another_model_than_was_trained_are_refused(
         for name in ("label", "predicted"):
             table = table.append_column(name, pa.array([0] * RECORDS, pa.int32()))
         write_table(path, table, "signals", RECORDS)
-    trained = ("--models", str(setting / "models"), "--training", str(setting / "training.parquet"))
-    assert merge(setting, "gradient", words=trained) == (2 if what else 0)
+    trained = {"models": setting / "models", "training": setting / "training.parquet"}
+    assert merge(setting, "gradient", **trained) == (2 if what else 0)
     if what:
         part, kind = what.split("_")
         assert f"{part} {kind} of shadow 2 is {1 if kind == 'accuracy' else 2.5}" in capsys.readouterr().err

@@ -1,14 +1,13 @@
 """Signals whose records belong to persons: scores, metrics, findings and page."""
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 import pytest
 
 from mia_audit.attacks.design import AGGREGATES, of_persons
@@ -23,9 +22,9 @@ from mia_audit.report.data.results import Results, find
 from mia_audit.report.data.spec import Setting, Spec
 from mia_audit.report.page.render import render
 from mia_audit.report.tables.catalogue import tables
-from mia_audit.storage import read_frame, table_metadata, write_table
+from mia_audit.storage import read_frame, table_metadata
 
-from .conftest import spec_file
+from ..builders import run, write_signals
 
 MODELS, PERSONS = 8, 60
 ATTACKS = {
@@ -35,31 +34,16 @@ ATTACKS = {
 SETTING = Setting("d", "signals", "given", "inf", trained=False, folder=".", by_person=True)
 
 
-def write_signals(path: Path, ids: np.ndarray, split: bool = False) -> Path:
+def written(path: Path, ids: np.ndarray, split: bool = False) -> Path:
     """Write signals that leak a little of every record, whose persons are members together."""
     random = np.random.default_rng(0)
-    persons, text = Persons.numbered(ids), np.char.add("p", ids.astype(np.str_))
+    persons, person = Persons.numbered(ids), np.char.add("p", ids.astype(np.str_))
     member = persons.spread(random.random((len(persons), MODELS)) < 0.5)
     confidence = random.normal(size=(len(ids), 1)) + random.normal(size=(len(ids), MODELS)) + 0.8 * member
     if split:
         member = member.copy()
         member[0] ^= True
-
-    def shadows() -> Iterator[pa.Table]:
-        for shadow in range(MODELS):
-            yield pa.table(
-                {
-                    "shadow": pa.array(np.full(len(ids), shadow, np.int32)),
-                    "record": pa.array(np.arange(len(ids), dtype=np.int32)),
-                    "member": pa.array(member[:, shadow]),
-                    "person": pa.array(text),
-                    "confidence": pa.array(confidence[:, shadow].astype(np.float32)),
-                    "loss": pa.array(np.exp(-confidence[:, shadow]).astype(np.float32)),
-                }
-            )
-
-    write_table(path, shadows(), "signals", len(ids) * MODELS)
-    return path
+    return write_signals(path, member, person=person, confidence=confidence, loss=np.exp(-confidence))
 
 
 @pytest.fixture(scope="module")
@@ -68,19 +52,16 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("persons") / "run"
     folder.mkdir()
     ids = np.random.default_rng(3).permutation(np.repeat(np.arange(PERSONS), np.arange(PERSONS) % 6 + 1))
-    write_signals(folder / "signals.parquet", ids)
+    written(folder / "signals.parquet", ids)
     _judge(folder)
     return folder
 
 
 def _judge(folder: Path, leave_out: Sequence[int] = ()) -> None:
-    attacks = ATTACKS | {"leave_out": list(leave_out)}
-    spec = spec_file(folder.parent, {"seed": 3, "dataset": "d", "attacks": attacks})
-    paths = {name: str(folder / f"{name}.parquet") for name in ("signals", "scores", "metrics")}
-    assert main(["attack", "--signals", paths["signals"], "--spec", spec, "--out", paths["scores"]]) == 0
-    spec = spec_file(folder.parent, {"evaluation": {"fprs": [0.1]}})
-    command = ["evaluate", "--scores", paths["scores"], "--signals", paths["signals"], "--spec", spec]
-    assert main([*command, "--out", paths["metrics"]]) == 0
+    spec = {"seed": 3, "dataset": "d", "attacks": ATTACKS | {"leave_out": list(leave_out)}}
+    files = {name: folder / f"{name}.parquet" for name in ("signals", "scores")}
+    assert run("attack", signals=files["signals"], spec=spec, out=files["scores"]) == 0
+    assert run("evaluate", **files, spec={"evaluation": {"fprs": [0.1]}}, out=folder / "metrics.parquet") == 0
 
 
 def test_every_attack_has_scores_of_persons(judged: Path) -> None:
@@ -208,7 +189,7 @@ def test_a_table_rewritten_by_another_tool_reads_the_same(judged: Path, tmp_path
 
 
 def test_with_one_record_a_person_all_scores_agree(tmp_path: Path) -> None:
-    write_signals(tmp_path / "signals.parquet", np.arange(40))
+    written(tmp_path / "signals.parquet", np.arange(40))
     _judge(tmp_path)
     metrics = read_frame(tmp_path / "metrics.parquet", "metrics")
     own = metrics.filter(unit="record").drop("unit", "aggregate")
@@ -218,7 +199,7 @@ def test_with_one_record_a_person_all_scores_agree(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change", ["split", "models", "kind"])
 def test_bad_persons_are_one_line(change: str, tmp_path: Path) -> None:
-    path = write_signals(tmp_path / "signals.parquet", np.arange(40) // 4, split=change == "split")
+    path = written(tmp_path / "signals.parquet", np.arange(40) // 4, split=change == "split")
     words: dict[str, Any] = {
         "split": "some records of person p0 are members",
         "models": "expected the same person for a record in every model",
@@ -245,11 +226,9 @@ def test_a_group_of_everybody_has_the_metrics_of_all(judged: Path, tmp_path: Pat
     odd = Grouping("odd", ("even", "odd"), np.arange(records) % 2)
     write_groups(tmp_path / "groups.parquet", [odd, everybody], records)
     assert [one.name for one in read_groups(tmp_path / "groups.parquet")] == ["odd", "all"]
-    paths = {name: str(judged / f"{name}.parquet") for name in ("signals", "scores")}
-    command = ["evaluate-groups", "--scores", paths["scores"], "--signals", paths["signals"]]
-    command += ["--spec", spec_file(tmp_path, {"evaluation": {"fprs": [0.1]}})]
-    out = tmp_path / "of_groups.parquet"
-    assert main([*command, "--groups", str(tmp_path / "groups.parquet"), "--out", str(out)]) == 0
+    files = {name: judged / f"{name}.parquet" for name in ("signals", "scores")}
+    out, spec = tmp_path / "of_groups.parquet", {"evaluation": {"fprs": [0.1]}}
+    assert run("evaluate-groups", **files, spec=spec, groups=tmp_path / "groups.parquet", out=out) == 0
     keys = ["attack", "signal", "likelihood", "unit", "aggregate", "target"]
     whole = pl.read_parquet(judged / "metrics.parquet").filter(
         ~pl.col("null_control"), pl.col("aggregate").is_in(["none", "sum"])

@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from mia_audit.cli import main
 from mia_audit.explain.catalogue import Explainers
 from mia_audit.models import build, describe, save_weights
 from mia_audit.pools.build import build_pool
@@ -15,7 +14,7 @@ from mia_audit.pools.store import write_pool
 from mia_audit.signals.families import columns, families
 from mia_audit.storage import write_json
 
-from .conftest import run_file, spec_file
+from ..builders import one_line, run
 
 RECORDS, SHADOWS = 30, (2, 3, 4)
 SECTION = Explainers(methods=("ig", "gradient_shap"), explain=("logit", "probability"), ig_nodes=3)
@@ -36,30 +35,18 @@ def audit(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(audit: Path, family: str, out: str = "out", batch: int = 16, shadows: str = "2-4", **options: object) -> int:
-    spec: dict[str, object] = {
-        "seed": 0,
-        "dataset": "tiny",
-        "families": {family: families(SECTION, "mlp")[family] | options},
-    }
-    return main(
-        [
-            "signals",
-            *("--pool", str(audit / "pool")),
-            *("--architecture", str(audit / "architecture.json")),
-            *("--models", str(audit / "models")),
-            *("--spec", spec_file(audit, spec)),
-            *("--shadows", shadows),
-            *("--threads", "1"),
-            *("--run", run_file(audit, micro_batch=batch)),
-            *("--out", str(audit / out)),
-        ]
-    )
+def signals(
+    audit: Path, family: str, out: str = "out", batch: int = 16, shadows: str = "2-4", **options: object
+) -> int:
+    spec = {"seed": 0, "dataset": "tiny", "families": {family: families(SECTION, "mlp")[family] | options}}
+    places = {"pool": audit / "pool", "architecture": audit / "architecture.json", "models": audit / "models"}
+    compute = {"compute": {"micro_batch": batch}}
+    return run("signals", **places, spec=spec, shadows=shadows, threads=1, run=compute, out=audit / out)
 
 
 @pytest.mark.parametrize("family", families(SECTION, "mlp"))
 def test_writes_a_table_per_shadow(family: str, audit: Path) -> None:
-    assert run(audit, family) == 0
+    assert signals(audit, family) == 0
     for shadow in SHADOWS:
         file = pq.ParquetFile(audit / "out" / family / f"shadow-{shadow}.parquet")
         assert file.schema_arrow.names == ["shadow", "record", *columns(family, families(SECTION, "mlp")[family])]
@@ -73,7 +60,7 @@ def test_writes_a_table_per_shadow(family: str, audit: Path) -> None:
 
 
 def test_same_inputs_give_the_same_bytes_and_shadows_differ(audit: Path) -> None:
-    assert run(audit, "gradient", "one") == run(audit, "gradient", "two") == 0
+    assert signals(audit, "gradient", "one") == signals(audit, "gradient", "two") == 0
     one, two = (
         [(audit / out / "gradient" / f"shadow-{shadow}.parquet") for shadow in SHADOWS] for out in ("one", "two")
     )
@@ -85,12 +72,12 @@ def test_same_inputs_give_the_same_bytes_and_shadows_differ(audit: Path) -> None
 def test_what_is_there_is_computed_again_only_where_it_would_differ(
     audit: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(audit, "gradient", shadows="2-3") == 0
+    assert signals(audit, "gradient", shadows="2-3") == 0
     first = {path.name: path.read_bytes() for path in (audit / "out" / "gradient").iterdir()}
     model = build("vision_transformer", PARAMETERS, (1, 8, 8), 3, seed=30)
     save_weights(model, audit / "models" / "shadow-3" / "weights.safetensors")
     capsys.readouterr()
-    assert run(audit, "gradient") == 0
+    assert signals(audit, "gradient") == 0
     said = capsys.readouterr().out
     assert (
         "shadow 2: already computed" in said
@@ -99,9 +86,9 @@ def test_what_is_there_is_computed_again_only_where_it_would_differ(
     )
     again = {path.name: path.read_bytes() for path in (audit / "out" / "gradient").iterdir()}
     assert [name for name in first if again[name] != first[name]] == ["shadow-3.parquet"]
-    assert run(audit, "gradient", explained_class="true") == 0
+    assert signals(audit, "gradient", explained_class="true") == 0
     assert "already" not in capsys.readouterr().out, "other options are other signals"
-    assert run(audit, "gradient", "whole", explained_class="true") == 0
+    assert signals(audit, "gradient", "whole", explained_class="true") == 0
     one, two = ((audit / out / "gradient" / "shadow-2.parquet").read_bytes() for out in ("out", "whole"))
     assert one == two != first["shadow-2.parquet"]
 
@@ -119,15 +106,11 @@ def test_a_damaged_file_is_one_line_that_names_it(
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     else:
         path.unlink()
-    assert run(audit, "gradient") == 2
-    message = capsys.readouterr().err
-    assert message.count("\n") == 1
-    assert str(path) in message
+    assert signals(audit, "gradient") == 2
+    assert str(path) in one_line(capsys)
     assert not [path for path in audit.glob("out/*/*") if path.name != "shadow-2.parquet"]
 
 
 def test_an_unknown_captum_method_is_one_line(audit: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(audit, "ig", explainers=["captum:DeepLyft"]) == 2
-    message = capsys.readouterr().err
-    assert message.count("\n") == 1
-    assert "did you mean 'DeepLift'?" in message
+    assert signals(audit, "ig", explainers=["captum:DeepLyft"]) == 2
+    assert "did you mean 'DeepLift'?" in one_line(capsys)

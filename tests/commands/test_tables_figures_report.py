@@ -5,13 +5,14 @@ import json
 import pyarrow as pa
 import pytest
 
-from mia_audit.cli import main
 from mia_audit.config.specs import ReportSpec
 from mia_audit.evaluation.metrics import SHARES, called_columns
 from mia_audit.report.data.spec import parse_spec
 from mia_audit.report.figures.catalogue import figure_files
 from mia_audit.report.tables.catalogue import table_files
 from mia_audit.storage import write_table
+
+from ..builders import run
 
 SETTING = {
     "dataset": "d",
@@ -47,17 +48,15 @@ def results(tmp_path):
     return tmp_path / "results"
 
 
-def run(command, results, out, spec=SPEC):
-    path = results.parent / "spec.json"
-    path.write_text(json.dumps(spec))
-    return main([command, "--results", str(results), "--spec", str(path), "--out", str(out)])
+def call(command, results, out, spec=SPEC):
+    return run(command, results=results, spec=spec, out=out)
 
 
 def test_every_output_is_written(results, tmp_path):
     spec = parse_spec(ReportSpec(**SPEC).model_dump(mode="json"))
-    assert run("tables", results, tmp_path / "tables") == 0
-    assert run("figures", results, tmp_path / "figures") == 0
-    assert run("report", results, tmp_path / "report.html") == 0
+    assert call("tables", results, tmp_path / "tables") == 0
+    assert call("figures", results, tmp_path / "figures") == 0
+    assert call("report", results, tmp_path / "report.html") == 0
     assert {path.name for path in (tmp_path / "tables").iterdir()} == set(table_files(spec))
     assert {path.name for path in (tmp_path / "figures").iterdir()} == set(figure_files(spec))
     assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
@@ -67,8 +66,8 @@ def test_every_output_is_written(results, tmp_path):
 @pytest.mark.parametrize("command", ["tables", "figures", "report"])
 def test_mistakes_are_one_line_and_nothing_is_written(command, results, tmp_path, capsys):
     out = tmp_path / "out" / "report.html"
-    assert run(command, results, out, {"audit": "a"}) == 2
-    assert run(command, tmp_path / "nowhere", out) == 2
+    assert call(command, results, out, {"audit": "a"}) == 2
+    assert call(command, tmp_path / "nowhere", out) == 2
     errors = capsys.readouterr().err.splitlines()
     assert len(errors) == 2 and "'settings'" in errors[0] and "metrics.parquet: no such file" in errors[1]
     assert not out.parent.exists()
@@ -77,6 +76,6 @@ def test_mistakes_are_one_line_and_nothing_is_written(command, results, tmp_path
 def test_damaged_scores_are_named(results, tmp_path, capsys):
     path = results / "d" / "m" / "none-epsinf" / "scores.parquet"
     path.write_bytes(path.read_bytes()[:-20])
-    assert run("report", results, tmp_path / "report.html") == 2
+    assert call("report", results, tmp_path / "report.html") == 2
     assert "scores.parquet: truncated or" in capsys.readouterr().err
     assert not (tmp_path / "report.html").exists() and not (tmp_path / "provenance.json").exists()

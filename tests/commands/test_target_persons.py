@@ -11,7 +11,7 @@ from sklearn.ensemble import RandomForestClassifier
 
 from mia_audit.pools.persons import Persons
 from mia_audit.pools.section import Membership
-from mia_audit.pools.store import draw_membership, read_persons, write_membership
+from mia_audit.pools.store import draw_membership, read_persons
 from mia_audit.report.data.provenance import provenance
 from mia_audit.report.data.results import Results, find
 from mia_audit.report.data.spec import Setting, Spec
@@ -19,8 +19,8 @@ from mia_audit.report.figures.catalogue import figures
 from mia_audit.report.page.render import render
 from mia_audit.report.tables.catalogue import tables
 
-from .conftest import spec_file
-from .test_target import FOREST, MODELS, merge, run, signals, take_over
+from ..builders import one_line, run
+from .test_target import EVALUATION, FOREST, MODELS, attack_it, take_over, train_references
 
 PEOPLE = 80
 DATASET = {"source": "table", "path": "table.csv", "columns": {"trained": "drop", "sex": "drop"}, "person": "patient"}
@@ -46,43 +46,25 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Any:
         table.write_csv("table.csv")
         Path("members.txt").write_text("\n".join(map(str, np.unique(people[trained]))))
         pool = {"seed": 0, "name": "toy", "dataset": DATASET}
-        assert run("pool", "--spec", spec_file(folder, pool), "--out", "pools/toy") == 0
+        assert run("pool", spec=pool, out="pools/toy") == 0
         Path("pool").symlink_to("pools/toy")
         grouped = pool | {"dataset": DATASET | {"groups": ["sex", "records"]}}
-        words = ("--spec", spec_file(folder, grouped), "--out", "pool/groups.parquet")
-        assert run("groups", "--pool", "pool", *words) == 0
+        assert run("groups", pool="pool", spec=grouped, out="pool/groups.parquet") == 0
         forest = RandomForestClassifier(10, random_state=9).fit(rows[trained].astype(np.float32), labels[trained])
         skops.dump(forest, "release.skops")
-        spec = spec_file(folder, {"name": "forest", "architecture": FOREST})
-        assert run("architecture", "--pool", "pool", "--spec", spec, "--out", "architecture.json") == 0
+        spec = {"name": "forest", "architecture": FOREST}
+        assert run("architecture", pool="pool", spec=spec, out="architecture.json") == 0
         ids = read_persons(folder / "pool" / "records.parquet")
         assert ids is not None
         persons = Persons.numbered(ids)
-        member = persons.spread(draw_membership(Membership(models=MODELS), len(persons), "toy", 0))
-        write_membership(folder / "pool" / "membership.parquet", member, {})
-        training = {
-            "seed": 0, "dataset": "toy", "architecture": "forest", "mechanism_name": "none",
-            "mechanism": {"mechanism": "none"}, "epsilon": "inf", "training": {"epochs": 1},
-        }  # fmt: skip
-        common = ("--pool", "pool", "--architecture", "architecture.json", "--spec")
-        assert run("train", *common, spec_file(folder, training), "--shadows", "0-4", "--out", "models") == 0
-        signals(folder, "models", "0-4", "shadows")
-        of_persons = ("--records", "pool/records.parquet")
-        merge(folder, "shadows", 0, MODELS, "pool/membership.parquet", "references.parquet", *of_persons)
-        assert take_over(folder, members="members.txt", id="patient") == 0
-        signals(folder, "model", f"{MODELS}-{MODELS}", "own")
-        words = ("--references", "references.parquet", *of_persons)
-        merge(folder, "own", MODELS, 1, "model/membership.parquet", "signals.parquet", *words)
-        out = folder / "toy/release/none-epsinf"
-        out.mkdir(parents=True)
-        attacks = {"methods": ["threshold", "loss-lira"], "likelihoods": ["pooled"]}
-        spec = spec_file(folder, {"seed": 0, "dataset": "toy", "attacks": attacks})
-        assert run("attack", "--signals", "signals.parquet", "--spec", spec, "--out", out / "scores.parquet") == 0
-        judged = ("--scores", out / "scores.parquet", "--signals", "signals.parquet", "--spec")
-        spec = spec_file(folder, {"evaluation": {"fprs": [0.1]}})
-        assert run("evaluate", *judged, spec, "--out", out / "metrics.parquet") == 0
-        words = ("--groups", "pool/groups.parquet", "--out", out / "groups.parquet")
-        assert run("evaluate-groups", *judged, spec, *words) == 0
+        of_persons = {"records": "pool/records.parquet"}
+        train_references(
+            persons.spread(draw_membership(Membership(models=MODELS), len(persons), "toy", 0)), **of_persons
+        )
+        assert take_over(members="members.txt", id="patient") == 0
+        scores, _ = attack_it(**of_persons)
+        files = {"scores": scores, "signals": "signals.parquet", "groups": "pool/groups.parquet"}
+        assert run("evaluate-groups", **files, spec=EVALUATION, out=scores.with_name("groups.parquet")) == 0
         yield folder, persons, dict(zip((np.arange(PEOPLE) + 500).tolist(), inside.tolist(), strict=True))
 
 
@@ -126,8 +108,7 @@ def test_who_is_half_inside_is_named(audited: Any, capsys: pytest.CaptureFixture
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         Path("rows.txt").write_text("2\n3\n")
-        assert take_over(folder, members="rows.txt") == 2
-    line = capsys.readouterr().err
-    assert line.count("\n") == 1
+        assert take_over(members="rows.txt") == 2
+    line = one_line(capsys)
     assert "targets.release.members: rows.txt: only" in line and "person 501" in line
     assert "(1 of 2; 2 such persons in all)" in line

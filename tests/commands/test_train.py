@@ -10,65 +10,39 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from torch import nn
 
 from mia_audit.cli import main
+from mia_audit.pools.store import write_membership
 from mia_audit.runtime.progress import peak_of
-from mia_audit.storage import read_table, write_table
+from mia_audit.storage import read_table
 
-from .conftest import run_file, spec_file
+from ..builders import contents, halves, one_line, run, words, write_records
 
 COUNT, PUBLIC = 24, 16
 ARCHITECTURE = {"model": "mlp", "parameters": {"width": 8}}
 TRAINING = {
-    "epochs": 2,
-    "batch": 4,
-    "optimizer": "sgd",
-    "learning_rate": 0.05,
-    "weight_decay": 0.0,
-    "schedule": "cosine",
-}
+    "epochs": 2, "batch": 4, "optimizer": "sgd", "learning_rate": 0.05, "weight_decay": 0.0, "schedule": "cosine"
+}  # fmt: skip
 
 
 @pytest.fixture
 def pool(tmp_path: Path) -> Path:
     """A table of 24 records of 5 features, 16 public ones, and a half design of 3 shadows."""
-    folder = tmp_path / "pool"
-    folder.mkdir()
-    random = np.random.default_rng(0)
-    metadata = {"name": "toy", "kind": "table", "shape": [5], "classes": ["a", "b", "c"], "features": list("vwxyz")}
+    folder, random = tmp_path / "pool", np.random.default_rng(0)
     for stem, count in (("records", COUNT), ("public", PUBLIC)):
-        np.save(folder / f"{stem}.npy", random.normal(size=(count, 5)).astype(np.float32))
-        labels = pa.array(random.integers(0, 3, count).astype(np.int32))
-        table = pa.table({"record": pa.array(np.arange(count, dtype=np.int32)), "label": labels})
-        write_table(folder / f"{stem}.parquet", table, "records", count, metadata)
-    columns = {"record": pa.array(np.arange(COUNT, dtype=np.int32))}
-    for shadow in range(3):
-        members = np.zeros(COUNT, dtype=bool)
-        members[random.permutation(COUNT)[: COUNT // 2]] = True
-        columns[str(shadow)] = pa.array(members)
-    write_table(folder / "membership.parquet", pa.table(columns), "membership", COUNT)
+        records = random.normal(size=(count, 5)).astype(np.float32)
+        write_records(folder, stem, records, random.integers(0, 3, count))
+    write_membership(folder / "membership.parquet", halves(random, COUNT, 3), {})
     assert architecture(folder) == 0
     return folder
 
 
 def architecture(pool: Path, section: dict[str, object] = ARCHITECTURE, private: bool = True) -> int:
-    spec = {"name": "net", "architecture": section}
-    return main(
-        [
-            "architecture",
-            "--pool",
-            str(pool),
-            "--spec",
-            spec_file(pool.parent, spec),
-            "--run",
-            run_file(pool.parent, private=("net",) if private else ()),
-            "--out",
-            str(pool.parent / "architecture.json"),
-        ]
-    )
+    spec, private_ones = {"name": "net", "architecture": section}, {"private": ["net"] if private else []}
+    out = pool.parent / "architecture.json"
+    return run("architecture", pool=pool, spec=spec, run=private_ones, out=out)
 
 
 def train(*given: Any, **options: Any) -> int:
@@ -97,21 +71,9 @@ def arguments(
         "epsilon": epsilon,
         "training": {**TRAINING, **training},
     }
-    words = {
-        "--pool": pool,
-        "--architecture": pool.parent / "architecture.json",
-        "--spec": spec_file(pool.parent, spec),
-        "--out": out,
-    }
-    words |= {"--shadows": shadows, "--threads": 1} | ({"--public": public} if public else {})
-    seconds = {"checkpoint_seconds": 0} if often else {}
-    words |= {"--run": run_file(pool.parent, micro_batch=64, **seconds)}
-    return ["train", *(str(word) for pair in words.items() for word in pair)]
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+    compute = {"micro_batch": 64} | ({"checkpoint_seconds": 0} if often else {})
+    places = {"pool": pool, "architecture": pool.parent / "architecture.json", "public": public, "out": out}
+    return words("train", pool.parent, **places, spec=spec, shadows=shadows, threads=1, run={"compute": compute})
 
 
 @pytest.mark.parametrize(("mechanism", "epsilon"), [("none", "inf"), ("dp-sgd", "8")])
@@ -132,12 +94,8 @@ def test_a_block_has_weights_and_a_table_and_the_same_bytes_again(
         assert last["epsilon"] == last["epsilon_rdp"] == float("inf") and last["noise_multiplier"] == 0
     else:
         assert 7.98 <= last["epsilon"] <= 8 < last["epsilon_rdp"]
-        assert (last["delta"], last["accountant"], last["sampling"], last["clipping"]) == (
-            1e-5,
-            "prv",
-            "poisson",
-            "automatic",
-        )
+        facts = [last[name] for name in ("delta", "accountant", "sampling", "clipping")]
+        assert facts == [1e-5, "prv", "poisson", "automatic"]
 
 
 def test_a_shadow_does_not_depend_on_its_block(pool: Path, tmp_path: Path) -> None:
@@ -166,8 +124,8 @@ def test_a_first_epoch_is_kept_and_ends_in_the_same_bytes(
     pool: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, usage = tmp_path / "on", tmp_path / "usage.tsv"
-    kept, words = out / ".checkpoints", arguments(pool, out, shadows="0-0")
-    assert main([*words, "--first-epoch", "--usage", str(usage)]) == 0
+    kept, line = out / ".checkpoints", arguments(pool, out, shadows="0-0")
+    assert main([*line, "--first-epoch", "--usage", str(usage)]) == 0
     assert list(contents(out)) == [".checkpoints/shadow-0/epoch.safetensors"]
     assert peak_of(usage) > 50
     capsys.readouterr()
@@ -175,7 +133,7 @@ def test_a_first_epoch_is_kept_and_ends_in_the_same_bytes(
     assert "shadow-0/epoch.safetensors: resuming training" in capsys.readouterr().err
     assert train(pool, tmp_path / "whole") == 0
     assert contents(out) == contents(tmp_path / "whole")
-    assert main([*words, "--first-epoch"]) == 0
+    assert main([*line, "--first-epoch"]) == 0
     assert train(pool, out) == 0
     assert list(kept.iterdir()) == [], "nothing is left of an epoch of a model that was there"
 
@@ -184,8 +142,8 @@ def test_a_killed_job_goes_on_and_ends_in_the_same_bytes(
     pool: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "killed"
-    kept, words = out / ".checkpoints", arguments(pool, out, often=True)
-    killed = subprocess.run([sys.executable, "-c", KILLED, *words], check=False)
+    kept, line = out / ".checkpoints", arguments(pool, out, often=True)
+    killed = subprocess.run([sys.executable, "-c", KILLED, *line], check=False)
     assert killed.returncode == -signal.SIGKILL
     names = [".checkpoints/shadow-1/epoch.safetensors", "shadow-0.parquet", "shadow-0/weights.safetensors"]
     assert sorted(contents(out)) == names
@@ -211,27 +169,17 @@ def test_fine_tuning_starts_from_the_public_model(pool: Path, tmp_path: Path, mo
     at_once, forward = [], nn.Linear.forward
     monkeypatch.setattr(nn.Linear, "forward", lambda self, x: (at_once.append(len(x)), forward(self, x))[1])
     spec = {"seed": 0, "dataset": "toy", "architecture": "net", "pretraining": {**TRAINING, "epochs": 30}}
-    arguments = [
-        "--pool",
-        str(pool),
-        "--architecture",
-        str(tmp_path / "architecture.json"),
-        "--spec",
-        spec_file(tmp_path, spec),
-        "--run",
-        run_file(tmp_path, micro_batch=3),
-    ]
     for out in ("public", "again"):
-        assert main(["pretrain", *arguments, "--out", str(tmp_path / f"{out}.safetensors")]) == 0
+        places = {"architecture": tmp_path / "architecture.json", "out": tmp_path / f"{out}.safetensors"}
+        assert run("pretrain", pool=pool, **places, spec=spec, run={"compute": {"micro_batch": 3}}) == 0
     assert (tmp_path / "public.safetensors").read_bytes() == (tmp_path / "again.safetensors").read_bytes()
     assert max(at_once) == 3  # the memory of a job is bounded by compute.micro_batch, not by the batch
     start = json.loads((tmp_path / "public.json").read_text())
     assert start["records"] == PUBLIC and start["test_records"] == COUNT
     still = {"learning_rate": 1e-30, "mechanism": "none", "epsilon": "inf"}
     assert train(pool, tmp_path / "tuned", public=tmp_path / "public.safetensors", **still) == 0  # type: ignore[arg-type]
-    assert (
-        contents(tmp_path / "tuned")["shadow-0/weights.safetensors"] == (tmp_path / "public.safetensors").read_bytes()
-    )
+    tuned = contents(tmp_path / "tuned")["shadow-0/weights.safetensors"]
+    assert tuned == (tmp_path / "public.safetensors").read_bytes()
 
 
 def test_mistakes_are_one_line_and_leave_what_was_there(
@@ -253,16 +201,13 @@ def test_mistakes_are_one_line_and_leave_what_was_there(
     for arguments, mend in mistakes:
         capsys.readouterr()
         assert train(pool, out, **arguments) == 2  # type: ignore[arg-type]
-        line = capsys.readouterr().err.strip()
-        assert mend in line and line.count("\n") == 0
+        assert mend in one_line(capsys)
     assert contents(out) == before
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
 def test_batch_norm_is_refused_before_anything_is_trained(pool: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    metadata = {"name": "toy", "kind": "image", "shape": [3, 32, 32], "classes": ["a", "b"], "features": []}
-    table = pa.table({"record": pa.array([0], pa.int32()), "label": pa.array([0], pa.int32())})
-    write_table(pool / "records.parquet", table, "records", 1, metadata)
+    write_records(pool, "records", np.zeros((1, 3, 32, 32), np.uint8), [0])
     kept = (pool.parent / "architecture.json").read_bytes()
     capsys.readouterr()
     assert architecture(pool, {"model": "resnet10t"}) == 2
@@ -304,46 +249,41 @@ def test_a_delta_that_promises_nothing_is_warned_of_and_kept(
 
 
 def test_masks_of_the_noise_lie_beside_the_weights(pool: Path, tmp_path: Path) -> None:
-    metadata = {"name": "toy", "kind": "image", "shape": [1, 4, 4], "classes": ["a", "b", "c"], "features": []}
     random = np.random.default_rng(0)
     for stem, count in (("records", COUNT), ("public", PUBLIC)):
-        np.save(pool / f"{stem}.npy", random.integers(0, 256, (count, 1, 4, 4), dtype=np.uint8))
-        table = read_table(pool / f"{stem}.parquet", "records")
-        write_table(pool / f"{stem}.parquet", table, "records", count, metadata)
+        labels = read_table(pool / f"{stem}.parquet", "records")["label"].to_numpy()
+        write_records(pool, stem, random.integers(0, 256, (count, 1, 4, 4), dtype=np.uint8), labels)
     parameters = {"width": 0.25, "stages": 1, "stem_stride": 1, "added": 8}
     assert architecture(pool, {"model": "mobilenet_groupnorm", "parameters": parameters}) == 0
-    words = arguments(pool, tmp_path / "block", "0-0", "fadp")
-    path = Path(words[words.index("--spec") + 1])
+    line = arguments(pool, tmp_path / "block", "0-0", "fadp")
+    path = Path(line[line.index("--spec") + 1])
     spec = json.loads(path.read_text())
     spec["mechanism"]["importance"] = "public"
     path.write_text(json.dumps(spec))
-    assert main(words) == 0
-    assert set(contents(tmp_path / "block")) == {
-        "shadow-0/weights.safetensors",
-        "shadow-0/masks.safetensors",
-        "shadow-0.parquet",
-    }
+    assert main(line) == 0
+    files = {"shadow-0/weights.safetensors", "shadow-0/masks.safetensors", "shadow-0.parquet"}
+    assert set(contents(tmp_path / "block")) == files
     last = read_table(tmp_path / "block" / "shadow-0.parquet", "training").to_pylist()[-1]
     assert last["noise_mask"] == "public records" and last["epsilon"] <= 8
     assert 0 < last["train_loss"] < 10 and 0 < last["test_loss"] < 10
     first = contents(tmp_path / "block")["shadow-0/masks.safetensors"]
-    assert main(words) == 0
+    assert main(line) == 0
     assert contents(tmp_path / "block")["shadow-0/masks.safetensors"] == first
     (pool / "public.npy").unlink()
-    assert main(words) == 2
+    assert main(line) == 2
 
 
 def test_a_job_draws_the_training_sets_that_the_membership_table_has(pool: Path, tmp_path: Path) -> None:
     """The workflow's jobs do not wait for the table, which more models change."""
     spec = {"seed": 0, "dataset": "toy", "membership": {"models": 4, "design": "bernoulli"}}
-    words = ["--records", str(pool / "records.parquet"), "--out", str(pool / "membership.parquet")]
-    assert main(["membership", "--spec", spec_file(tmp_path, spec), *words]) == 0
+    files = {"records": pool / "records.parquet", "out": pool / "membership.parquet"}
+    assert run("membership", spec=spec, **files) == 0
     assert train(pool, tmp_path / "read", "2-3", "none", "inf") == 0
-    words = arguments(pool, tmp_path / "drawn", "2-3", "none", "inf")
-    path = Path(words[words.index("--spec") + 1])
+    line = arguments(pool, tmp_path / "drawn", "2-3", "none", "inf")
+    path = Path(line[line.index("--spec") + 1])
     path.write_text(json.dumps(json.loads(path.read_text()) | {"draw": {"design": "bernoulli"}}))
     (pool / "membership.parquet").unlink()
-    assert main(words) == 0
+    assert main(line) == 0
     weights = [f"shadow-{shadow}/weights.safetensors" for shadow in (2, 3)]
     read, drawn = contents(tmp_path / "read"), contents(tmp_path / "drawn")
     assert [read[name] for name in weights] == [drawn[name] for name in weights]

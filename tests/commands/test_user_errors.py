@@ -1,21 +1,18 @@
 """Pools, weights and descriptions that do not belong together are one line and exit code 2 from the commands that train."""
 
-import json
 import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
+import polars as pl
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from mia_audit.cli import main
-from mia_audit.storage import read_table, table_metadata, write_table
+from ..builders import Trap, change_table, one_line, run
 
 MODEL = {"model": "mlp", "parameters": {"width": 4}}
 SPECS: dict[str, dict[str, Any]] = {
@@ -37,12 +34,7 @@ SPECS: dict[str, dict[str, Any]] = {
 
 
 def call(command: str, changes: dict[str, Any] | None = None, **options: Any) -> int:
-    spec = {**SPECS[command], **(changes or {})}
-    flags = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    with NamedTemporaryFile("w", suffix=".json") as file:
-        file.write(json.dumps(spec))
-        file.flush()
-        return main([command, "--spec", file.name, *flags])
+    return run(command, spec=SPECS[command] | (changes or {}), **options)
 
 
 @pytest.fixture(scope="module")
@@ -69,45 +61,35 @@ def here(made: Path, tmp_path: Path) -> Path:
 def fails(here: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Return a function that calls a command in vain, and returns the line."""
 
-    def run(command: str, changes: dict[str, Any] | None = None, **options: Any) -> str:
+    def call_in_vain(command: str, changes: dict[str, Any] | None = None, **options: Any) -> str:
         out = here / "out" / {"train": "models"}.get(command, "start.safetensors")
         given = {"architecture": here / "net.json"} | ({"pool": here / "pool"} if command != "weights" else {})
         given |= {"shadows": "0-1"} if command == "train" else {}
         capsys.readouterr()
         assert call(command, changes, **given | options, out=out) == 2
-        told = capsys.readouterr().err
-        assert told.startswith("mia-audit: ") and told.count("\n") == 1, told
+        told = one_line(capsys)
+        assert told.startswith("mia-audit: "), told
         assert not out.parent.exists() or not list(out.parent.iterdir())
         return told
 
-    return run
-
-
-def rewrite(path: Path, metadata: dict[str, Any] | None = None, **labels: int) -> None:
-    """Write a table of records again, with the fifth label or metadata changed."""
-    table, known = read_table(path, "records"), table_metadata(path, "records")
-    if "label" in labels:
-        changed = table["label"].to_numpy().copy()
-        changed[5] = labels["label"]
-        table = table.set_column(table.column_names.index("label"), "label", pa.array(changed))
-    kept = {name: value for name, value in (known | (metadata or {})).items() if value is not None}
-    write_table(path, table.replace_schema_metadata(None), "records", len(table), kept)
+    return call_in_vain
 
 
 @pytest.mark.parametrize("label", [2, -1])
 def test_a_label_outside_the_pools_classes(label: int, here: Path, fails: Callable[..., str]) -> None:
-    rewrite(here / "pool" / "records.parquet", label=label)
+    fifth = pl.when(pl.col("record") == 5).then(pl.lit(label, pl.Int32)).otherwise("label")
+    change_table(here / "pool" / "records.parquet", "records", label=fifth)
     assert f".parquet: record 5 has the label {label}, but" in fails("train")
-    rewrite(here / "pool" / "public.parquet", label=label)
+    change_table(here / "pool" / "public.parquet", "records", label=fifth)
     assert f"public.parquet: record 5 has the label {label}" in fails("pretrain")
 
 
 def test_a_pool_that_another_tool_left_incomplete(here: Path, fails: Callable[..., str]) -> None:
     path = here / "pool" / "records.parquet"
-    rewrite(path, {"array_sha256": None})
+    change_table(path, "records", {"array_sha256": None})
     np.save(here / "pool" / "records.npy", np.zeros((60, 7), np.float32))
     assert "[30], but records.npy beside it has [7]" in fails("train")
-    rewrite(path, {"classes": None})
+    change_table(path, "records", {"classes": None})
     assert "'classes' is missing from the table's" in fails("train")
 
 
@@ -129,16 +111,6 @@ def test_weights_to_start_from_that_are_no_start(here: Path, fails: Callable[...
     assert "no.safetensors: no such file" in fails("train", public=here / "no.safetensors")
     other.write_bytes(other.read_bytes()[:-9])
     assert "truncated or not safetensors" in fails("train", public=other)
-
-
-class Trap:
-    """Leaves a mark where it is unpickled."""
-
-    def __init__(self, mark: Path) -> None:
-        self.mark = mark
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Path.touch, (self.mark,)
 
 
 def test_weights_of_a_file_that_are_none(here: Path, fails: Callable[..., str]) -> None:

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 import pytest
 
 from mia_audit.cli import main
 from mia_audit.explain.catalogue import Explainer, explainers
 from mia_audit.learners import Records
 from mia_audit.signals.compute import Task, model_signals
-from mia_audit.storage import read_table, write_json, write_table
+from mia_audit.storage import read_table, write_json
+
+from ..builders import contents, halves, one_line, words, write_pool
 
 COUNT, FEATURES, MODELS, BLOCKS = 30, 20, 6, ("0-2", "3-5")
 EXPLAINED = {"explain": ["logit"], "explained_class": "predicted"}
@@ -25,40 +26,25 @@ TRAINING = {"epochs": 60, "batch": 5, "learning_rate": 0.5}
 def root(tmp_path: Path) -> Path:
     """A table with random labels, which only memory can predict, and the architecture of a learner in extra/."""
     random = np.random.default_rng(0)
-    pool = tmp_path / "pool"
-    pool.mkdir()
-    np.save(pool / "records.npy", random.normal(size=(COUNT, FEATURES)).astype(np.float32))
-    names = [f"f{number}" for number in range(FEATURES)]
-    metadata = {"name": "toy", "kind": "table", "shape": [FEATURES], "classes": ["a", "b", "c"], "features": names}
-    numbers = np.arange(COUNT, dtype=np.int32)
-    table = pa.table({"record": numbers, "label": random.integers(0, 3, COUNT).astype(np.int32)})
-    write_table(pool / "records.parquet", table, "records", COUNT, metadata)
-    members = {str(shadow): random.permutation(COUNT) < COUNT // 2 for shadow in range(MODELS)}
-    write_table(pool / "membership.parquet", pa.table({"record": numbers} | members), "membership", COUNT)
+    records = random.normal(size=(COUNT, FEATURES)).astype(np.float32)
+    labels = random.integers(0, 3, COUNT)
+    write_pool(tmp_path / "pool", records, labels, halves(random, COUNT, MODELS))
     write_json(tmp_path / "architecture.json", {"name": "net", "learner": "logistic", "classes": 3})
     return tmp_path
 
 
-def spec(root: Path, stage: str, **values: object) -> str:
-    path = root / f"{stage}.json"
-    path.write_text(json.dumps(values))
-    return str(path)
-
-
 def train(root: Path, block: str, out: Path) -> list[str]:
     setting = {"dataset": "toy", "architecture": "net", "mechanism_name": "none", "epsilon": "inf"}
-    mechanism = {"mechanism": "none"}
-    path = spec(root, "train", seed=0, training=TRAINING, mechanism=mechanism, **setting)
-    places = ["--pool", str(root / "pool"), "--architecture", str(root / "architecture.json")]
-    return ["train", "--spec", path, *places, "--shadows", block, "--out", str(out)]
+    spec = {"seed": 0, "training": TRAINING, "mechanism": {"mechanism": "none"}, **setting}
+    places = {"pool": root / "pool", "architecture": root / "architecture.json"}
+    return words("train", root, spec=spec, **places, shadows=block, out=out)
 
 
 def signals(root: Path, family: str, explained: list[str]) -> list[str]:
-    options = {"explainers": explained, **EXPLAINED}
-    path = spec(root, f"signals-{family}", seed=0, dataset="toy", families={family: options})
-    places = ["--pool", str(root / "pool"), "--architecture", str(root / "architecture.json")]
-    models = ["--models", str(root / "models"), "--run", spec(root, "run", compute={"micro_batch": 7})]
-    return ["signals", "--spec", path, *places, *models, "--shadows", f"0-{MODELS - 1}", "--out", str(root)]
+    spec = {"seed": 0, "dataset": "toy", "families": {family: {"explainers": explained, **EXPLAINED}}}
+    places = {"pool": root / "pool", "architecture": root / "architecture.json", "models": root / "models"}
+    compute = {"compute": {"micro_batch": 7}}
+    return words("signals", root, spec=spec, **places, run=compute, shadows=f"0-{MODELS - 1}", out=root)
 
 
 def run(root: Path, *lines: list[str]) -> "subprocess.CompletedProcess[str]":
@@ -70,24 +56,21 @@ def run(root: Path, *lines: list[str]) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def test_it_is_trained_asked_and_attacked_without_torch(root: Path) -> None:
-    attacks = {"methods": ["threshold", "loss-lira"], "likelihoods": ["pooled"]}
-    merged = spec(root, "merge", families=["gradient"], models=MODELS)
-    membership = ["--membership", str(root / "pool" / "membership.parquet")]
+    attacks = {
+        "seed": 0,
+        "dataset": "toy",
+        "attacks": {"methods": ["threshold", "loss-lira"], "likelihoods": ["pooled"]},
+    }
+    files = {name: root / f"{name}.parquet" for name in ("signals", "scores")}
+    merged = {"spec": {"families": ["gradient"], "models": MODELS}, "membership": root / "pool" / "membership.parquet"}
     done = run(
         root,
         *(train(root, block, root / "models") for block in BLOCKS),
         train(root, BLOCKS[1], root / "again"),
         signals(root, "gradient", ["ixg", "saliency"]),
-        ["merge", "--spec", merged, "--signals", str(root), *membership, "--out", str(root / "signals.parquet")],
-        [
-            *("attack", "--spec", spec(root, "attack", seed=0, dataset="toy", attacks=attacks)),
-            *("--signals", str(root / "signals.parquet"), "--out", str(root / "scores.parquet")),
-        ],
+        words("merge", root, signals=root, **merged, out=files["signals"]),
+        words("attack", root, spec=attacks, signals=files["signals"], out=files["scores"]),
     )
     assert done.returncode == 0, done.stderr
     again, models = contents(root / "again"), contents(root / "models")
@@ -130,8 +113,7 @@ def test_an_architecture_that_names_no_learner_is_one_line(
 ) -> None:
     write_json(root / "architecture.json", architecture)
     assert main(train(root, "0-0", root / "models")) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"mia-audit: {root / 'architecture.json'}: {message}") and error.count("\n") == 1
+    assert one_line(capsys).startswith(f"mia-audit: {root / 'architecture.json'}: {message}")
 
 
 def test_a_model_with_attributions_of_its_own_has_signals_of_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,8 @@ from mia_audit.models import (
     write_weights,
 )
 
+from ..builders import Trap
+
 SHAPE, CLASSES = (3, 32, 32), 4
 TINY = {"img_size": 32, "patch_size": 16, "embed_dim": 8, "depth": 2, "num_heads": 1}
 VIT = "vit_small_patch16_224"
@@ -133,16 +135,6 @@ def test_an_unreachable_hub_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_pat
     ) as error:
         fetch(architecture(), "hub", WHERE)
     assert "\n" not in str(error.value)
-
-
-class Trap:
-    """Leaves a mark where it is unpickled."""
-
-    def __init__(self, mark: Path) -> None:
-        self.mark = mark
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Path.touch, (self.mark,)
 
 
 def test_a_pickle_of_code_is_refused_and_not_run(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Loss and confidence follow from one another and from the probability of the label, wherever signals enter."""
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from mia_audit.attacks.io.matrices import MatrixFiles, parse_signal_file
@@ -9,7 +8,8 @@ from mia_audit.attacks.io.parquet import SignalsFile
 from mia_audit.errors import UserError
 from mia_audit.signals.families import confidence_from_loss, loss_from_confidence, with_derived
 from mia_audit.signals.name import read_signal
-from mia_audit.storage import write_table
+
+from ..builders import write_signals
 
 
 def test_loss_and_confidence_are_each_other_s():
@@ -42,11 +42,11 @@ def test_a_table_and_matrices_are_read_alike(tmp_path, name):
         "probability": probability,
         "loss": -np.log(probability),
         "confidence": np.log(probability) - np.log1p(-probability),
-    }[name]
+    }[name].astype(np.float32)
     member = random.random((30, 5)) < 0.5
     np.save(tmp_path / "member.npy", member)
     np.save(tmp_path / "values.npy", values)
-    write_signals(tmp_path / "signals.parquet", member, {name: values})
+    write_signals(tmp_path / "signals.parquet", member, **{name: values})
     matrices = MatrixFiles(f"{tmp_path}/member.npy", [parse_signal_file(f"{name}={tmp_path}/values.npy")])
     table = SignalsFile(tmp_path / "signals.parquet")
     assert table.signals == matrices.signals
@@ -63,18 +63,7 @@ def test_a_colon_in_a_name_begins_no_scale(name):
 
 def test_a_probability_above_1_in_a_table_is_refused(tmp_path):
     member = np.random.default_rng(0).random((30, 5)) < 0.5
-    write_signals(tmp_path / "signals.parquet", member, {"probability": np.full((30, 5), 1.5)})
+    write_signals(tmp_path / "signals.parquet", member, probability=np.full((30, 5), 1.5))
     file = SignalsFile(tmp_path / "signals.parquet")
     with pytest.raises(UserError, match=r"column 'probability': 1\.5 at model 0, record 0 is not a probability"):
         file.read(read_signal("loss"))
-
-
-def write_signals(path, member, signals):
-    records, models = member.shape
-    columns = {
-        "shadow": np.repeat(np.arange(models, dtype=np.int32), records),
-        "record": np.tile(np.arange(records, dtype=np.int32), models),
-        "member": member.T.ravel(),
-        **{name: values.T.ravel() for name, values in signals.items()},
-    }
-    write_table(path, pa.table(columns), "signals", records * models, {})
