@@ -21,7 +21,7 @@ from mia_audit.sanitise import console, visible_lines
 STAGES = {
     "Data": ("pool", "membership", "imported", "groups"),
     "Start models": ("pretrain", "weights", "architecture"),
-    "Training": ("train", "preflight", "discard"),
+    "Training": ("train", "discard"),
     "Signals": ("signals", "merge", "target", "target_signals", "target_merge"),
     "Explanation metrics": ("explanation_metrics",),
     "Attacks": ("attack", "evaluate", "evaluate_groups"),

@@ -15,7 +15,6 @@ from torch import nn
 
 from mia_audit.cli import main
 from mia_audit.pools.store import write_membership
-from mia_audit.runtime.progress import peak_of
 from mia_audit.storage import read_table
 
 from ..builders import contents, halves, one_line, run, words, write_records
@@ -118,24 +117,6 @@ def step(self, records, epoch):
 _Lines.step = step
 sys.exit(main(sys.argv[1:]))
 """
-
-
-def test_a_first_epoch_is_kept_and_ends_in_the_same_bytes(
-    pool: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out, usage = tmp_path / "on", tmp_path / "usage.tsv"
-    kept, line = out / ".checkpoints", arguments(pool, out, shadows="0-0")
-    assert main([*line, "--first-epoch", "--usage", str(usage)]) == 0
-    assert list(contents(out)) == [".checkpoints/shadow-0/epoch.safetensors"]
-    assert peak_of(usage) > 50
-    capsys.readouterr()
-    assert train(pool, out) == 0
-    assert "shadow-0/epoch.safetensors: resuming training" in capsys.readouterr().err
-    assert train(pool, tmp_path / "whole") == 0
-    assert contents(out) == contents(tmp_path / "whole")
-    assert main([*line, "--first-epoch"]) == 0
-    assert train(pool, out) == 0
-    assert list(kept.iterdir()) == [], "nothing is left of an epoch of a model that was there"
 
 
 def test_a_killed_job_goes_on_and_ends_in_the_same_bytes(

@@ -71,15 +71,6 @@ def test_a_job_on_models_asks_for_memory_by_its_model_and_batch(described: str) 
     assert requests.pretraining_memory(one, "mlp", described, attempt=1) <= plain
 
 
-def test_what_a_first_epoch_took_counts(described: str, tmp_path: Path) -> None:
-    measured = tmp_path / "preflight.tsv"
-    with pytest.raises(FileNotFoundError):
-        requests.training_memory(audit(), "mlp", "none", described, 1, preflight=str(measured))
-    measured.write_text("seconds\tcpu_seconds\tpeak_mb\tgpu_peak_mb\n9.000\t8.000\t1000.0\t0.0\n")
-    asked = [requests.training_memory(audit(), "mlp", "none", described, n, 2000, str(measured)) for n in (1, 2)]
-    assert asked == [1200, 2000]
-
-
 def test_each_attempt_asks_for_more(described: str) -> None:
     first, third = (requests.explaining_memory(audit(), described, attempt) for attempt in (1, 3))
     assert third == 3 * first

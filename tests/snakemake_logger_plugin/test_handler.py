@@ -136,7 +136,7 @@ def test_warnings_and_errors_of_snakemake_are_passed_on(capsys: pytest.CaptureFi
 
 def test_a_dry_run_counts_the_jobs(capsys: pytest.CaptureFixture[str]) -> None:
     run = Run(dryrun=True)
-    stats = {"pool": 1, "train": 4, "preflight": 2, "total": 7}
+    stats = {"pool": 1, "train": 4, "discard": 2, "total": 7}
     run.say("", event=LogEvent.RUN_INFO, stats=stats)
     run.start(1, "pool", dataset="digits")
     run.say("", event=LogEvent.RUN_INFO, stats=stats)
@@ -144,7 +144,7 @@ def test_a_dry_run_counts_the_jobs(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.splitlines() == [
         "This would run 7 jobs:",
         "  Data: pool 1",
-        "  Training: train 4, preflight 2",
+        "  Training: train 4, discard 2",
     ]
 
 

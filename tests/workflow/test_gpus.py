@@ -49,7 +49,7 @@ def test_two_gpus_are_shared_and_leave_the_other_cores_to_attacks(
     finished: Any, workflow: Any, tiny: dict[str, Any]
 ) -> None:
     shutil.copy(finished.results / "digits" / "vit" / "none-epsinf" / "signals.parquet", workflow.folder)
-    compute = tiny["compute"] | {"shadows_per_job": 1, "preflight": False}
+    compute = tiny["compute"] | {"shadows_per_job": 1}
     imported = {"theirs": {"signals": "signals.parquet"}}
     workflow.configure(tiny | {"mechanisms": {"none": {}}, "imported": imported, "compute": compute})
     workflow.environment.pop(VISIBLE, None)

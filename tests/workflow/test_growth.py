@@ -80,19 +80,6 @@ def test_models_that_fit_no_machine_are_refused_before_any_job(copy_of_finished:
 
 
 @pytest.mark.slow
-def test_jobs_that_are_packed_by_time_train_the_same_models(finished: Any, workflow: Any, tiny: dict[str, Any]) -> None:
-    setting = Path("digits", "vit", "none-epsinf")
-    workflow.configure(tiny | {"mechanisms": {"none": {}}, "compute": tiny["compute"] | {"shadows_per_job": "auto"}})
-    result = workflow.run(f"results/tiny/{setting}/training.parquet")
-    assert result.returncode == 0, result.stdout
-    assert [path.name for path in (workflow.results / setting / "models" / ".jobs").glob("*-*")] == ["000-004"]
-    assert workflow.run("-n", f"results/tiny/{setting}/training.parquet").stdout.count("Nothing to be done") == 1
-    models = [f"models/shadow-{shadow}/weights.safetensors" for shadow in FIVE]
-    packed, before = (audit.results / setting for audit in (workflow, finished))
-    assert [(packed / name).read_bytes() for name in models] == [(before / name).read_bytes() for name in models]
-
-
-@pytest.mark.slow
 def test_an_audit_that_grew_is_the_one_begun_large(finished: Any, workflow: Any, tiny: dict[str, Any]) -> None:
     models = workflow.results / "digits" / "vit" / "none-epsinf" / "models"
     workflow.configure(tiny | {"membership": {"models": 4}, "mechanisms": {"none": {}}})

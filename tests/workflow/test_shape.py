@@ -21,16 +21,6 @@ def test_a_whole_audit(workflow: Any) -> None:
     }
 
 
-def test_a_model_of_every_setting_trains_an_epoch_first_where_that_is_asked(
-    workflow: Any, tiny: dict[str, Any]
-) -> None:
-    before = workflow.planned()
-    workflow.configure(tiny | {"compute": tiny["compute"] | {"preflight": True}})
-    assert workflow.planned() == before | {"preflight": 2}
-    workflow.configure(tiny | {"compute": tiny["compute"] | {"shadows_per_job": 1}, "membership": {"models": 8}})
-    assert workflow.planned()["preflight"] == 2, "8 jobs train a setting"
-
-
 def test_without_public_pre_training_there_is_no_job_for_it(workflow: Any, tiny: dict[str, Any]) -> None:
     tiny["architectures"]["vit"]["pretrained"] = "none"
     workflow.configure(tiny)

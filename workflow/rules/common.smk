@@ -6,7 +6,7 @@ from mia_audit.config import specs
 from mia_audit.config.load import check_audit, read_plain
 from mia_audit.errors import UserError
 from mia_audit.explain.black_boxes import OVERFITTED
-from mia_audit.planning import packing, requests
+from mia_audit.planning import requests
 from mia_audit.report.data.spec import parse_spec
 from mia_audit.report.figures.catalogue import figure_files
 from mia_audit.report.over_seeds import over_seeds_files
@@ -25,8 +25,6 @@ try:
     # each seed's rules are those of an audit with this seed alone, in a folder of its own
     results = f"{ROOT}/{folder_of_seed('{seed}')}" if AUDIT.seeds else str(ROOT)
     refuse_other_seeds(ROOT, bool(AUDIT.seeds))
-    if AUDIT.compute.shadows_per_job == packing.AUTO:
-        AUDIT = packing.packed(AUDIT, config, ROOT, not workflow.dryrun)
     REPORT = parse_spec(specs.ReportSpec.with_studies(AUDIT).model_dump(mode="json"))
     MACHINE = prepare(workflow, AUDIT.compute.device, AUDIT.compute.memory_mb, ROOT)
 except UserError as error:

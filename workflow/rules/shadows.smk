@@ -1,8 +1,3 @@
-PREFLIGHT = (
-    "<results>/benchmarks/preflight/{dataset}/{architecture}/{mechanism}-eps{eps}.tsv"
-)
-
-
 rule architecture:
     input:
         "<pool>/records.parquet",
@@ -70,43 +65,6 @@ rule pretrain:
         " --threads {threads} --out {output.weights} --usage {log.usage} >{log.out} 2>&1"
 
 
-rule preflight:
-    # trains the first epoch of the setting's first model, from which the setting's first job continues
-    input:
-        records="<pool>/records.npy",
-        table="<pool>/records.parquet",
-        architecture="<architecture>/architecture.json",
-        public=public_weights,
-        public_records=public_records,
-    output:
-        PREFLIGHT,
-    log:
-        "<results>/logs/preflight/{dataset}-{architecture}-{mechanism}-eps{eps}.log",
-    wildcard_constraints:
-        dataset=one_of(AUDIT.datasets),
-    priority: BEFORE_EVALUATION
-    conda:
-        "../envs/environment.yaml"
-    threads: AUDIT.compute.threads
-    resources:
-        **REQUESTS.training("preflight"),
-    params:
-        spec=lambda w: spec(
-            w,
-            specs.TrainingSpec.from_audit,
-            w.dataset,
-            w.architecture,
-            w.mechanism,
-            w.eps,
-        ),
-        pool=folder(POOL),
-        setting=folder(SETTING),
-        run=RUN,
-    shell:
-        "mia-audit train --pool {params.pool} --architecture {input.architecture} --public {input.public} --spec {params.spec} --run {params.run}"
-        " --shadows 0-0 --first-epoch --threads {threads} --out {params.setting}/models --usage {output} >{log} 2>&1"
-
-
 rule train:
     # the membership of all models changes with their number, so it is no input: a job draws its own models' training sets
     input:
@@ -115,7 +73,6 @@ rule train:
         architecture="<architecture>/architecture.json",
         public=public_weights,
         public_records=public_records,
-        preflight=ancient(PREFLIGHT) if audits.has_preflight(AUDIT) else [],
     output:
         # the stamp of the job; models are named by their numbers, and existing models are not trained again
         "<setting>/models/.jobs/{block}",

@@ -387,7 +387,6 @@ def _plan_config(config: Path, options: argparse.Namespace) -> None:
     sizes = {name: size_of(audit, name, results, given) for name in audit.datasets}
     import torch
 
-    from mia_audit.planning import packing
     from mia_audit.planning.costs import Costs
     from mia_audit.planning.plan import estimate, models_of
     from mia_audit.runtime.device import device_for
@@ -398,12 +397,7 @@ def _plan_config(config: Path, options: argparse.Namespace) -> None:
     models = models_of(audit, sizes)
     announce("timing training, explanations and attacks on this machine, and counting jobs")
     costs = Costs(audit.compute.micro_batch, device, rate)
-    changes = {}
-    if audit.compute.shadows_per_job == packing.AUTO:
-        number = packing.kept(audit, results) or packing.models_per_job(audit, sizes, models, costs)
-        changes["compute"] = audit.model_dump(mode="json", exclude_unset=True)["compute"] | {"shadows_per_job": number}
-        audit = packing.with_number(audit, number)
-    jobs = count_jobs(config, changes)
+    jobs = count_jobs(config)
     plan = estimate(audit, sizes, models, costs, jobs)
     source = f"{rate:g} records/s, as given" if rate else f"timed on this machine ({device})"
     found = _metadata(

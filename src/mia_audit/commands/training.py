@@ -8,9 +8,7 @@ The training set of a model: drawn from a specification, or read from a table.
 from __future__ import annotations
 
 import argparse
-import shutil
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,11 +65,6 @@ def train_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--public", type=Path, nargs="?", help="weights to start from; empty for random weights")
     add_shadows(parser, "train")
     add_run(parser)
-    parser.add_argument(
-        "--first-epoch",
-        action="store_true",
-        help="stop after the first epoch of the first model, and keep its checkpoint alone",
-    )
     add_stamp(parser)
     parser.add_argument(
         "--out", required=True, type=Path, help="folder of the setting's models, and of checkpoints (.checkpoints)"
@@ -83,7 +76,7 @@ def run_train(options: argparse.Namespace) -> None:
     planned = Run.read(options.run)
     acquire_gpu(planned.compute.device)
     from mia_audit.learners import Records, TrainedModel, open_learner
-    from mia_audit.training.block import Block, Checkpoints, FirstEpochTrained, first_epoch_of, train_block
+    from mia_audit.training.block import Block, Checkpoints, train_block
     from mia_audit.training.stored import files_read, training_keys
 
     spec = TrainingSpec.read(options.spec)
@@ -110,17 +103,10 @@ def run_train(options: argparse.Namespace) -> None:
         raise UserError(f"{options.public}: no such file; expected weights to start from, in safetensors")
     inputs = files_read(options.pool, options.architecture, options.public, reads_public)
     keys = training_keys(shadows, block.membership, spec.contents(), inputs)
-    seconds = 0 if options.first_epoch else planned.compute.checkpoint_seconds
+    seconds = planned.compute.checkpoint_seconds
     checkpoints = Checkpoints(options.out / ".checkpoints", seconds, learner.environment)
     if options.stamp:
         clear_stamps(options.stamp.parent, shadows)
-    if options.first_epoch:
-        apart = options.out / ".preflight"  # because a model that exists would not be trained
-        shutil.rmtree(apart, ignore_errors=True)
-        with suppress(FirstEpochTrained):
-            train_block(first_epoch_of(learner.train), block, apart, keys, checkpoints, planned.compute.keep_going)
-        shutil.rmtree(apart, ignore_errors=True)
-        return
     floor = planned.floors.get(f"{spec.dataset}/{spec.architecture}/{spec.mechanism_name}", 0.0)
 
     def read_back(folder: Path) -> TrainedModel:

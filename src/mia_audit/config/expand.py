@@ -125,19 +125,9 @@ def blocks(audit: Audit, mechanism: str = "") -> list[str]:
     If the number of models grows, only the last block changes, and new blocks follow. Without a mechanism, the blocks
     are those of settings with all models.
     """
-    count, size = audit.number_of_models(mechanism), audit.compute.block_size
+    count, size = audit.number_of_models(mechanism), audit.compute.shadows_per_job
     starts = range(0, count, size)
     return [f"{first:03d}-{min(first + size, count) - 1:03d}" for first in starts]
-
-
-PREFLIGHT_FROM = 8
-"""If a setting has this many jobs or more, one epoch in advance costs little compared with jobs that run out of memory."""
-
-
-def has_preflight(audit: Audit) -> bool:
-    """Return whether the first model of every setting trains one epoch before all other jobs."""
-    asked = audit.compute.preflight
-    return len(blocks(audit)) >= PREFLIGHT_FROM if asked == "auto" else asked
 
 
 def explained_blocks(audit: Audit, mechanism: str) -> dict[str, list[str]]:

@@ -93,16 +93,10 @@ class Imported(Section):
 class Compute(Section):
     """How the work is divided into jobs; this affects results at most by rounding errors."""
 
-    shadows_per_job: PositiveInt | Literal["auto"] = 9
-    """Shadow models trained by one job (a block); `auto`: as many as fit into ten minutes in the slowest setting, timed once on this machine."""
+    shadows_per_job: PositiveInt = 9
+    """Shadow models trained by one job (a block)."""
     blocks_explained_per_job: PositiveInt = 1
     """Blocks of shadow models whose signals one job computes; every job takes some seconds to start."""
-    preflight: bool | Literal["auto"] = "auto"
-    """`true`: the first model of a setting trains one epoch before all other jobs.
-
-    Those jobs request the memory that this model used; the model resumes later. `auto`: if 8 jobs or more train a
-    setting.
-    """
     threads: PositiveInt = 1
     """Threads of a job."""
     micro_batch: PositiveInt = 256
@@ -119,11 +113,6 @@ class Compute(Section):
     """`temporary`: weights are deleted once a setting's signals are merged, except those of the first model and of compared explanations."""
     keep_going: bool = False
     """`true`: a model whose training diverges is left out, and listed in the report; otherwise it stops the audit."""
-
-    @property
-    def block_size(self) -> int:
-        """Return `shadows_per_job`, or 1 if it is not decided yet (planning.packing)."""
-        return 1 if self.shadows_per_job == "auto" else self.shadows_per_job
 
 
 def _named(key: str) -> BeforeValidator:
@@ -204,7 +193,7 @@ class Audit(Section):
         groups = sum(len(self.architectures_of(name)) for name in self.datasets)
         settings = groups * sum(max(1, len(one.epsilon)) for one in self.mechanisms.values())
         jobs = groups * sum(
-            max(1, len(one.epsilon)) * ceil(self.number_of_models(name) / self.compute.block_size)
+            max(1, len(one.epsilon)) * ceil(self.number_of_models(name) / self.compute.shadows_per_job)
             for name, one in self.mechanisms.items()
         )
         jobs *= max(1, len(self.seeds))

@@ -2,7 +2,7 @@
 
 The workflow writes each specification to a JSON file whose name contains the digest of its content. The stage's command
 reads this file. How a job runs (threads, device, checkpoints) is not part of a specification: changing it reruns
-nothing, unless it changes how many models a job trains (`compute.shadows_per_job: auto`).
+nothing.
 
 Specifications of the last stages: tables, figures, report, and the figures of private explanations.
 """

@@ -3,7 +3,6 @@
 The number of an audit's jobs, from a dry run of the workflow, and advice on jobs that are too short.
 """
 
-import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -42,7 +41,6 @@ Models = Mapping[tuple[str, str], Mapping[str, Any]]
 
 START_UP = {
     "train": 5.0,
-    "preflight": 5.0,
     "signals": 4.5,
     "pretrain": 4.0,
     "architecture": 4.0,
@@ -249,15 +247,14 @@ SIZED_BY = {"train": "shadows_per_job", "signals": "blocks_explained_per_job"}
 """Rules whose jobs have a configurable size, with the key of `compute` for that size."""
 
 
-def count_jobs(config: Path, changes: Mapping[str, Any] | None = None) -> dict[str, int]:
+def count_jobs(config: Path) -> dict[str, int]:
     """Return the number of a new audit's jobs by rule, counted by a dry run in the current folder, which changes no results.
 
-    `changes` are values that replace keys of the config. Raises UserError if the workflow does not accept the config.
+    Raises UserError if the workflow does not accept the config.
     """
     words = ["--dryrun", "--quiet", "rules", "--cores", "1", "--nolock", "--scheduler", "greedy"]
     words += ["--forceall", "--profile", "none"]  # a profile that the user's environment names may set anything
     words += ["--snakefile", str(SNAKEFILE), "--configfile", str(config)]
-    words += ["--config", *(f"{key}={json.dumps(value)}" for key, value in changes.items())] if changes else []
     result = subprocess.run(
         [sys.executable, "-P", "-m", "snakemake", *words],
         capture_output=True,
@@ -291,9 +288,9 @@ def advice(plan: Plan, audit: Audit, jobs: Mapping[str, int]) -> Iterator[str]:
         start = START_UP.get(rule, LIGHT) * jobs.get(rule, 0)
         if not work or start <= MOST * (start + work):
             continue
-        size = audit.compute.block_size if rule == "train" else audit.compute.blocks_explained_per_job
+        size = audit.compute.shadows_per_job if rule == "train" else audit.compute.blocks_explained_per_job
         wanted = ceil(size * start * (1 - MOST) / MOST / work)
-        per_block = 1 if rule == "train" else audit.compute.block_size
+        per_block = 1 if rule == "train" else audit.compute.shadows_per_job
         largest = ceil(audit.membership.models / per_block)
         if size >= largest:
             continue

@@ -36,7 +36,6 @@ from mia_audit.explain.vectors import numbers
 from mia_audit.foreign_json import read_object
 from mia_audit.privacy.catalogue import HELD
 from mia_audit.runtime.machine import Machine
-from mia_audit.runtime.progress import peak_of
 from mia_audit.sections import Section
 from mia_audit.signals.families import columns
 from mia_audit.signals.name import read_signal
@@ -74,9 +73,6 @@ GPU_PROCESS_BYTES = 4000 * 10**6
 
 POOL_MEGABYTES = 2500
 """Memory of a job that builds a pool of images: that of the process, and that of the images decoded at once (`pools.images`)."""
-
-SPARE = 1.2
-"""The memory that a training job requests, as a multiple of the peak in one model's first epoch."""
 
 WEIGHTS_MEGABYTES = 4000
 """Memory of a job that reads published weights."""
@@ -140,16 +136,12 @@ def training_memory(
     described: str,
     attempt: int,
     limit: int | None = None,
-    preflight: str | None = None,
 ) -> int:
     """Return the megabytes requested by a job that trains shadow models; `described` is its architecture.json.
 
-    If there is a table `preflight` with the memory used in a model's first epoch, the job requests that memory. Every
-    further attempt adds the same amount, up to `limit`, the memory of the largest machine. Raises FileNotFoundError if
-    a file does not exist yet: Snakemake calls this function again when the job is ready.
+    Every further attempt adds the same amount, up to `limit`, the memory of the largest machine. Raises
+    FileNotFoundError if a file does not exist yet: Snakemake calls this function again when the job is ready.
     """
-    if preflight:
-        return grown(ceil(SPARE * peak_of(Path(preflight))), attempt, limit)
     of_batch = _training(audit, audit.training_of(architecture, mechanism), mechanism)
     return grown(_first(audit, _metadata(described), of_batch, audit.compute.micro_batch), attempt, limit)
 
@@ -260,8 +252,7 @@ class Requests:
 
         def memory(wildcards: Any, input: Any, attempt: int) -> int:
             names = (wildcards.architecture, wildcards.mechanism, input.architecture)
-            preflight = input.get("preflight") or None
-            return training_memory(self.placed(rule), *names, attempt, self._machine.memory, preflight)
+            return training_memory(self.placed(rule), *names, attempt, self._machine.memory)
 
         return self.models(rule, memory)
 

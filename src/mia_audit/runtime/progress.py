@@ -119,11 +119,6 @@ def read_usage(path: Path) -> dict[str, float]:
     return dict(zip(names, map(float, values), strict=True))
 
 
-def peak_of(path: Path) -> float:
-    """Return the peak megabytes in a table of `write_usage`."""
-    return read_usage(path)["peak_mb"]
-
-
 def _gpu_bytes() -> int:
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():

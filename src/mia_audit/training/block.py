@@ -1,16 +1,13 @@
-"""A block of shadow models: one job trains them one after the other, and saves each as soon as it is trained. Nothing here imports torch.
-
-Stop training after the first epoch, to measure its memory before many models are trained. The checkpoint is kept.
-"""
+"""A block of shadow models: one job trains them one after the other, and saves each as soon as it is trained. Nothing here imports torch."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -235,24 +232,3 @@ def _warn_of_delta(tables: list[pa.Table], mechanism: str) -> None:
 
 def _unit(table: pa.Table) -> str:
     return "records" if table["persons"][0].as_py() is None else "persons"
-
-
-AnyTrained = TypeVar("AnyTrained")
-
-
-class FirstEpochTrained(Exception):
-    """The first epoch and one step of the second are done."""
-
-
-def first_epoch_of(train: Callable[[TrainingTask], AnyTrained]) -> Callable[[TrainingTask], AnyTrained]:
-    """Return `train`, changed to raise FirstEpochTrained in the second epoch. A learner without epochs trains the whole model."""
-
-    def run(task: TrainingTask) -> AnyTrained:
-        def progress(records: int, epoch: int) -> None:
-            if epoch > 1:
-                raise FirstEpochTrained
-            task.progress(records, epoch)
-
-        return train(replace(task, progress=progress))
-
-    return run
