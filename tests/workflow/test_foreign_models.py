@@ -62,7 +62,7 @@ CONFIG: dict[str, Any] = {
     "attacks": {"methods": ["threshold", "loss-lira", "l1-lrt"], "likelihoods": ["pooled"]},
     "evaluation": {"fprs": [0.1]},
     "report": {"exposed": 2},
-    "compute": {"shadows_per_job": 6, "minutes_per_model": 5, "device": "cpu"},
+    "compute": {"shadows_per_job": 6, "device": "cpu"},
 }
 
 

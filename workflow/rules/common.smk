@@ -33,7 +33,7 @@ except UserError as error:
 # without `seeds`, the only audit is named by an empty text
 AUDITS = audits.by_seed(AUDIT)
 REQUESTS = requests.Requests(AUDIT, MACHINE)
-# what jobs read and are not run again for: micro-batch, checkpoints, time limits
+# what jobs read and are not run again for: micro-batch, checkpoints
 RUN = f"{results}/specs/{requests.FILE}"
 
 # evaluations wait until the jobs on which others depend have started; at equal priority, those with most input start first

@@ -67,22 +67,12 @@ def add_stamp(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_minutes(parser: argparse.ArgumentParser) -> None:
-    """Declare --minutes-per-model."""
-    parser.add_argument(
-        "--minutes-per-model",
-        type=float,
-        default=0.0,
-        help="minutes that a user's code may take to train a model, or to answer one query (0: no limit)",
-    )
-
-
 def computing(run: Run, threads: int) -> Compute:
     """Return how a job computes by its run file."""
     stated = run.compute
-    return Compute(stated.device, threads, stated.micro_batch, stated.minutes_per_model)
+    return Compute(stated.device, threads, stated.micro_batch)
 
 
 def compute_of(options: argparse.Namespace) -> Compute:
-    """Return the values of --device, --threads, --batch and, if declared, --minutes-per-model."""
-    return Compute(options.device, options.threads, options.batch, getattr(options, "minutes_per_model", 0.0))
+    """Return the values of --device, --threads and --batch."""
+    return Compute(options.device, options.threads, options.batch)

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mia_audit.commands._arguments import add_batch, add_device, add_minutes, compute_of
+from mia_audit.commands._arguments import add_batch, add_device, compute_of
 from mia_audit.errors import UserError
 from mia_audit.sanitise import console, visible
 
@@ -32,7 +32,6 @@ def release_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gate", type=Path, metavar="FILE", help="verdicts of mia-audit gate --json, for the card")
     add_device(parser)
     add_batch(parser)
-    add_minutes(parser)
 
 
 def run_release(options: argparse.Namespace) -> None:

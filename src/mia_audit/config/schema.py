@@ -107,8 +107,6 @@ class Compute(Section):
     """`auto`: a GPU if the machine, or each node of the partition, has one; `cuda`: any free GPU, or an error; `cuda:N`: that GPU; `cpu`."""
     checkpoint_seconds: int = Field(60, ge=0)
     """Shortest time between two checkpoints of a model's training, from which a killed job resumes."""
-    minutes_per_model: float = Field(0.0, ge=0)
-    """Time limit in minutes for a user's own code to train one model, or to answer one query; 0: no limit."""
     weights: Literal["keep", "temporary"] = "keep"
     """`temporary`: weights are deleted once a setting's signals are merged, except those of the first model and of compared explanations."""
     keep_going: bool = False

@@ -194,7 +194,7 @@ class EstimatorModel:
             raise UserError(
                 f"{self._where}: the estimator has no {method}; it supports outputs: {' or '.join(able) or 'none'}"
             )
-        with user_code(self._where, minutes=self._compute.minutes), threadpool_limits(self._compute.threads):
+        with user_code(self._where), threadpool_limits(self._compute.threads):
             returned = ask(rows_of(records))
         check_frame(returned, records, self._where)
         answer = real_array(returned, self._where)
@@ -281,7 +281,7 @@ class EstimatorLearner:
             seed_everything(None)  # parts of an estimator without a seed use NumPy's global generator
         estimator = self.unfitted(self._compute.threads, *(() if task.key is None else (*task.key, task.shadow)))
         inside = task.records[np.flatnonzero(task.members)]
-        with user_code(self._where, minutes=self._compute.minutes), threadpool_limits(self._compute.threads):
+        with user_code(self._where), threadpool_limits(self._compute.threads):
             fit(estimator, rows_of(inside), inside.labels, inside.classes)
         task.progress(len(inside), 1)
         return self.model(estimator)

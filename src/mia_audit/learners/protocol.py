@@ -36,8 +36,6 @@ class Compute:
     device: str = "cpu"
     threads: int = 1
     micro_batch: int = 256
-    minutes: float = 0.0
-    """Time limit for a user's code to train a model, or to answer one query; 0: no limit."""
 
 
 @dataclass(frozen=True)

@@ -239,7 +239,7 @@ class ScriptLearner:
         if missing:
             raise UserError(f"the key '{missing[0]}' is missing; expected the architecture of a script")
         self.architecture = architecture
-        self.script = Script(architecture["model"], f"architectures.{architecture.get('name', '')}", compute.minutes)
+        self.script = Script(architecture["model"], f"architectures.{architecture.get('name', '')}")
         check_script(self.script.path, self.script.training, architecture["outputs"])
         self._compute = compute
         self._packages = packages_of(self.script.path)

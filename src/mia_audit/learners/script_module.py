@@ -127,10 +127,9 @@ def built_module(script: Script, architecture: Mapping[str, Any], folder: Path) 
 class Script:
     """The functions of a user's file; their exceptions are reported as the user's errors, not as errors of mia-audit."""
 
-    def __init__(self, model: str, where: str, minutes: float) -> None:
+    def __init__(self, model: str, where: str) -> None:
         self.path, self.training = script_and_function(model)
         self.where = f"{where}: {self.path}"
-        self.minutes = minutes
         folder = str(self.path.resolve().parent)
         if folder not in sys.path:
             sys.path.append(folder)  # the file can then import modules beside it
@@ -143,5 +142,5 @@ class Script:
 
     def call(self, name: str, *arguments: Any, **named: Any) -> Any:
         """Call one of the file's functions; its exceptions become a UserError that names the line."""
-        with user_code(f"{self.where}: {name}", self.path, self.minutes):
+        with user_code(f"{self.where}: {name}", self.path):
             return getattr(self.module, name)(*arguments, **named)
