@@ -1,4 +1,4 @@
-"""Metrics against brute force over all thresholds, scikit-learn and scipy."""
+"""Metrics and mean curves against brute force over all thresholds, scikit-learn and scipy."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,18 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from sklearn import metrics as sk
+from sklearn.metrics import roc_auc_score
 
-from mia_audit.evaluation import auc, balanced_accuracy, roc_curve, target_metrics, tpr_at_fpr
-from mia_audit.evaluation.metrics import auc_interval, clopper_pearson, read_out
+from mia_audit.evaluation import auc, balanced_accuracy, log_grid, mean_log_roc, roc_curve, target_metrics, tpr_at_fpr
+from mia_audit.evaluation.metrics import (
+    Ranking,
+    _integers,
+    auc_interval,
+    authors_read_out,
+    clopper_pearson,
+    metrics_of_columns,
+    read_out,
+)
 
 labelled = st.lists(st.tuples(st.integers(-4, 4), st.booleans()), min_size=2, max_size=60)
 
@@ -106,3 +115,75 @@ def test_unscored_records_are_counted_and_left_out():
 def test_without_a_scored_member_there_are_no_metrics():
     row = target_metrics(np.array([np.nan, 1.0]), np.array([True, False]), [0.5])
     assert row["unscored"] == 1 and row["auc"] is None and row["tpr_at_fpr_0.5"] is None
+
+
+value = st.sampled_from([-np.inf, -3.5, -1.5, -1e-40, -0.0, 0.0, 1e-40, 1.0, 2.0, np.inf, np.nan])
+ranked = st.lists(st.tuples(value, st.booleans()), max_size=40)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@settings(deadline=None, max_examples=200, derandomize=True)
+@given(pairs=ranked)
+def test_counts_are_those_of_every_threshold(kind, pairs):
+    scores = np.array([score for score, _ in pairs], dtype=kind)
+    member = np.array([inside for _, inside in pairs], dtype=bool)
+    ranking = Ranking(scores, member)
+    levels = sorted({score for score in scores.tolist() if not np.isnan(score)})
+    assert ranking.missed.tolist() == [int((member & (scores <= level)).sum()) for level in levels]
+    assert ranking.spared.tolist() == [int((~member & (scores <= level)).sum()) for level in levels]
+    known = ~np.isnan(scores)
+    assert (ranking.members, ranking.non_members) == (int((member & known).sum()), int((~member & known).sum()))
+
+
+@settings(deadline=None, max_examples=200, derandomize=True)
+@given(columns=st.lists(st.lists(st.tuples(value, st.booleans()), min_size=7, max_size=7), min_size=1, max_size=5))
+def test_columns_ranked_at_once_have_the_metrics_of_each(columns):
+    scores = np.array([[score for score, _ in column] for column in columns], dtype=np.float32).T
+    member = np.array([[inside for _, inside in column] for column in columns], dtype=bool).T
+    fprs = (0.01, 0.25, 0.5)
+    found = metrics_of_columns(scores, member, fprs)
+    for place in range(len(columns)):
+        row = target_metrics(scores[:, place], member[:, place], fprs)
+        expected = {name: np.nan if row[name] is None else row[name] for name in found}
+        assert {name: values[place] for name, values in found.items()} == pytest.approx(
+            expected, abs=1e-12, nan_ok=True
+        )
+
+
+def test_sorting_takes_32_bits_unless_sizes_differ_by_the_128th_power_of_two():
+    for scores, kind in (([-3.0, 0.0, 2.0**-120, 7.0], np.int32), ([-3.0, 2.0**-127], np.int64), ([], np.int32)):
+        integers = _integers(np.array(scores, dtype=np.float32))
+        assert integers.dtype == kind and (np.diff(integers[np.argsort(scores)]) > 0).all()
+
+
+def test_the_mean_curve_is_the_mean_of_exact_read_outs():
+    rng = np.random.default_rng(0)
+    targets = [(rng.integers(0, 20, 100).astype(float), rng.random(100) < 0.5) for _ in range(3)]
+    grid = log_grid(50, points=7)
+    mean, sd = mean_log_roc(targets, grid)
+    expected = np.array([[tpr_at_fpr(scores, member, fpr) for fpr in grid] for scores, member in targets])
+    np.testing.assert_allclose(mean, expected.mean(0))
+    np.testing.assert_allclose(sd, expected.std(0, ddof=1))
+    assert (grid[0], grid[-1]) == (1 / 50, 1.0)
+
+
+def test_one_target_has_no_spread():
+    mean, sd = mean_log_roc([(np.arange(10.0), np.arange(10) > 4)], log_grid(5))
+    assert (mean == 1).all() and (sd == 0).all()
+
+
+def test_a_curve_needs_both_kinds():
+    with pytest.raises(ValueError, match="one scored member and one scored non-member"):
+        roc_curve(np.array([1.0, np.nan]), np.array([True, False]))
+
+
+def test_it_keeps_the_auc_and_reports_non_members_that_stand_out():
+    """A tenth of the non-members is recognised for sure and no member is: their TPR at 0.1 % is that tenth."""
+    rng = np.random.default_rng(1)
+    member = rng.random(20_000) < 0.5
+    scores = rng.normal(size=20_000) - 100 * (~member & (rng.random(20_000) < 0.1))
+    tprs, auc = authors_read_out(scores, member)
+    assert auc == pytest.approx(roc_auc_score(member, scores), abs=1e-4)
+    assert tprs[0] > 0.09 and tpr_at_fpr(scores, member, 0.001) < 0.003
+    scores[:100] = np.nan
+    assert authors_read_out(scores, member) == authors_read_out(scores[100:], member[100:])

@@ -9,7 +9,7 @@ from mia_audit.errors import UserError
 from mia_audit.pools import pools
 from mia_audit.pools.section import Dataset, Source
 
-SOURCE = f"{Path(__file__).parents[2]}/config/sources.py:wordnet"
+WORDNET = f"{Path(__file__).parents[2]}/config/sources.py:wordnet"
 NOUNS = """\
   1 This software and database is being provided to you, the LICENSEE, by
   2 Princeton University under the following license.
@@ -21,7 +21,7 @@ NOUNS = """\
 
 
 def load(path: Path) -> Source:
-    return pools[SOURCE].load(Dataset(source=SOURCE, path=str(path)), "datasets.glosses")
+    return pools[WORDNET].load(Dataset(source=WORDNET, path=str(path)), "datasets.glosses")
 
 
 def test_a_record_says_which_words_a_gloss_contains_and_its_label_is_the_topic(tmp_path: Path) -> None:

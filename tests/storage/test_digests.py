@@ -1,6 +1,7 @@
-"""A table's digest: a change of any bit anywhere in the file is detected."""
+"""Digests of tables, stamps of jobs, and the files that provenance.json states."""
 
 import hashlib
+import json
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 
 from mia_audit.errors import UserError
 from mia_audit.storage import digests, open_table, read_table, table_metadata, write_table
+from mia_audit.storage.digests import provenance_differences
+from mia_audit.storage.tables import clear_stamps, parse_range, write_stamp
 
 TABLE = pa.table({"record": np.arange(50, dtype=np.int32), "score": np.linspace(0, 1, 50, dtype=np.float32)})
 
@@ -76,3 +79,33 @@ def test_a_file_without_the_metadata_key_gets_no_digest(tmp_path: Path) -> None:
     (tmp_path / "t").write_bytes(b"PAR1")
     with pytest.raises(ValueError, match="no metadata"):
         digests.embed_digest(tmp_path / "t")
+
+
+def test_a_stamp_replaces_those_that_name_one_of_its_models(tmp_path: Path) -> None:
+    for name in ("000-008", "009-016", "017-020", "900-1000"):
+        write_stamp(tmp_path / name, {})
+    (tmp_path / "note-1").touch()
+    clear_stamps(tmp_path, parse_range("009-017", "--shadows"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["000-008", "900-1000", "note-1"]
+    clear_stamps(tmp_path / "none", range(3))
+
+
+def test_equal_keys_are_equal_bytes(tmp_path: Path) -> None:
+    write_stamp(tmp_path / "0-1", {0: "a", 1: "b"})
+    write_stamp(tmp_path / "000-001", {1: "b", 0: "a"})
+    assert (tmp_path / "0-1").read_bytes() == (tmp_path / "000-001").read_bytes()
+
+
+@pytest.mark.parametrize("text", ["2-1", "3", "a-b", "-1", "1-2-3", ""])
+def test_a_range_is_first_and_last(text: str) -> None:
+    assert parse_range("009-0017", "--shadows") == range(9, 18)
+    with pytest.raises(UserError, match="expected the numbers of the first and the last model"):
+        parse_range(text, "--shadows")
+
+
+def test_a_name_longer_than_any_file_has_is_a_missing_file(tmp_path: Path) -> None:
+    name = "report.html" + 300 * "9"
+    stated = {"inputs_sha256": {}, "page_sha256": {name: "0"}}
+    (tmp_path / "provenance.json").write_text(json.dumps(stated))
+    (line,) = provenance_differences(tmp_path)
+    assert line.endswith("missing, but provenance.json names it")

@@ -1,6 +1,7 @@
-"""Atomic writes, and tables whose damage is named."""
+"""Tables on disk: whole, in parts, or not at all; damaged and foreign ones are named with their columns."""
 
 import fcntl
+import hashlib
 import os
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -18,13 +21,17 @@ from mia_audit.errors import UserError
 from mia_audit.storage import (
     atomic_folder,
     atomic_write,
+    given_digest,
     open_table,
+    read_frame,
     read_table,
     table_metadata,
+    tables,
     write_json,
     write_table,
     write_text,
 )
+from mia_audit.storage.tables import CONTRACTS, column_parts, filled, joined, repeated, stretches
 
 TABLE = pa.table({"record": pa.array(range(1000), pa.int32()), "score": pa.array([0.5] * 1000, pa.float32())})
 
@@ -293,3 +300,95 @@ def test_a_full_disk_is_one_line_that_names_the_file_and_leaves_nothing(tmp_path
         assert line.startswith("full: could not be written: ")
         assert line.endswith("again; finished work is kept") and "Make room" in line
     assert list(tmp_path.iterdir()) == []
+
+
+def cut(values, *places):
+    return np.split(np.array(values), places)
+
+
+@pytest.mark.parametrize("places", [(), (1,), (3,), (2, 4, 7)])
+def test_stretches_and_repetitions_do_not_depend_on_the_parts(places):
+    values, starts = stretches(cut([5, 5, 5, 2, 2, 2, 7, 7, 7], *places))
+    assert values.tolist() == [5, 2, 7] and starts.tolist() == [0, 3, 6]
+    first = repeated(cut([4, 1, 9, 4, 1, 9, 4, 1, 9], *places), 3)
+    assert first is not None and first.tolist() == [4, 1, 9]
+    assert repeated(cut([4, 1, 9, 4, 1, 9, 4, 9, 1], *places), 3) is None
+    whole = filled(cut([0.5, 1.5, 2.5, 3, 3, 3, 3, 3, 3], *places), 9, np.float32)
+    assert whole.dtype == np.float32 and whole.tolist() == [0.5, 1.5, 2.5, 3, 3, 3, 3, 3, 3]
+    assert joined([]).tolist() == []
+
+
+def test_a_column_is_read_in_batches_and_its_empty_cells_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "BATCH_ROWS", 4)
+    whole, holes = list(range(10)), [1.5, None, 2.5, 3.5, None, 0.5, 1.0, 1.0, None, 1.0]
+    pq.write_table(pa.table({"whole": whole, "holes": holes}), tmp_path / "t.parquet", row_group_size=5)
+    file = pq.ParquetFile(tmp_path / "t.parquet")
+    assert all(len(part) <= 4 for part in column_parts(file, "whole", "t"))
+    assert joined(column_parts(file, "whole", "t")).tolist() == whole
+    assert joined(column_parts(file, "whole", "t", [1])).tolist() == whole[5:]
+    with pytest.raises(UserError, match="t: column 'holes' has 3 empty cells"):
+        joined(column_parts(file, "holes", "t"))
+
+
+def test_a_column_is_not_read_ahead_of_its_use(tmp_path):
+    values = np.random.default_rng(0).normal(size=(40, 50_000))
+    parts = (pa.table({"score": part}) for part in values)
+    write_table(tmp_path / "t.parquet", parts, "scores", values.size)
+    before, held = pa.total_allocated_bytes(), []
+    for part in column_parts(open_table(tmp_path / "t.parquet", "scores"), "score", "t"):
+        held.append(pa.total_allocated_bytes() - before)
+        del part
+    assert len(held) > 2 and max(held) < values.nbytes / 2
+
+
+GIVEN = {
+    "signals": {"shadow": [0, 1], "record": [0, 0], "member": [True, False], "loss": [0.5, 0.6]},
+    "scores": {
+        "attack": ["a", "a"], "signal": ["s", "s"], "likelihood": ["v", "v"], "null_control": [False, False],
+        "target": [0, 1], "record": [0, 0], "member": [1, 0], "score": [0.5, 0.1],
+    },
+    "metrics": {
+        "attack": ["a"], "signal": ["s"], "likelihood": ["v"], "null_control": [False],
+        "target": [0], "members": [5], "non_members": [5], "auc": [0.6],
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", CONTRACTS)
+def test_a_table_written_by_polars_is_read_and_its_digest_noted(tmp_path, kind):
+    path = tmp_path / f"{kind}.parquet"
+    frame = pl.DataFrame(GIVEN[kind])
+    frame.write_parquet(path)
+    assert open_table(path, kind).metadata.num_rows == len(frame)
+    assert read_frame(path, kind).equals(frame)
+    assert table_metadata(path, kind) == {}
+    assert given_digest(path) == {path.name: hashlib.sha256(path.read_bytes()).hexdigest()}
+    write_table(path, pa.table(GIVEN[kind]), kind, len(frame))
+    assert given_digest(path) == {}
+
+
+def test_the_facts_of_a_foreign_table_are_read(tmp_path):
+    table = pa.table(GIVEN["signals"]).replace_schema_metadata({"mia_audit.metadata": '{"signals": {"loss": {}}}'})
+    pq.write_table(table, tmp_path / "s.parquet")
+    assert table_metadata(tmp_path / "s.parquet", "signals") == {"signals": {"loss": {}}}
+
+
+@pytest.mark.parametrize("kind", CONTRACTS)
+def test_every_column_is_checked(tmp_path, kind):
+    path = tmp_path / "t.parquet"
+    for name, (words, _) in CONTRACTS[kind].items():
+        pl.DataFrame(GIVEN[kind]).drop(name).write_parquet(path)
+        with pytest.raises(UserError, match=rf"no column '{name}' \({words}\) for a {kind} table"):
+            open_table(path, kind)
+        pl.DataFrame(GIVEN[kind]).with_columns(pl.lit(b"?").alias(name)).write_parquet(path)
+        with pytest.raises(UserError, match=f"column '{name}' holds .*binary; expected {words}"):
+            open_table(path, kind)
+
+
+def test_other_columns_of_signals_are_numbers(tmp_path):
+    path = tmp_path / "t.parquet"
+    pl.DataFrame(GIVEN["signals"] | {"name": ["a", "b"]}).write_parquet(path)
+    with pytest.raises(UserError, match=r"column 'name' holds .*; expected numbers, or leave the column out"):
+        open_table(path, "signals")
+    pl.DataFrame(GIVEN["scores"] | {"name": ["a", "b"]}).write_parquet(path)
+    open_table(path, "scores")

@@ -1,4 +1,4 @@
-"""RMIA against the N × Z comparison of its definition, and base against RMIA at γ = 1."""
+"""RMIA and the threshold attack against brute force: ranks, sizes and offsets of the signal."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from mia_audit.attacks.methods.rmia import (
 )
 from mia_audit.evaluation import auc
 from mia_audit.evaluation.metrics import Ranking
-from mia_audit.signals.name import Reading, read_signal
+from mia_audit.signals.name import Reading, Signal, read_signal
 
 
 def draw(seed=0, records=50, models=6):
@@ -105,3 +105,27 @@ def test_base_with_all_models_in_the_mean_ranks_the_same():
     others = likelihood - log_mean_of_others(likelihood)
     for t in range(likelihood.shape[1]):
         np.testing.assert_array_equal(np.argsort(every[:, t]), np.argsort(others[:, t]))
+
+
+SIGNAL = np.exp(np.random.default_rng(0).normal(size=(300, 4)))
+MEMBER = np.random.default_rng(1).random((300, 4)) < 0.5
+
+
+def score(values, members):
+    return attacks["threshold"].score([Reading(Signal("gap", "real", members), [values])], MEMBER, "none")
+
+
+@pytest.mark.parametrize("members", ["low", "high"])
+def test_scores_are_the_signal_with_the_sign_of_members(members):
+    expected = (SIGNAL if members == "high" else -SIGNAL).astype(np.float32)
+    np.testing.assert_array_equal(score(SIGNAL, members), expected)
+
+
+@pytest.mark.parametrize("members", ["low", "high"])
+@pytest.mark.parametrize(("scale", "offset"), [(1e-50, 0), (1e60, 0), (1, 1e4), (1, -1e9), (0, 5)])
+def test_stored_scores_have_the_ties_and_the_order_of_the_signal(members, scale, offset):
+    values = SIGNAL * scale + offset
+    stored = score(values, members).astype(np.float32)
+    for column, signal, here in zip(stored.T, values.T, MEMBER.T, strict=True):
+        expected = auc(signal if members == "high" else -signal, here)
+        assert auc(column, here) == pytest.approx(expected, abs=1e-12)

@@ -1,4 +1,6 @@
-"""`vector-lrt` adds the ratios of direction and norm, on all models or on some."""
+"""Attacks on vectors, and attacks that learn: ratios of direction and norm, classifiers, on all models or on some."""
+
+import warnings
 
 import numpy as np
 import pytest
@@ -93,3 +95,18 @@ def test_a_targets_membership_enters_none_of_the_classifiers_scores():
     other[:, 3] = ~other[:, 3]
     ours, theirs = (attacks["vector-classifier"].score(readings, one, "none")[:, 3] for one in (member, other))
     np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_targets_own_membership_does_not_enter_its_scores():
+    random = np.random.default_rng(0)
+    member = random.random((100, 64)) < 0.5
+    confidence, norm = random.normal(size=(2, *member.shape))
+    readings = [Reading(read_signal("confidence"), [confidence]), Reading(read_signal("ixg_l1"), [np.exp(norm)])]
+    other = member.copy()
+    other[:, 7] = ~member[:, 7]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        scores, flipped = (
+            attacks["shadow-classifier"].score(readings, labels, "none")[:, 7] for labels in (member, other)
+        )
+    np.testing.assert_allclose(scores, flipped, rtol=0, atol=1e-4 * np.abs(scores).max())

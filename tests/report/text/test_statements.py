@@ -1,16 +1,24 @@
-"""What is said of a guarantee."""
+"""What is said of a guarantee and of neighbouring data sets, and what to do now, by case."""
 
 from dataclasses import replace
 
+import polars as pl
+import pytest
+
+from mia_audit.report.data.findings import Finding, Findings
 from mia_audit.report.data.provenance import guarantee
-from mia_audit.report.data.results import Results
+from mia_audit.report.data.results import Results, find
+from mia_audit.report.data.spec import Setting
 from mia_audit.report.text.statements import (
+    adjacent,
     bound_sentences,
     design_of,
+    explained_adjacency,
     exposed_sentences,
     guarantee_sentence,
     setting_notes,
 )
+from mia_audit.report.text.steps import RELEASE, next_steps, not_examined
 
 
 def test_a_guarantee_names_what_it_assumes(findings):
@@ -89,3 +97,83 @@ def test_nothing_is_said_of_the_training_of_models_that_were_given(findings):
     brought = [replace(one, setting=replace(one.setting, **given)) for one in findings.settings[1:]]
     told = " ".join(setting_notes(replace(findings, settings=brought)))
     assert "is what their owner claims" in told and "audit only" not in told
+
+
+def only(findings, *places):
+    return replace(findings, settings=[findings.settings[place] for place in places])
+
+
+@pytest.mark.parametrize("verdict", ["pass", "fail", "cannot tell"])
+def test_the_policy_decides_on_the_release(findings, verdict):
+    assert next_steps(findings, verdict)[0] == RELEASE[verdict]
+    assert ("not yet" in RELEASE[verdict]) == (verdict != "pass")
+
+
+def test_what_leaks_is_not_released_and_what_holds_is_proposed(findings):
+    release, protect, collect = next_steps(findings)
+    assert "no model trained" in release and "or with dp-sgd at ε = 8 " in release
+    assert "with dp-sgd at ε = 1 no attack did" in protect and "accuracy of 69.5" in protect
+    assert "more than 12 models" in collect and "±" in collect
+
+
+def test_protection_is_to_be_audited_where_none_was_or_to_be_stronger(findings):
+    assert "train with dp-sgd" in next_steps(only(findings, 0))[1]
+    assert "a smaller" in next_steps(only(findings, 0, 1))[1]
+
+
+def test_advice_on_given_models_names_no_key_of_a_config(small, findings):
+    given = [replace(one, setting=replace(one.setting, trained=False)) for one in findings.settings]
+    spec = replace(small.results().spec, settings=tuple(one.setting for one in given))
+    results = replace(findings, settings=given)
+    said = " ".join([*next_steps(results), *not_examined(spec, results)])
+    assert "membership.models" in next_steps(findings)[2] and "membership.models" not in said and "(groups)" not in said
+
+
+def test_nothing_found_is_no_guarantee(written):
+    nothing = find(written({("none", "inf"): 0.0}).results())
+    release, protect, _ = next_steps(nothing)
+    assert "no attack speaks against it" in release and "guarantee" in protect
+    unlearned = [replace(one, learned=False) for one in nothing.settings]
+    assert "no advice" in next_steps(replace(nothing, settings=unlearned))[0]
+    assert next_steps(replace(nothing, settings=[])) == []
+
+
+def test_what_was_not_examined_follows_from_the_config(small, findings):
+    said = " ".join(not_examined(small.results().spec, findings))
+    assert "groups" in said and "person" in said and "weights or gradients" in said
+    assert "No attack read" not in said and "without protection would" not in said
+    said = " ".join(not_examined(small.results().spec, only(findings, 1)))
+    assert "without protection would" in said
+    blind = [replace(one, leaks={"outputs": one.leaks["outputs"]}) for one in findings.settings]
+    assert "No attack read the explanations." in not_examined(small.results().spec, replace(findings, settings=blind))
+
+
+TRAINED = {
+    "epsilon": [8.0], "epsilon_rdp": [9.0], "noise_multiplier": [1.0], "sampling": ["poisson"], "sampling_rate": [0.1],
+    "steps": [100], "records": [500], "noise_mask": ["none"], "persons": [100], "records_per_person": [5],
+}  # fmt: skip
+
+
+def finding(unit: str, private: bool = True) -> Finding:
+    setting = Setting("d", "mlp", "dp-sgd" if private else "none", "8", private=private, delta=1e-5)
+    return Finding(setting, {}, None, None, pl.DataFrame(TRAINED | {"unit": [unit]}), None)
+
+
+@pytest.mark.parametrize(
+    ("units", "words"),
+    [
+        (["record"], "one record"),
+        (["person"], "one person with all of their records"),
+        (["record", "person", "record"], "one record or one person with all of their records"),
+        ([], ""),
+    ],
+)
+def test_trainings_name_their_units(units: list[str], words: str) -> None:
+    settings = [finding("record", private=False), *map(finding, units)]
+    assert adjacent(Findings(None, settings)) == words
+
+
+def test_explanation_sets_name_theirs() -> None:
+    records, persons = (explained_adjacency("zero-out", by_person) for by_person in (False, True))
+    assert records.startswith("one record's term") and persons.startswith("one person's term")
+    assert "the number of persons being public" in persons

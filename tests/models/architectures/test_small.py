@@ -1,4 +1,4 @@
-"""The convolutional network: the paper's layers, and images that are too small for them."""
+"""The small convolutional networks: the papers' layers and parameters, and images that are too small for them."""
 
 import pytest
 import torch
@@ -49,3 +49,22 @@ def test_what_does_not_fit_is_one_line(parameters: dict[str, object], shape: tup
     with pytest.raises(UserError) as raised:
         describe("cnn", "cnn", parameters, shape, 3)  # type: ignore[arg-type]
     assert told in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_it_has_the_number_of_parameters_that_the_paper_prints() -> None:
+    assert describe("cnn-strided", "cnn-strided", {}, (1, 28, 28), 10)["parameters"] == 26_010
+
+
+@pytest.mark.parametrize("shape", [(1, 14, 14), (3, 15, 32), (1, 29, 17)])
+def test_images_of_any_size_from_14_pixels_are_taken(shape: tuple[int, ...]) -> None:
+    assert build("cnn-strided", {}, shape, 4, seed=0)(torch.zeros(2, *shape)).shape == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [((1, 8, 8), "an image of 8 × 8 pixels is too small; expected at least 14"), ((30,), "takes images, not a table")],
+)
+def test_what_does_not_fit_the_strided_one_is_one_line(shape: tuple[int, ...], expected: str) -> None:
+    with pytest.raises(UserError, match=expected) as raised:
+        describe("cnn-strided", "cnn-strided", {}, shape, 3)
+    assert "\n" not in str(raised.value)

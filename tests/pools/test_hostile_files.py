@@ -1,4 +1,4 @@
-"""Folders of images from others: no other program is started, nothing outside is read, nothing waits, memory is bounded."""
+"""Files from others: no other program is started, nothing outside is read, nothing waits, memory is bounded."""
 
 import os
 import struct
@@ -14,7 +14,9 @@ from mia_audit.errors import UserError
 from mia_audit.planning import requests
 from mia_audit.pools import images as decoding
 from mia_audit.pools.section import Dataset
+from mia_audit.pools.sources.files import table
 from mia_audit.pools.sources.images import SUFFIXES, images
+from mia_audit.pools.tables import MOST_COLUMNS
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n(ran) print\n%%EOF\n"
 
@@ -138,3 +140,10 @@ def test_decoding_is_bounded(folder):
     assert len(most) == 4
     assert isinstance(one.at_once, threading.BoundedSemaphore)
     assert np.array_equal(decoded[1], np.full((1, 8, 8), 1, dtype=np.uint8))
+
+
+def test_more_columns_than_polars_survives_are_refused_by_the_header(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(",".join(["y", *("a" * MOST_COLUMNS)]) + "\n")
+    with pytest.raises(UserError, match="50,001 columns; expected at most 50,000"):
+        table(parse(Dataset, {"source": "table", "path": str(path), "label": "y"}, "test"), "datasets.d")
