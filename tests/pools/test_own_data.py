@@ -13,6 +13,7 @@ from mia_audit.pools import pools
 from mia_audit.pools.build import Pool, build_pool
 from mia_audit.pools.section import Dataset
 
+from ..builders import Trap
 from .conftest import PUBLIC, pool_command, through_all_stages
 
 VIT = {"model": "vision_transformer", "parameters": {"patch_size": 4, "embed_dim": 8, "depth": 1, "num_heads": 1}}
@@ -78,21 +79,6 @@ def test_an_image_more_displaces_at_most_one_of_a_sample(photos: Path) -> None:
     assert len(before - drawn()) <= 1
 
 
-def test_all_damaged_images_are_listed_at_once(photos: Path) -> None:
-    for name in ("cat/02.png", "dog/05.png"):
-        (photos / name).write_bytes(b"no image")
-    message = fails("images", photos, r"datasets\.mine\.path: 2 of 24 images cannot be read")
-    assert "cat/02.png" in message and "dog/05.png" in message
-
-
-def test_images_with_a_sound_header_and_no_end_are_listed_too(photos: Path) -> None:
-    for name in ("cat/04.png", "dog/07.png"):
-        content = (photos / name).read_bytes()
-        (photos / name).write_bytes(content[: len(content) // 2])
-    message = fails("images", photos, r"datasets\.mine: 2 of 24 records cannot be used")
-    assert "cat/04.png" in message and "dog/07.png" in message
-
-
 def test_images_without_a_header_and_images_without_an_end_are_listed_together(photos: Path) -> None:
     (photos / "dog" / "05.png").write_bytes(b"no image")
     content = (photos / "cat" / "04.png").read_bytes()
@@ -137,10 +123,8 @@ def test_an_empty_class_and_damaged_images_are_named_together(photos: Path) -> N
     assert "no images in fox" in message
 
 
-@pytest.mark.parametrize(("empty", "words"), [(True, "no images in fox"), (False, "no subfolders with images")])
-def test_folders_without_images_are_named(photos: Path, empty: bool, words: str) -> None:
-    (photos / "fox").mkdir()
-    fails("images", photos if empty else photos / "cat", rf"photos.*: {words}; expected one subfolder per class")
+def test_a_folder_without_subfolders_is_named(photos: Path) -> None:
+    fails("images", photos / "cat", "photos.*: no subfolders with images; expected one subfolder per class")
 
 
 PEOPLE = {
@@ -198,15 +182,9 @@ def test_columns_are_standardised_by_stated_constants(people: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "section", "words"),
     [
-        (
-            {"age": [None, 1.0] * 12, "town": ["Bern"] * 23 + [None]},
-            {},
-            r"'age' \(first in row 1, 12 in all\), 'town' \(first in row 24, 1 in all\)",
-        ),
         ({"age": [1.0] * 23 + [float("inf")]}, {}, r"not finite in column 'age' \(first in row 24"),
         ({}, {"label": "lable"}, r"datasets\.mine\.label: .* has no column 'lable': did you mean 'label'\?"),
         ({}, {"label": "age"}, "column 'age' of .* holds fractions; expected classes"),
-        ({"label": ["ill"] * 24}, {}, "all records have the class 'ill'"),
     ],
 )
 def test_what_is_wrong_with_a_table_is_one_line(
@@ -220,12 +198,6 @@ def test_a_column_of_dates_is_refused(tmp_path: Path) -> None:
     dates = pl.DataFrame(PEOPLE).with_columns(pl.date(2020, 1, 1).alias("born"))
     dates.write_parquet(tmp_path / "people.parquet")
     fails("table", tmp_path / "people.parquet", "column 'born' of .* holds Date: expected numbers")
-
-
-@pytest.mark.parametrize("name", ["people.csv", "people.parquet", "people.xlsx"])
-def test_a_file_that_is_no_table_is_one_line(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_bytes(b'\xff\xfe"a\n1,2,3\n')
-    fails("table", tmp_path / name, r"expected a file that ends in|not readable as a table|has no column 'label'")
 
 
 def test_a_table_says_what_its_columns_are(tmp_path: Path) -> None:
@@ -285,43 +257,10 @@ def test_arrays_go_through_an_audits_stages(tmp_path: Path) -> None:
     assert len(signals) == 2 * (COUNT - PUBLIC)
 
 
-@pytest.mark.parametrize(
-    ("records", "labels", "words"),
-    [
-        (pixels(8, 8), np.arange(COUNT - 1), r"labels of shape \[23\] do not match records of shape \[24, 8, 8\]"),
-        (pixels(8, 8), np.arange(COUNT) - 1, r"record 0 of the data set has the label -1"),
-        (pixels(8, 8), np.linspace(0, 1, COUNT), "labels of type float64: expected whole numbers"),
-        (
-            pixels(8, 8).astype(np.float32),
-            np.arange(COUNT),
-            r"records of type float32 and shape \[24, 8, 8\]: expected images as uint8",
-        ),
-        (pixels(3, 8, 3), np.arange(COUNT), r"shape \[24, 3, 8, 3\]: expected images"),
-        (np.full((COUNT, 2), np.nan), np.arange(COUNT), "not finite numbers"),
-        (np.array([{}] * COUNT), np.arange(COUNT), "no readable array 'records'"),
-    ],
-)
-def test_what_is_wrong_with_arrays_is_one_line(
-    tmp_path: Path, records: np.ndarray, labels: np.ndarray, words: str
-) -> None:
-    fails("arrays", save(tmp_path, records, labels), words)
-
-
 def test_a_pickle_that_calls_itself_an_array_is_never_run(tmp_path: Path) -> None:
-    class Trap:
-        def __reduce__(self) -> tuple[Any, ...]:
-            return Path.touch, (tmp_path / "sprung",)
-
-    save(tmp_path, np.array([Trap()] * COUNT, dtype=object), np.arange(COUNT), True)
+    save(tmp_path, np.array([Trap(tmp_path / "sprung")] * COUNT, dtype=object), np.arange(COUNT), True)
     fails("arrays", tmp_path, "no readable array 'records'")
     assert not (tmp_path / "sprung").exists()
-
-
-def test_a_mistake_leaves_nothing_behind(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (photos / "cat" / "02.png").write_bytes(b"no image")
-    assert pool_command({"source": "images", "path": str(photos)}, tmp_path / "pool") == 2
-    assert capsys.readouterr().err.startswith("mia-audit: datasets.mine.path: 1 of 24")
-    assert not (tmp_path / "pool").exists()
 
 
 def test_a_key_that_a_pool_does_not_read_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -94,8 +94,6 @@ def spoil(root: Path, how: str) -> None:
         (root / "fox").mkdir()
     elif how == "one class":
         shutil.rmtree(root / "dog")
-    elif how == "grey":
-        Image.new("L", (8, 8)).save(new)
     elif how == "grey with transparency":
         Image.new("LA", (8, 8)).save(new)
     elif how == "no bytes":
@@ -111,7 +109,6 @@ def spoil(root: Path, how: str) -> None:
     [
         ("empty class", "no images in fox; expected one subfolder per class"),
         ("one class", "all records have the class 'cat'"),
-        ("grey", "1 grey-scale image among colour ones: ROOT/photos/cat/new.png. datasets.mine.convert: rgb or grey"),
         ("grey with transparency", "1 grey-scale image among colour ones"),
         ("no bytes", "1 of 9 images cannot be read: ROOT/photos/cat/new.png (not an image, or of an unknown kind)"),
         ("broken link", "1 of 9 images cannot be read: ROOT/photos/cat/new.png (no such file or directory)"),
@@ -159,6 +156,8 @@ def test_what_is_wrong_with_a_csv(content: str, words: str, tmp_path: Path, fail
 def test_a_csv_of_another_encoding_and_a_folder_that_is_called_one(tmp_path: Path, fails: Fails) -> None:
     (tmp_path / "t.csv").write_text("a,label\n1,x\n2,y\n", encoding="utf-16")
     assert "a table: the text is not in UTF-8" in fails(source="table", path=str(tmp_path / "t.csv"))
+    (tmp_path / "t.parquet").write_bytes(b'\xff\xfe"a\n1,2,3\n')
+    assert "not readable as a table" in fails(source="table", path=str(tmp_path / "t.parquet"))
     (tmp_path / "d.parquet").mkdir()
     assert "a file that ends in .csv or .parquet" in fails(source="table", path=str(tmp_path / "d.parquet"))
 
@@ -183,6 +182,10 @@ ROWS, LABELS = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
         (ROWS, LABELS - 1, "record 0 of the data set has the label -1"),
         (ROWS, LABELS.astype(np.uint64) + 2**63, "has the label -"),
         (ROWS, LABELS * 0, "all records have the class '0'"),
+        (ROWS, LABELS / 2, "labels of type float64: expected whole numbers"),
+        (np.nan * ROWS, LABELS, "not finite numbers"),
+        (np.zeros((20, 8, 8), np.float32), LABELS, "shape [20, 8, 8]: expected images as uint8"),
+        (np.zeros((20, 3, 8, 3), np.uint8), LABELS, "shape [20, 3, 8, 3]: expected images"),
     ],
 )
 def test_what_is_wrong_with_arrays(

@@ -113,12 +113,6 @@ def write_usage(path: Path, seconds: float) -> None:
     write_text(path, "\t".join(row) + "\n" + "\t".join(row.values()) + "\n")
 
 
-def read_usage(path: Path) -> dict[str, float]:
-    """Return the numbers in a table of `write_usage`, by column."""
-    names, values = (line.split("\t") for line in path.read_text(encoding="utf-8").splitlines())
-    return dict(zip(names, map(float, values), strict=True))
-
-
 def _gpu_bytes() -> int:
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
