@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mia_audit.config.expand import settings
-from mia_audit.config.load import load_audit, parse
+from mia_audit.config.load import parse
 from mia_audit.config.schema import Audit
 from mia_audit.config.specs import TrainingSpec
 from mia_audit.errors import UserError
@@ -86,7 +86,6 @@ def test_a_stated_noise_multiplier_names_a_setting_instead_of_epsilon() -> None:
             "mechanisms.dp-sgd.noise_multiplier: given together with epsilon; leave one of them out",
         ),
         ("mechanisms/dp-sgd/epsilon", ["z1.3"], "expected a positive number or inf as ε, got 'z1.3'"),
-        ("explaners", {}, "unknown key 'explaners': did you mean 'explainers'?"),
         ("datasets/digits/pubic", 5, "unknown key 'datasets.digits.pubic': did you mean 'public'?"),
         (
             "architectures/mlp/pretraining",
@@ -106,17 +105,6 @@ def test_a_stated_noise_multiplier_names_a_setting_instead_of_epsilon() -> None:
         ),
         ("mechanisms/dp-sgd/epsilon", [-1], "expected a positive number or inf as ε, got '-1'"),
         ("mechanisms/dp-sgd/epsilon", ["nan"], "expected a positive number or inf as ε, got 'nan'"),
-        ("mechanisms/dp-sgd/epsilon", [], "mechanisms.dp-sgd.epsilon: missing; list the privacy budgets"),
-        ("mechanisms/dp-sgd/epsilon", ["inf"], "inf means training without privacy"),
-        ("mechanisms/dp-sgd/epsilon", [2, 2], "mechanisms.dp-sgd.epsilon: the same ε is given twice"),
-        ("mechanisms/none/epsilon", [8], "mechanisms.none.epsilon: mechanism 'none' has no budget"),
-        ("mechanisms/dp-sgd/delta", 1, "mechanisms.dp-sgd.delta: input should be less than 1"),
-        (
-            "mechanisms/laplace",
-            {"epsilon": [1]},
-            "mechanisms.laplace.mechanism: unknown mechanism 'laplace': known: dp-sgd",
-        ),
-        ("datasets/mnits", {"public": 9}, "datasets.mnits.source: unknown source 'mnits': did you mean 'mnist'?"),
         ("datasets/a b", {"source": "digits"}, "'a b' becomes the name of a folder"),
         ("audit", "../up", "audit: '../up' becomes the name of a folder"),
         ("explainers/methods", ["ixq"], "explainers.methods: unknown explainer 'ixq': did you mean 'ixg'?"),
@@ -127,13 +115,6 @@ def test_a_stated_noise_multiplier_names_a_setting_instead_of_epsilon() -> None:
         ),
         ("explanation_metrics/explainers", ["ixq"], "explanation_metrics.explainers: unknown explainer 'ixq'"),
         ("attacks/methods", ["l1_lrt"], "attacks.methods: unknown attack 'l1_lrt': did you mean 'l1-lrt'?"),
-        ("membership/models", 3, "membership.models: input should be greater than or equal to 4, got 3"),
-        (
-            "evaluation/fprs",
-            [1],
-            "evaluation.fprs: 1 is not between 0 and 1: FPRs are fractions, so 1 % is written 0.01",
-        ),
-        ("architectures/mlp/pretrained", "public", ""),
         ("architectures", {}, "missing key 'architectures': an audit needs datasets, architectures and mechanisms"),
         ("imported/digits", {"signals": "s.parquet"}, "imported.digits: a data set has the same name"),
         ("imported/other", {"signals": "s.parquet", "epsilon": 8}, "imported.other: a guarantee has an ε and a δ"),
@@ -153,7 +134,6 @@ def test_a_stated_noise_multiplier_names_a_setting_instead_of_epsilon() -> None:
             {"methods": ["llm-global"], "explain": ["probability"]},
             "explainers: explain: llm-global explains only the logit; add this quantity, or leave llm-global out",
         ),
-        ("membership/share", 0.8, "membership: share: only for design split, but design is half"),
         ("membership", {"design": "split", "share": 1}, "membership.share: input should be less than 1"),
         ("training/decay", 0.5, "training: decay: requires schedule step, but schedule is cosine"),
         (
@@ -208,23 +188,14 @@ def test_a_stated_noise_multiplier_names_a_setting_instead_of_epsilon() -> None:
         ),
         (
             "architectures/mlp/mechanisms",
-            {"dpsgd": {}},
-            "architectures.mlp.mechanisms: unknown mechanism 'dpsgd': did you mean 'dp-sgd'?",
-        ),
-        (
-            "architectures/mlp/mechanisms",
             {"dp-sgd": {"epsilon": [4]}},
             "architectures.mlp.mechanisms.dp-sgd.epsilon: 4 is not one of the mechanism's values: 8, 0.5",
         ),
     ],
 )
 def test_a_mistake_is_one_line_that_names_the_key(path: str, value: object, expected: str) -> None:
-    values = changed(path, value)
-    if not expected:
-        values["datasets"]["digits"]["public"] = 0
-        expected = "architectures.mlp.pretrained: public needs public records, but datasets.digits.public is 0"
     with pytest.raises(UserError) as caught:
-        parse(Audit, values, "tiny.yaml")
+        parse(Audit, changed(path, value), "tiny.yaml")
     message = str(caught.value)
     assert message.startswith("tiny.yaml: ")
     assert expected in message
@@ -235,18 +206,6 @@ def test_several_mistakes_are_named_at_once() -> None:
     values = changed("seed", "soon") | {"explaners": {}}
     with pytest.raises(UserError, match=r"seed: .*; unknown key 'explaners'"):
         parse(Audit, values, "tiny.yaml")
-
-
-def test_a_file_that_is_not_yaml_is_named(tmp_path: Any) -> None:
-    path = tmp_path / "odd.yaml"
-    path.write_text("audit: [unclosed")
-    with pytest.raises(UserError, match=r"odd\.yaml, line 1, column 17: not YAML"):
-        load_audit(path)
-    path.write_text("- a\n- b\n")
-    with pytest.raises(UserError, match="expected keys and values"):
-        load_audit(path)
-    with pytest.raises(UserError, match="no such file"):
-        load_audit(tmp_path / "missing.yaml")
 
 
 def test_keys_of_other_mechanisms_and_missing_acknowledgements_are_one_line() -> None:
