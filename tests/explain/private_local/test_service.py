@@ -361,3 +361,20 @@ def test_explanations_from_the_records_of_a_released_model_are_charged_with_it(t
     PrivateExplainer(explained, terms, seed=0)  # for audit only
     PrivateExplainer(explained, terms, seed=None, data_ledger=path)
     assert [one.what for one in ledger.read_ledger(path)[1]] == ["explanations"]
+
+
+def test_copies_of_a_ledger_are_noticed_beside_the_ledger_of_the_data_set(table, terms, tmp_path):
+    path, own, copy = tmp_path / "people.ledger", tmp_path / "own", tmp_path / "copy"
+    ledger.charge(path, ledger.Terms("people", "record", 100.0, terms.delta, filter="gdp"), [])
+    with explainer(table, terms, ledger=own, data_ledger=path, seed=None).ledger:
+        copy.write_bytes(own.read_bytes())
+    one, other = (explainer(table, terms, ledger=each, data_ledger=path, seed=None) for each in (own, copy))
+    one.answer(table.records[:1])
+    with pytest.raises(UserError, match="another copy of this ledger has answered since"):
+        other.answer(table.records[:1])
+    one.answer(table.records[1:2])
+    one.ledger.close()
+    other.ledger.close()
+    with pytest.raises(UserError, match="an older copy was restored"):
+        explainer(table, terms, ledger=copy, data_ledger=path, seed=None)
+    explainer(table, terms, ledger=own, data_ledger=path, seed=None).ledger.close()

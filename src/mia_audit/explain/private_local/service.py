@@ -29,6 +29,7 @@ from mia_audit.explain.private_local.history import HISTORY, REUSED, SCRATCH, WA
 from mia_audit.explain.private_local.records import ExplanationSet, checked_values
 from mia_audit.explain.private_local.solver import Problem, descend, iterates, learning_rate
 from mia_audit.explain.private_local.terms import Terms, radius
+from mia_audit.foreign_json import read_object
 from mia_audit.privacy import ledger
 from mia_audit.privacy.gaussian import allows, epsilon_of_gdp
 
@@ -44,8 +45,8 @@ KINDS = {"query": list, "value": float, "class": int, "source": str, "steps": in
 class Ledger:
     """The charged answers so far, in memory and, given a path, in a ledger file (`mia_audit.privacy.ledger`).
 
-    `terms` must equal those in an existing file. Raises UserError for the same reasons as
-    `mia_audit.privacy.ledger.Ledger`.
+    `terms` must equal those in an existing file. A file beside the data set's ledger `beside`, if given, remembers how far
+    this one was. Raises UserError for the same reasons as `mia_audit.privacy.ledger.Ledger`, and for an older copy.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Ledger:
         adjacency: str,
         terms: dict[str, Any],
         unit: str = "record",
+        beside: Path | None = None,
     ) -> None:
         self.delta, self.features = delta, features
         self.entries: list[Entry] = []
@@ -64,6 +66,13 @@ class Ledger:
         self._take(self._kept.entries)
         self.id = self._kept.header.id or secrets.token_hex(16)
         """The random id of the file or, without a file, of this object."""
+        self._mark = beside.with_name(f".{beside.name}.{self.id}") if path and beside else None
+        self._seen = self._marked()
+        if path and self._seen and ledger.heads(path)[self._seen["entries"] :][:1] != [self._seen["head"]]:
+            self.close()
+            raise UserError(
+                f"{path}: an older copy was restored: {self._mark} knows later answers; put the latest one back"
+            )
 
     @property
     def mu_squared(self) -> float:
@@ -77,11 +86,29 @@ class Ledger:
 
     def append(self, entries: list[Entry]) -> None:
         """Charge for entries and store them. Their explanations may be released only after this call has returned."""
+        from mia_audit.storage import write_json  # configs are read without it
+
         before = len(self._kept.entries)
+        if self._marked() != self._seen:
+            raise UserError(
+                f"{self._kept.path}: another copy of this ledger has answered since; nothing was charged or released"
+            )
         try:
             self._kept.append([self._kept_entry(entry) for entry in entries])
         finally:
             self._take(self._kept.entries[before:])
+        if self._mark and entries:
+            self._seen = {"entries": len(self._kept.entries), "head": self._kept.head}
+            write_json(self._mark, self._seen)
+
+    def _marked(self) -> dict[str, Any]:
+        """Return what is remembered of this ledger elsewhere: its number of entries and the digest of its last line."""
+        if self._mark is None or not self._mark.exists():
+            return {}
+        values = read_object(self._mark, "entries and head of a ledger of explanations")
+        if (type(values.get("entries")), type(values.get("head"))) != (int, str):
+            raise UserError(f"{self._mark}: damaged; expected entries and head of a ledger of explanations")
+        return values
 
     def close(self) -> None:
         """Close the file; another process may then open it."""
@@ -237,7 +264,7 @@ class PrivateExplainer:
         metadata = {f"{explained.unit}s": units} | rest
         counted = {"persons" if explained.whose else "records": units}  # the same noise if every person has one record
         self._secret = None if seed is None else _secret(seed, protocol, counted | rest, explained)
-        self.ledger = Ledger(ledger, features, terms.delta, terms.adjacency, metadata, explained.unit)
+        self.ledger = Ledger(ledger, features, terms.delta, terms.adjacency, metadata, explained.unit, data_ledger)
         if data_ledger is not None:
             self._charge_data(data_ledger)
         self._answered = 0
