@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 from mia_audit.cli import main
+from mia_audit.models.weights import identity_of, read_weights
 from mia_audit.pools.store import write_membership
 from mia_audit.storage import read_table
 
@@ -159,8 +161,11 @@ def test_fine_tuning_starts_from_the_public_model(pool: Path, tmp_path: Path, mo
     assert start["records"] == PUBLIC and start["test_records"] == COUNT
     still = {"learning_rate": 1e-30, "mechanism": "none", "epsilon": "inf"}
     assert train(pool, tmp_path / "tuned", public=tmp_path / "public.safetensors", **still) == 0  # type: ignore[arg-type]
-    tuned = contents(tmp_path / "tuned")["shadow-0/weights.safetensors"]
-    assert tuned == (tmp_path / "public.safetensors").read_bytes()
+    tuned, public = (
+        read_weights(tmp_path / name) for name in ("tuned/shadow-0/weights.safetensors", "public.safetensors")
+    )
+    assert tuned.keys() == public.keys() and all(torch.equal(tuned[name], public[name]) for name in tuned)
+    assert identity_of(tmp_path / "public.safetensors") == identity_of(tmp_path / "again.safetensors")
 
 
 def test_mistakes_are_one_line_and_leave_what_was_there(

@@ -74,7 +74,7 @@ def steps_of_whole_model(recipe: Recipe, shadow: int) -> Iterator[nn.Module]:
     key = key_of(recipe, shadow)
     model = start(recipe, seed_for(*key, "initial weights"))
     rows = torch.from_numpy(np.flatnonzero(MEMBERS))
-    noise = training_key(key, _terms(recipe, model), content_digest(RECORDS, LABELS, rows))
+    noise = training_key(key, _terms(recipe), content_digest(RECORDS, LABELS, rows))
     protection = recipe.mechanism.kind.protect(
         recipe.mechanism, Job(model, 24, recipe.epsilon, recipe.training, 16, noise)
     )

@@ -1,6 +1,7 @@
 """What is trained, and what its randomness is keyed by."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,11 +9,13 @@ import torch
 from torch import nn
 
 from mia_audit.errors import UserError
-from mia_audit.models import construct, describe
+from mia_audit.models import construct, describe, save_weights
+from mia_audit.models.weights import identity_of, read_weights
 from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
+from mia_audit.training import shadow
 from mia_audit.training.loop import fit
 from mia_audit.training.section import Training
-from mia_audit.training.shadow import Recipe, _terms, start, train_shadow
+from mia_audit.training.shadow import Recipe, _terms, train_shadow
 from mia_audit.training.trainable import PARTS
 
 
@@ -75,18 +78,49 @@ def test_noise_depends_on_what_defines_a_training_alone() -> None:
     assert torch.equal(weights(replace(recipe, architecture=heavier)), taken)
     assert torch.equal(weights(replace(recipe, training=training.model_copy(update={"floor": 0.3}))), taken)
     book = training.model_copy(update={"per_record": "book-keeping"})
-    stated = _terms(recipe, construct(architecture, 0))["training"]
+    stated = _terms(recipe)["training"]
     assert "per_record" not in stated  # trainings before the key have none
     assert not torch.equal(weights(replace(recipe, training=book)), taken)
     slower = training.model_copy(update={"learning_rate": 0.01})
     assert not torch.equal(weights(replace(recipe, training=slower)), taken)
 
 
+def test_a_seed_draws_the_same_on_every_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processors round weights differently, those of a public model and random ones."""
+    architecture = describe("mlp", "mlp", {"width": 4, "depth": 1}, (6,), 2)
+    recipe = Recipe(architecture, None, Mechanism(mechanism="dp-sgd"), Training(epochs=1, batch=4), 4.0, 8, (0, "test"))
+    keys: list[bytes] = []
+    honest = shadow.training_key
+    monkeypatch.setattr(shadow, "training_key", lambda *given: keys.append(honest(*given)) or honest(*given))
+
+    def keys_of(trained: list[str]) -> int:
+        keys.clear()
+        for number, name in enumerate(trained):
+            path = tmp_path / f"{number}.safetensors"
+            save_weights(_moved(construct(architecture, 0), number * 1e-6), path, name)
+            weights(replace(recipe, public=read_weights(path), start=identity_of(path)))
+        return len(set(keys))
+
+    assert keys_of(["so", "so"]) == 1
+    assert keys_of(["so", "otherwise"]) == 2
+    assert keys_of(["", ""]) == 2  # weights of unknown origin are what their bytes are
+    for last_bits in (0.0, 1e-6):
+        monkeypatch.setattr(shadow, "construct", lambda *given, moved=last_bits: _moved(construct(*given), moved))
+        weights(recipe)
+    assert keys[-1] == keys[-2]
+
+
+def _moved(model: torch.nn.Module, share: float) -> torch.nn.Module:
+    with torch.no_grad():
+        for value in model.parameters():
+            value.mul_(1 + share)
+    return model
+
+
 def test_momentum_is_a_term_of_the_key_only_where_it_is_named() -> None:
     architecture = describe("mlp", "mlp", {"width": 4, "depth": 1}, (6,), 2)
     mechanism = Mechanism(mechanism="dp-sgd")
     recipe = Recipe(architecture, None, mechanism, Training(optimizer="sgd"), 4.0, 8, (0, "test"))
-    model = start(recipe, 0)
-    assert "momentum" not in _terms(recipe, model)["training"]
+    assert "momentum" not in _terms(recipe)["training"]
     named = replace(recipe, training=Training(optimizer="sgd", momentum=0.5))
-    assert _terms(named, model)["training"] == _terms(recipe, model)["training"] | {"momentum": 0.5}
+    assert _terms(named)["training"] == _terms(recipe)["training"] | {"momentum": 0.5}

@@ -41,7 +41,7 @@ from mia_audit.models import (
 )
 from mia_audit.models.architecture import batch_for, read_tensors
 from mia_audit.models.passes import FastPass
-from mia_audit.models.weights import WEIGHTS, write_weights
+from mia_audit.models.weights import WEIGHTS, identity_of, write_weights
 from mia_audit.privacy.catalogue import Terms
 from mia_audit.privacy.masks import Masks, save_masks
 from mia_audit.runtime.device import AdaptiveBatchSize, computing, device_for
@@ -336,7 +336,7 @@ class TorchLearner:
         }
         self._prepared: list[tuple[Records, Inputs]] = []
         self._features = Features()
-        self._start: tuple[Path, dict[str, Tensor]] | None = None
+        self._start: tuple[Path, tuple[dict[str, Tensor], str]] | None = None
 
     @classmethod
     def describe(cls, section: ModelSection, pool: Mapping[str, Any]) -> dict[str, Any]:
@@ -348,9 +348,10 @@ class TorchLearner:
 
     def train(self, task: TrainingTask) -> TorchModel:
         """Train a model by the built-in loop."""
+        public, start = self._start_weights(task.start) if task.start else (None, "")
         recipe = Recipe(
             self.architecture,
-            self._start_weights(task.start) if task.start else None,
+            public,
             task.mechanism,
             task.training,
             task.epsilon,
@@ -358,6 +359,7 @@ class TorchLearner:
             task.key or (),
             self._inputs_and_labels(task.public) if task.public else None,
             self._features,
+            start,
         )
         inputs, labels = self._inputs_and_labels(task.records)
         if task.key is None:
@@ -397,7 +399,7 @@ class TorchLearner:
     def _inputs_and_labels(self, records: Records) -> tuple[Inputs, Tensor]:
         return self._inputs(records), torch.tensor(records.labels, dtype=torch.long, device=self.device)
 
-    def _start_weights(self, path: Path) -> dict[str, Tensor]:
+    def _start_weights(self, path: Path) -> tuple[dict[str, Tensor], str]:
         if self._start is None or self._start[0] != path:
-            self._start = path, read_start(self.architecture, path)
+            self._start = path, (read_start(self.architecture, path), identity_of(path))
         return self._start[1]

@@ -28,6 +28,9 @@ WRITTEN = "mia-audit"
 There is no other key, because safetensors orders several keys at random.
 """
 
+TRAINED = "trained"
+"""In that JSON: the digest of all that a public model was trained from."""
+
 
 FACTORS = (".lora_up", ".lora_down")
 """Ends of the names of two factors, whose product is added to the weight of the name before them."""
@@ -50,18 +53,25 @@ def own_weights(model: nn.Module, start: Mapping[str, Tensor], factors: Mapping[
     return {name: value for name, value in state.items() if name not in same | changed} | dict(factors)
 
 
-def save_weights(model: nn.Module, path: Path) -> None:
-    """Write the parameters and buffers of an audit's model with their digest; UserError if one is no tensor, as in a quantised model."""
+def save_weights(model: nn.Module, path: Path, trained: str = "") -> None:
+    """Write the parameters and buffers of an audit's model with their digest; UserError if one is no tensor, as in a quantised model.
+
+    `trained` is the digest of all that a public model was trained from (`identity_of`).
+    """
     if odd := [name for name, value in model.state_dict().items() if not isinstance(value, Tensor)]:
         raise UserError(
             f"'{odd[0]}' of the model is no tensor, so that its weights cannot be stored: return the module before it was quantised, or"
             " define save(model, folder) and load(folder)"
         )
-    write_weights(model.state_dict(), path, AUDIT_ONLY)
+    write_weights(model.state_dict(), path, AUDIT_ONLY, trained=trained)
 
 
 def write_weights(
-    weights: Mapping[str, Tensor], path: Path, notice: str = "", start: tuple[Path, Mapping[str, Tensor]] | None = None
+    weights: Mapping[str, Tensor],
+    path: Path,
+    notice: str = "",
+    start: tuple[Path, Mapping[str, Tensor]] | None = None,
+    trained: str = "",
 ) -> None:
     """Write named tensors with their digest; the same tensors give the same bytes.
 
@@ -70,9 +80,20 @@ def write_weights(
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in weights.items()}
     with atomic_write(path) as partial:
         written: dict[str, Any] = {"digest": digest_of(tensors)} | ({"notice": notice} if notice else {})
+        written |= {TRAINED: trained} if trained else {}
         if start is not None:
             written["start"] = {"name": start[0].name, "digest": digest_of(start[1])}
         save_file(tensors, partial, {WRITTEN: json.dumps(written)})
+
+
+def identity_of(path: Path) -> str:
+    """Return what initial weights are, the same on every processor.
+
+    For a public model of an audit, whose last bits differ between processors, it is the digest of what the model was
+    trained from; for other files, that of the tensors. Raises UserError, which names the file, if it is damaged.
+    """
+    tensors, written = _read(path)
+    return str(written.get(TRAINED) or digest_of(tensors))
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
@@ -100,7 +121,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
     Raises UserError, which names the file, if it is missing or damaged.
     """
-    tensors, start = _read(path)
+    tensors, written = _read(path)
+    start = written.get("start")
     if not start:
         return tensors
     rest = next((place / start["name"] for place in path.absolute().parents if (place / start["name"]).exists()), None)
@@ -113,8 +135,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     return completed(known, tensors)
 
 
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return a file's own weights, and the name and the digest of those from which they were trained."""
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return a file's own weights, and what was written with them."""
     if not path.exists():
         raise UserError(f"{path}: no such file; expected weights in safetensors")
     try:
@@ -126,7 +148,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     digest = written.get("digest")
     if digest is not None and digest != digest_of(tensors):
         raise UserError(f"{path}: damaged (the digest of its weights is not the stored one). {remedy(path)}")
-    return tensors, written.get("start", {})
+    return tensors, written
 
 
 def digest_of(tensors: Mapping[str, Tensor]) -> str:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from mia_audit.errors import UserError
 from mia_audit.models import Inputs, Subset, construct
 from mia_audit.models.architecture import MEASURED
-from mia_audit.models.weights import digest_of, own_weights
+from mia_audit.models.weights import own_weights
 from mia_audit.pools.persons import Persons
 from mia_audit.privacy.catalogue import Job, Mechanism, Terms, Unit
 from mia_audit.privacy.masks import Masks
@@ -69,6 +69,8 @@ class Recipe:
     """Inputs and labels of the pool's public records, if the mechanism reads them."""
     features: Features = field(default_factory=Features)
     """The classifier's features, which models share if only their classifiers are trained."""
+    start: str = ""
+    """What `public` is, the same on every processor (`models.weights.identity_of`)."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ def train_shadow(
     training_set = torch.from_numpy(np.flatnonzero(members)).to(inputs.device)
     people = people_of(recipe, members, persons)
     check_batch(recipe.training, len(training_set) if people is None else len(people), people is not None)
-    terms = _terms(recipe, model) | _terms_of_people(recipe.mechanism, people)
+    terms = _terms(recipe) | _terms_of_people(recipe.mechanism, people)
     noise_key = training_key(key, terms, content_digest(inputs, labels, training_set))
     trained, batches = recipe.features(
         model, recipe.training, inputs, recipe.micro_batch, recipe.mechanism.kind.per_record
@@ -161,11 +163,12 @@ def check_batch(training: Training, units: int, persons: bool = False) -> None:
         raise UserError(f"training.batch: {training.batch} {words} per step, but the training set has only {units}")
 
 
-def _terms(recipe: Recipe, model: nn.Module) -> dict[str, Any]:
+def _terms(recipe: Recipe) -> dict[str, Any]:
     """Return everything except the records that defines a training run: exactly the terms on which the key of its noise depends.
 
     Config keys that only decide when an audit stops, or how much memory a model needs, are excluded, because they must
-    not change batches and noise.
+    not change batches and noise. So are the bytes of initial weights, whose last bits differ between processors: one
+    seed has the same batches and noise on all of them. Random weights follow from the model's key and architecture.
     """
     public = recipe.public_records
     whose = set(
@@ -173,7 +176,7 @@ def _terms(recipe: Recipe, model: nn.Module) -> dict[str, Any]:
     )  # not used if every person has one record, because training is then the same as by records
     return {
         "architecture": {name: value for name, value in recipe.architecture.items() if name not in MEASURED},
-        "start": digest_of({name: value.cpu() for name, value in model.state_dict().items()}),
+        "start": recipe.start,
         "mechanism": recipe.mechanism.model_dump(mode="json", exclude=whose),
         "training": recipe.training.model_dump(mode="json", exclude={"floor"}),
         "epsilon": repr(recipe.epsilon),
