@@ -151,7 +151,7 @@ def run_pretrain(options: argparse.Namespace) -> None:
 
     from mia_audit.learners import Records, TorchBackedModel, TrainingTask, open_learner
     from mia_audit.models import read_architecture, save_weights
-    from mia_audit.models.architecture import MEASURED
+    from mia_audit.models.architecture import keyed
     from mia_audit.runtime.progress import reporter
     from mia_audit.training import task as outputs
     from mia_audit.training.block import report_of
@@ -202,7 +202,7 @@ def run_pretrain(options: argparse.Namespace) -> None:
         "test_loss": mean(outputs.loss(logits, audited.labels)),
         "public_sha256": files["public.parquet"],
     }
-    stated = {name: value for name, value in read_architecture(options.architecture).items() if name not in MEASURED}
+    stated = keyed(read_architecture(options.architecture))
     trained = identity(spec=spec.contents(), architecture=stated, public=files["public.parquet"])
     save_weights(model.module, options.out, trained)
     write_json(options.out.with_suffix(".json"), metadata)

@@ -103,8 +103,7 @@ def run_train(options: argparse.Namespace) -> None:
         raise UserError(f"{options.public}: no such file; expected weights to start from, in safetensors")
     inputs = files_read(options.pool, options.architecture, options.public, reads_public)
     keys = training_keys(shadows, block.membership, spec.contents(), inputs)
-    seconds = planned.compute.checkpoint_seconds
-    checkpoints = Checkpoints(options.out / ".checkpoints", seconds, learner.environment)
+    checkpoints = Checkpoints(options.out / ".checkpoints", planned.compute.checkpoint_seconds, learner.environment)
     if options.stamp:
         clear_stamps(options.stamp.parent, shadows)
     floor = planned.floors.get(f"{spec.dataset}/{spec.architecture}/{spec.mechanism_name}", 0.0)

@@ -81,6 +81,11 @@ MEASURED = ("stored_bytes", "activation_bytes")
 """Keys that describe a model's memory, not the model itself. No random generator is keyed by them."""
 
 
+def keyed(architecture: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of an architecture.json that describe the model itself, by which random generators are keyed."""
+    return {name: value for name, value in architecture.items() if name not in MEASURED}
+
+
 def describe(name: str, model: str, parameters: Parameters, shape: tuple[int, ...], classes: int) -> dict[str, Any]:
     """Build the model once, on the pool's shape, and return the metadata that rebuild it.
 

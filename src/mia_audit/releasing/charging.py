@@ -154,8 +154,8 @@ def _check_cards(recipe: Recipe, released: Path) -> list[Entry]:
     Return the entries of releases without a ledger that only their cards show, because the results were made anew.
     """
     path, mine = Path(recipe.audit.privacy.ledger_of(recipe.setting.dataset)), audit_id(recipe.results)
-    now = ledger.read_ledger(path)[0].id if path.is_file() else ""
-    charged = ledger.read_ledger(path)[1] if path.is_file() else []
+    read = ledger.read_ledger(path) if path.is_file() else None
+    now, charged = (read[0].id, read[1]) if read else ("", [])
     seen = {one.released.get("id") for one in [*charged, *recipe.earlier()]}
     forgotten = []
     for card in sorted(released.glob(f"*/{CARD}")):

@@ -170,10 +170,11 @@ class Recipe:
     def others(self, kept: str) -> Iterator[tuple[Path, Path]]:
         """Yield hidden files of this kind of other names, audits and seeds whose pools have some of the same records, and the pools."""
         mine = self.results.resolve() / f"{kept}{self.setting.dataset}"
-        own = set(_hashes(self.pool))
-        for path in sorted([*self.beside.glob(f"*/{kept}*"), *self.beside.glob(f"*/{folder_of_seed('*')}/{kept}*")]):
+        paths = {*self.beside.glob(f"*/{kept}*"), *self.beside.glob(f"*/{folder_of_seed('*')}/{kept}*")} - {mine}
+        own = set(_hashes(self.pool)) if paths else set()
+        for path in sorted(paths):
             pool = path.parent / "pools" / path.name.removeprefix(kept)
-            if path != mine and (pool / "records.parquet").exists() and own & set(_hashes(pool)):
+            if (pool / "records.parquet").exists() and own & set(_hashes(pool)):
                 yield path, pool
 
     @property

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from mia_audit.errors import UserError
 from mia_audit.models import Inputs, Subset, construct
-from mia_audit.models.architecture import MEASURED
+from mia_audit.models.architecture import keyed
 from mia_audit.models.weights import own_weights
 from mia_audit.pools.persons import Persons
 from mia_audit.privacy.catalogue import Job, Mechanism, Terms, Unit
@@ -175,7 +175,7 @@ def _terms(recipe: Recipe) -> dict[str, Any]:
         Unit.model_fields
     )  # not used if every person has one record, because training is then the same as by records
     return {
-        "architecture": {name: value for name, value in recipe.architecture.items() if name not in MEASURED},
+        "architecture": keyed(recipe.architecture),
         "start": recipe.start,
         "mechanism": recipe.mechanism.model_dump(mode="json", exclude=whose),
         "training": recipe.training.model_dump(mode="json", exclude={"floor"}),
