@@ -1,13 +1,13 @@
 """Attack prediction vectors with one shadow model, as the FADP paper does, beside the confidence of the true class.
 
     snakemake --cores all --configfile config/fadp/digits.yaml --until train membership
-    python benchmarks/prediction_vectors.py results/fadp_digits    (a minute; further results are appended)
+    python benchmarks/prediction_vectors.py results/fadp_digits/seed-*    (a minute each)
 
 The paper's Algorithm 1: a classifier learns from the prediction vectors of one shadow model, the sorted softmax, who was
 trained on, and is asked about the target's. Every model is the target once, and the next one its shadow model. The
 classifier is a network with a hidden layer of 64, as the paper names none. Beside it are the same with the confidence
 alone and with both, and the confidence as it is. A row per setting: the mean AUC with a 95 % t interval over targets.
-prediction_vectors.tsv has the rows of the settings none and fadp, with seed 0.
+prediction_vectors.tsv has the rows of the settings none and fadp.
 """
 
 import argparse
