@@ -1,13 +1,8 @@
-"""Kills, damaged files, full disks and wrong clocks: the next run ends in the same bytes, and damage is named, never used."""
+"""Damaged files, full disks and wrong clocks: the next run ends in the same bytes, and damage is named, never used."""
 
 import os
-import random
 import re
-import signal
-import subprocess
-import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +11,6 @@ import pytest
 from mia_audit.storage.digests import LOCAL
 from mia_audit.storage.tables import diverged_models
 
-KILLS = 6
-SPREAD = 120
-"""Files and folders that the kills are spread over: about as many as the audit creates."""
-LINGER = 120.0
-"""Seconds after which an orphaned worker would have ended by itself."""
 Copy = Callable[[dict[str, Any]], Any]
 
 REPRODUCED = (
@@ -41,75 +31,6 @@ def contents(results: Path) -> dict[str, bytes]:
     files = {path for pattern in REPRODUCED for path in results.glob(pattern) if path.is_file()}
     names = {path: path.relative_to(results) for path in files if not path.name.startswith(".")}
     return {str(name): path.read_bytes() for path, name in names.items() if name.parts[0] not in LOCAL}
-
-
-def entries(folder: Path) -> int:
-    """Count files and folders, while other processes create and remove some."""
-    return sum(len(folders) + len(files) for _, folders, files in os.walk(folder))
-
-
-def group_of(process: "subprocess.Popen[bytes]", program: bytes = b"/mia-audit") -> list[int]:
-    """List an orchestrator's living workers, orphans included; with an empty `program`, the shells that start them too."""
-    members = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            session = int((folder / "stat").read_text().rpartition(") ")[2].split()[3])
-            words = (folder / "cmdline").read_bytes().split(b"\0")
-        except (OSError, IndexError):
-            continue
-        if session == process.pid and any(word and word.endswith(program) for word in words):
-            members.append(int(folder.name))
-    return sorted(members)
-
-
-def kill(pid: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-
-
-@pytest.mark.slow
-def test_kills_at_any_moment_change_nothing(request: pytest.FixtureRequest, workflow: Any) -> None:
-    """Kill the orchestrator, a worker or both at seeded moments, and run again at once while orphaned workers may be alive."""
-    audit = workflow
-    chance = random.Random(0)
-    started = []
-    try:
-        for number in range(KILLS):
-            # new files, partial ones, logs and folders included
-            moment = entries(audit.results) + chance.randrange(1, 2 * SPREAD // KILLS)
-            victims = chance.choice(["orchestrator", "worker", "all"])
-            with (audit.folder / f"log{number}").open("wb") as log:
-                process = subprocess.Popen(
-                    audit.command(),
-                    cwd=audit.folder,
-                    env=audit.environment,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
-            started.append(process)
-            while process.poll() is None and entries(audit.results) < moment:
-                time.sleep(0.02)
-            workers = group_of(process)
-            if victims != "orchestrator":
-                for worker in workers if victims == "all" else workers[:1]:
-                    kill(worker)
-            if victims != "worker" or not workers:
-                kill(process.pid)
-            process.wait()
-        result = audit.run()
-        deadline = time.monotonic() + LINGER
-        while any(group_of(process, b"") for process in started) and time.monotonic() < deadline:
-            time.sleep(0.1)  # an orphaned worker finishes its file and removes its temporary ones
-    finally:
-        for process in started:
-            process.kill()  # not by its number, which another process may have by now
-            for pid in group_of(process, b""):
-                kill(pid)
-    assert result.returncode == 0, result.stdout
-    finished = request.getfixturevalue("finished")  # only now: another worker may run it meanwhile
-    assert contents(audit.results) == contents(finished.results)
-    assert [path for path in audit.results.rglob("*") if path.name.endswith(".partial")] == []
 
 
 def truncate(path: Path) -> None:

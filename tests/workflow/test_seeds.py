@@ -1,9 +1,13 @@
-"""An audit with several seeds: each is the audit of its seed alone, in a folder of its own, and one more is added alone."""
+"""An audit with several seeds: each is the audit of its seed alone, one more is added alone, and kills change no byte."""
 
 import json
 import os
+import random
 import signal
+import subprocess
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,12 @@ from mia_audit.seeds import folders_of_seeds
 from .test_faults import contents
 
 Copy = Callable[[dict[str, Any]], Any]
+KILLS = 10
+SPREAD = 360
+"""Files and folders that the kills are spread over: fewer than the audit of two seeds creates."""
+LINGER = 120.0
+"""Seconds after which an orphaned worker would have ended by itself."""
+
 OF_A_SEED = {
     **{"pool": 1, "membership": 1, "architecture": 1, "pretrain": 1, "train": 2 * 2, "signals": 2},
     **{"merge": 2, "attack": 2, "evaluate": 2, "explanation_metrics": 1},
@@ -53,26 +63,95 @@ def test_a_seed_is_added_alone_to_a_finished_one(copy_of_finished: Copy, tiny: d
 
 
 @pytest.mark.slow
-def test_two_seeds_survive_a_kill_and_are_those_of_audits_alone(
-    finished: Any, workflow: Any, tiny: dict[str, Any], capsys: pytest.CaptureFixture[str]
+def test_ten_kills_change_nothing_and_a_seed_is_added_alone(
+    request: pytest.FixtureRequest, workflow: Any, tiny: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """A killed audit of two seeds has the bytes of a finished one of a seed to which the other was added."""
     workflow.configure(seeded(tiny, 0, 1))
-    trained = workflow.results / "seed-1" / "digits" / "vit" / "none-epsinf" / "models" / "shadow-1.parquet"
-    with workflow.started() as process:
-        workflow.wait_for_file(trained, process)
-        os.killpg(process.pid, signal.SIGKILL)
-    before = trained.stat().st_ino, trained.stat().st_mtime_ns
-    result = workflow.run()
+    kill_and_finish(workflow)
+    copy: Copy = request.getfixturevalue("copy_of_finished")  # only now: another worker may run it meanwhile
+    grown = copy(seeded(tiny, 0, 1))
+    move_below(grown.results, 0)
+    weights = next(grown.results.glob("seed-0/digits/vit/none-epsinf/models/shadow-0/weights.safetensors"))
+    before = weights.stat().st_ino, weights.stat().st_mtime_ns
+    assert grown.planned() == OF_A_SEED | {"over_seeds": 1}
+    result = grown.run()
     assert result.returncode == 0, result.stdout
-    assert (trained.stat().st_ino, trained.stat().st_mtime_ns) == before, "no model is trained again"
-    assert contents(workflow.results / "seed-0") == contents(finished.results)
-    for name in ("provenance.json", "SHA256SUMS", "report.html"):
-        assert (workflow.results / "seed-0" / name).read_bytes() == (finished.results / name).read_bytes()
+    assert (weights.stat().st_ino, weights.stat().st_mtime_ns) == before
+    for folder in folders_of_seeds(grown.results):
+        killed = workflow.results / folder.name
+        assert contents(killed) == contents(folder)
+        for name in ("provenance.json", "SHA256SUMS", "report.html"):
+            assert (killed / name).read_bytes() == (folder / name).read_bytes()
+    assert contents(workflow.results) == contents(grown.results)
+    assert [path for path in workflow.results.rglob("*") if path.name.endswith(".partial")] == []
     assert workflow.planned() == {}
     check_results(workflow.results)
-    workflow.configure(seeded(tiny, 0, 1, 2))
-    assert workflow.planned() == OF_A_SEED | {"over_seeds": 1}
     check_commands(workflow.results, capsys)
+
+
+def entries(folder: Path) -> int:
+    """Count files and folders, while other processes create and remove some."""
+    return sum(len(folders) + len(files) for _, folders, files in os.walk(folder))
+
+
+def group_of(process: "subprocess.Popen[bytes]", program: bytes = b"/mia-audit") -> list[int]:
+    """List an orchestrator's living workers, orphans included; with an empty `program`, the shells that start them too."""
+    members = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            session = int((folder / "stat").read_text().rpartition(") ")[2].split()[3])
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+        except (OSError, IndexError):
+            continue
+        if session == process.pid and any(word and word.endswith(program) for word in words):
+            members.append(int(folder.name))
+    return sorted(members)
+
+
+def kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def kill_and_finish(workflow: Any) -> None:
+    """Kill the orchestrator, a worker or both at seeded moments, and run again at once while orphaned workers may be alive."""
+    chance = random.Random(0)
+    started = []
+    try:
+        for number in range(KILLS):
+            # new files, partial ones, logs and folders included
+            moment = entries(workflow.results) + chance.randrange(1, 2 * SPREAD // KILLS)
+            victims = chance.choice(["orchestrator", "worker", "all"])
+            with (workflow.folder / f"log{number}").open("wb") as log:
+                process = subprocess.Popen(
+                    workflow.command(),
+                    cwd=workflow.folder,
+                    env=workflow.environment,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            started.append(process)
+            while process.poll() is None and entries(workflow.results) < moment:
+                time.sleep(0.02)
+            workers = group_of(process)
+            if victims != "orchestrator":
+                for worker in workers if victims == "all" else workers[:1]:
+                    kill(worker)
+            if victims != "worker" or not workers:
+                kill(process.pid)
+            process.wait()
+        result = workflow.run()
+        deadline = time.monotonic() + LINGER
+        while any(group_of(process, b"") for process in started) and time.monotonic() < deadline:
+            time.sleep(0.1)  # an orphaned worker finishes its file and removes its temporary ones
+    finally:
+        for process in started:
+            process.kill()  # not by its number, which another process may have by now
+            for pid in group_of(process, b""):
+                kill(pid)
+    assert result.returncode == 0, result.stdout
 
 
 def check_results(results: Path) -> None:
