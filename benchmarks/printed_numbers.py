@@ -4,9 +4,10 @@
     python benchmarks/printed_numbers.py --take RESULTS    copy the tables of a finished audit to docs/numbers/AUDIT
 
 Results of users are in results/, which git ignores and every audit overwrites, so committed tables have a folder of
-their own. docs/numbers/AUDIT has the tables of an audit that are printed, of an audit with seeds the rows of means alone,
-and provenance.json: the commit, processor, versions, seeds and the resolved config of the
-audit, the loss of guessing, and what the attacks and the evaluation of that version say about made-up signals.
+their own. docs/numbers/AUDIT has the tables of an audit that are printed (of an audit with seeds the rows of means
+alone), those in BESIDE, and provenance.json: the commit, processor, versions, seeds and the
+resolved config of the audit, the loss of guessing, and what the attacks and the evaluation of that version say about
+made-up signals.
 
 A table of a page is made from the rows of a file that have the given values, or one of several (a|b):
 
@@ -45,6 +46,8 @@ BLOCK = re.compile(
     r"<!-- numbers: (?P<source>.+)\n(?P<template>(?:\|.+\n)+)-->\n(?P<table>(?:.*\n)*?)<!-- end of numbers -->"
 )
 TABLES = ("settings", "summary", "differences", "comparisons", "explanation_metrics", "private_explanations")
+BESIDE = ("paper/table_*.csv", "figures/filters/*/shares.csv")
+"""A paper's numbers beside the audit's, and how evenly maps are mixed."""
 ALONE = ("compute", "report", "audit", "seed", "seeds")
 """Sections of the config on which no number depends."""
 PRECISION = 1e-4
@@ -177,8 +180,9 @@ def take(results: Path, commit: str) -> None:
         raise SystemExit(f"{path}: not the config of {results}: {differences[0]}")
     folder = NUMBERS / audited["audit"]
     folder.mkdir(parents=True, exist_ok=True)
-    for table in TABLES:
-        path = results / "tables" / f"{table}.csv"
+    tables = [results / "tables" / f"{name}.csv" for name in TABLES]
+    beside = (path for pattern in BESIDE for path in sorted(results.glob(pattern)))
+    for path in [*tables, *beside]:
         if not path.exists():  # an audit may compare nothing, and measure no explanations
             continue
         with path.open(encoding="utf-8", newline="") as file:
@@ -186,7 +190,7 @@ def take(results: Path, commit: str) -> None:
         if not rows:  # a single setting has no differences
             continue
         used = [column for column in rows[0] if any(row[column] for row in rows)]
-        with (folder / f"{table}.csv").open("w", encoding="utf-8", newline="") as file:
+        with (folder / path.name).open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, used, extrasaction="ignore", lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)

@@ -1,6 +1,7 @@
 """A paper's tables and figures from finished audits: what is filled, what is blank, and with which command."""
 
 import io
+import json
 import math
 from contextlib import redirect_stdout
 from dataclasses import replace
@@ -273,3 +274,14 @@ def test_similarity_is_read_of_what_audits_wrote(audit: Path, tmp_path: Path) ->
     assert measured.results_of(cell).alike.tolist() == pytest.approx([0.0, 0.1, 0.2])
     assert not len(measured.results_of(replace(cell, key=replace(cell.key, explainer="ixg"))).alike)
     assert not len(Measured([finished(audit)]).results_of(cell).alike)
+
+
+def test_a_cell_of_a_stated_noise_is_that_of_its_mechanism(audit: Path, tmp_path: Path) -> None:
+    """The results' ε is computed from the noise, and is none of the paper's."""
+    root = copytree(audit, tmp_path / "results")
+    provenance = json.loads((root / "provenance.json").read_text())
+    stated = {"dataset": "fashion_mnist", "architecture": "llm", "mechanism": "sigma-4.1", "private": True}
+    provenance["settings"][0] |= stated | {"epsilon": "0.348", "budget": "z4.1"}
+    write_json(root / "provenance.json", provenance)
+    cell = next(cell for cell in printed_cells("harder2020") if cell.key.epsilon == "z4.1" and cell.mean == 0.807)
+    assert len(Measured([finished(root)]).results_of(cell).alike) == MODELS

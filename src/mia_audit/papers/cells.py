@@ -312,7 +312,8 @@ def signal_of(key: Key) -> str:
 
 def place_of(one: Key | Setting) -> Place:
     """Return the setting of a cell or of its results."""
-    return one.dataset, one.architecture, one.mechanism, budget(one.epsilon)
+    epsilon = one.epsilon if isinstance(one, Key) else one.budget or one.epsilon
+    return one.dataset, one.architecture, one.mechanism, budget(epsilon)
 
 
 def difference(values: Values, printed: Printed, confidence: float = 0.95) -> tuple[float, float, float]:
