@@ -39,7 +39,7 @@ test: $(READY)
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going check tests
 
 tests: $(READY)
-	pytest -n $(WORKERS) --dist loadgroup -m "not slow and not slurm"
+	pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder -m "not slow and not slurm"
 	@echo "Left out: tests marked slow or slurm; make test-all runs them too"
 
 # the files that have such tests: reading all takes a worker eight seconds more

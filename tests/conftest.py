@@ -41,6 +41,7 @@ for name in [name for name in os.environ if name.startswith(("SNAKEMAKE_", "SLUR
     del os.environ[name]
 
 ROOT = Path(__file__).parents[1]
+WORKFLOW = ROOT / "tests" / "workflow"
 warm.start(threads=1, pytorch=True)  # one for all tests of this process; it imports nothing before a stage is run
 PATIENCE = 1500.0
 """Seconds after which a run is taken to hang, however busy the machine is."""
@@ -69,7 +70,7 @@ TINY: dict[str, Any] = {
     "explanation_metrics": {"records": 6, "models": 4, "shown": 2},
     "attacks": {"methods": ["threshold", "loss-lira", "l1-lrt"], "likelihoods": ["pooled"]},
     "evaluation": {"fprs": [0.001, 0.1]},
-    "report": {"exposed": 2},
+    "report": {"exposed": 2, "figures": {"formats": ["svg"]}},
     "compute": {"shadows_per_job": 3, "blocks_explained_per_job": 2, "micro_batch": 32},
 }
 
@@ -205,6 +206,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--fuzz-seconds", type=float, help="seconds that files are broken and read, instead of 60 times each"
     )
     parser.addoption("--fuzz-seed", type=int, default=0, help="seed of what is broken (0)")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the quick tests of a file on one worker, which makes what they share once; those of the workflow go to the next free one."""
+    for item in items:
+        if not any(item.get_closest_marker(name) for name in ("slow", "xdist_group")) and item.path.parent != WORKFLOW:
+            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(ROOT)))
 
 
 def pytest_runtest_setup() -> None:
