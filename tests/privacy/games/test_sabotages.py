@@ -27,7 +27,7 @@ from mia_audit.privacy.per_record import ClippedSum
 from mia_audit.runtime.device import computing
 
 from .play import Claim, Pair, Verdict, observed, play
-from .training import LONG, Scene, canary_pairs, linear, locally_linear_maps, perceptron, rows
+from .training import LONG, Scene, canary_pairs, linear, locally_linear_maps, one_decision, perceptron, rows
 
 RECORDS, EPSILON, DELTA = 8, 1.0, 1e-5
 SECTION = {"mechanism": "dp-sgd", "delta": DELTA}
@@ -38,7 +38,8 @@ OF_PERSONS = SECTION | {"unit": "person", "records_per_person": 2}
 
 
 def judged(scene: Scene, pair: Pair, trials: int = 60, gaussian: bool = True) -> Verdict:
-    return play(scene.train, pair, Claim(scene.epsilon, DELTA, gaussian), trials, pilot=30)
+    with one_decision():
+        return play(scene.train, pair, Claim(scene.epsilon, DELTA, gaussian), trials, pilot=30)
 
 
 def person_pair(name: str) -> Pair:
@@ -96,10 +97,11 @@ def under_one_seed(scene: Scene) -> Callable[[Any, int], Any]:
 def test_noise_that_other_records_share_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     run = under_one_seed(SCENES["one step"]("vmap"))
     pair, claim = PAIRS["an orthogonal record"], Claim(EPSILON, DELTA)
-    assert not play(run, pair, claim, 60, 30).refuted
     honest = noise.training_key
-    monkeypatch.setattr(noise, "training_key", lambda secret, terms, content: honest(secret, {}, b""))
-    assert play(run, pair, claim, 60, 30).refuted
+    with one_decision():
+        assert not play(run, pair, claim, 60, 30).refuted
+        monkeypatch.setattr(noise, "training_key", lambda secret, terms, content: honest(secret, {}, b""))
+        assert play(run, pair, claim, 60, 30).refuted
 
 
 def test_a_message_about_a_record_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

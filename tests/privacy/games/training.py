@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 
-from mia_audit.privacy import noise
+from mia_audit.privacy import noise, per_record
 from mia_audit.privacy.catalogue import Job, Mechanism, PerRecord, Protection
+from mia_audit.privacy.per_record import ClippedSum
 from mia_audit.runtime.device import computing
 from mia_audit.sections import Precision
 from mia_audit.training.checkpoints import Checkpoint
@@ -69,6 +71,26 @@ class KilledOnce(Checkpoint):
         if not self._state:
             self._state = {name: value.clone() for name, value in capture().items()}
             raise Killed
+
+
+def once(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what the first call returned, whatever is asked later."""
+    found: list[Any] = []
+
+    def known(*given: Any) -> Any:
+        found[:] = found or [call(*given)]
+        return found[0]
+
+    return known
+
+
+@contextmanager
+def one_decision() -> Iterator[None]:
+    """Check a model once for all trainings: what they decide depends on the model alone, and takes most of their time."""
+    with pytest.MonkeyPatch.context() as patch:
+        for owner, name in ((per_record, "check_state"), (per_record, "checked_pass"), (ClippedSum, "_try_vmap")):
+            patch.setattr(owner, name, once(getattr(owner, name)))
+        yield
 
 
 @dataclass(frozen=True)
