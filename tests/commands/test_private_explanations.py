@@ -25,6 +25,7 @@ AUDIT = {
     "audit": "study",
     "datasets": {"digits": {"records": 90}},
     "membership": {"models": 5},
+    "report": {"figures": {"formats": ["svg"]}},
     "private_explanations": {
         "digits": {
             "black_boxes": ["forest"],

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mia_audit import cli, registry
@@ -258,7 +258,6 @@ TEXTS = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(TEXTS)
 def test_no_text_is_a_traceback(tmp_path_factory, text):
     path = tmp_path_factory.getbasetemp() / "any.yaml"

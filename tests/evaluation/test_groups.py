@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mia_audit.evaluation.files import Scored
@@ -14,7 +14,6 @@ from mia_audit.pools.groups import Grouping
 KEY = ("loss-lira", "confidence", "pooled", False)
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     scores=st.lists(st.integers(0, 6), min_size=4, max_size=60),
     fpr=st.sampled_from([0.01, 0.1, 0.25, 0.5, 0.99]),

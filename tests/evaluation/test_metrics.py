@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 from sklearn import metrics as sk
@@ -29,7 +29,6 @@ def split(pairs):
     return scores, member
 
 
-@settings(deadline=None, max_examples=300, derandomize=True)
 @given(pairs=labelled, fpr=st.one_of(st.floats(0.001, 0.999), st.integers(1, 59).map(lambda n: n / 60)))
 def test_tpr_at_fpr_is_the_best_threshold_within_the_nominal_rate(pairs, fpr):
     scores, member = split(pairs)
@@ -51,7 +50,6 @@ def test_rates_that_are_counts_over_n_are_not_rounded_away(n):
         assert tpr_at_fpr(scores, member, count / n) == pytest.approx((count + 1) / n)
 
 
-@settings(deadline=None, max_examples=200, derandomize=True)
 @given(pairs=labelled)
 def test_curve_auc_and_accuracy_agree_with_scikit_learn(pairs):
     scores, member = split(pairs)
@@ -63,7 +61,6 @@ def test_curve_auc_and_accuracy_agree_with_scikit_learn(pairs):
     assert balanced_accuracy(scores, member) == pytest.approx(((t + 1 - f) / 2).max())
 
 
-@settings(deadline=None, max_examples=100, derandomize=True)
 @given(pairs=labelled)
 def test_delong_variance_agrees_with_its_definition(pairs):
     scores, member = split(pairs)
@@ -122,7 +119,6 @@ ranked = st.lists(st.tuples(value, st.booleans()), max_size=40)
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
-@settings(deadline=None, max_examples=200, derandomize=True)
 @given(pairs=ranked)
 def test_counts_are_those_of_every_threshold(kind, pairs):
     scores = np.array([score for score, _ in pairs], dtype=kind)
@@ -135,7 +131,6 @@ def test_counts_are_those_of_every_threshold(kind, pairs):
     assert (ranking.members, ranking.non_members) == (int((member & known).sum()), int((~member & known).sum()))
 
 
-@settings(deadline=None, max_examples=200, derandomize=True)
 @given(columns=st.lists(st.lists(st.tuples(value, st.booleans()), min_size=7, max_size=7), min_size=1, max_size=5))
 def test_columns_ranked_at_once_have_the_metrics_of_each(columns):
     scores = np.array([[score for score, _ in column] for column in columns], dtype=np.float32).T

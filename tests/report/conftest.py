@@ -1,6 +1,8 @@
 """A small audit on disk: an image pool, a setting that leaks, one at ε = 8 that leaks less and one at ε = 1 that does not."""
 
+import shutil
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -221,15 +223,34 @@ def _write(root: Path, settings: dict[tuple[str, str], float], pool: bool) -> Sm
 
 
 @pytest.fixture(scope="session")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
+def template(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Small]:
+    """Return a small audit with the given settings and strengths, written once; treat it as read-only."""
+    known: dict[Any, Small] = {}
+
+    def write(settings: dict[tuple[str, str], float], pool: bool = False) -> Small:
+        key = (tuple(settings.items()), pool)
+        if key not in known:
+            known[key] = _write(tmp_path_factory.mktemp("small"), settings, pool)
+        return known[key]
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def small(template: Callable[..., Small]) -> Small:
     """The small audit; treat it as read-only."""
-    return _write(tmp_path_factory.mktemp("small"), SETTINGS, pool=True)
+    return template(SETTINGS, pool=True)
 
 
 @pytest.fixture
-def written(tmp_path: Path) -> Callable[..., Small]:
-    """Write a small audit with the given settings and strengths."""
-    return lambda settings, pool=False: _write(tmp_path / "audit", settings, pool)
+def written(template: Callable[..., Small], tmp_path: Path) -> Callable[..., Small]:
+    """Copy a small audit with the given settings and strengths, to be changed."""
+
+    def copy(settings: dict[tuple[str, str], float], pool: bool = False) -> Small:
+        known = template(settings, pool)
+        return Small(shutil.copytree(known.root, tmp_path / "audit"), deepcopy(known.spec))
+
+    return copy
 
 
 @pytest.fixture(scope="session")

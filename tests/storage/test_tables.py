@@ -125,10 +125,10 @@ def test_any_flipped_bit_of_a_footer_is_a_user_error(tmp_path: Path) -> None:
     content = whole.read_bytes()
     start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
     for place in range(start, len(content)):
-        for bit in (0, 7):
-            path.write_bytes(content[:place] + bytes([content[place] ^ (1 << bit)]) + content[place + 1 :])
-            with pytest.raises(UserError, match=r"t\.parquet"):
-                read_table(path, "scores")
+        flipped = content[place] ^ (1, 128)[place % 2]
+        path.write_bytes(content[:place] + bytes([flipped]) + content[place + 1 :])
+        with pytest.raises(UserError, match=r"t\.parquet"):
+            read_table(path, "scores")
 
 
 def test_another_kind_is_refused_and_so_is_a_foreign_table_that_only_audits_make(tmp_path: Path) -> None:

@@ -58,13 +58,13 @@ def test_no_command_of_a_committed_audit_is_long(config: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("settings", "blocks"),
     [
-        pytest.param(2000, 1, id="two-thousand-settings", marks=pytest.mark.slow),
+        pytest.param(200, 1, id="two-hundred-settings", marks=pytest.mark.slow),
         pytest.param(1, 400, id="four-hundred-blocks"),
     ],
 )
 def test_no_command_of_a_large_audit_is_long(settings: int, blocks: int, tmp_path: Path) -> None:
     """Most of the many settings are imported: what depends on their number is the same, and there are fewer jobs to plan."""
-    epsilons = range(1, min(settings, 40) + 1)
+    epsilons = range(1, min(settings, 10) + 1)
     config: dict[str, Any] = {
         "audit": "large",
         "datasets": {"breast_cancer": {}},

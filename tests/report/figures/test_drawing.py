@@ -16,7 +16,7 @@ from mia_audit.report.data.results import find
 from mia_audit.report.data.series import MOST, PALETTE, roc_curves, series, strongest
 from mia_audit.report.data.spec import Figures
 from mia_audit.report.figures.accuracy import tradeoff
-from mia_audit.report.figures.catalogue import draw
+from mia_audit.report.figures.catalogue import draw, figures
 from mia_audit.report.figures.roc import attack_by_epsilon, roc_figure
 from mia_audit.report.figures.style import COLUMNS, draw_roc, paper_style, save, shared_legend, table_of, tick
 
@@ -72,6 +72,14 @@ def test_a_series_looks_the_same_in_every_group(findings):
             assert one == everywhere[one.name]
 
 
+@pytest.fixture
+def two_kinds(monkeypatch):
+    """Draw figures of two kinds alone: all take seconds."""
+    for name in {*figures} - {"roc", "roc_by_epsilon"}:
+        monkeypatch.delitem(vars(figures)["_known"], name)
+
+
+@pytest.mark.usefixtures("two_kinds")
 def test_figures_have_the_width_and_the_formats_that_the_config_asks_for(small, findings, tmp_path):
     results = small.results()
     look = Figures(column="3.25in", formats=("png",))
@@ -81,6 +89,7 @@ def test_figures_have_the_width_and_the_formats_that_the_config_asks_for(small, 
         assert image.width == pytest.approx(3.25 * 300, abs=1)
 
 
+@pytest.mark.usefixtures("two_kinds")
 def test_figures_have_the_colours_names_sizes_and_height_that_the_config_asks_for(small, findings, tmp_path):
     results, name = small.results(), "roc_toy_net_none-epsinf"
     colours = {"ixg": "#123456", "dp-sgd-eps8": "#654321"}

@@ -25,7 +25,7 @@ from mia_audit.report.gate import (
     worst_group,
 )
 
-AUDITS, RECORDS, MODELS, FPR = 500, 100, 9, 0.1
+AUDITS, RECORDS, MODELS, FPR = 300, 100, 9, 0.1
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mia_audit.report.data.findings import estimate
@@ -41,7 +41,6 @@ def test_three_significant_digits(value, text):
     assert significant(value) == text
 
 
-@settings(deadline=None, derandomize=True, max_examples=200)
 @given(st.floats(1e-5, 1e5))
 def test_significant_is_within_half_a_unit_of_the_third_digit(value):
     assert float(significant(value)) == pytest.approx(value, rel=0.00501)
