@@ -101,7 +101,7 @@ def test_a_step_is_timed_in_the_precision_of_training(mlp: dict[str, Any], monke
 def test_batch_normalisation_on_maps_of_one_pixel_is_timed() -> None:
     """A batch of one record has no variance there."""
     resnet = describe("net", "resnet18", {}, (3, 32, 32), 2)
-    assert Costs(2).step(resnet, Mechanism(mechanism="none"), Training(batch=1), 1) > 0
+    assert Costs(2).step(resnet, Mechanism(mechanism="none"), Training(batch=2), 1) > 0
 
 
 def test_passes_are_counted_forward_and_backward() -> None:

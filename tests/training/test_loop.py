@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mia_audit.errors import Diverged
+from mia_audit.errors import Diverged, UserError
 from mia_audit.models import build
 from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
 from mia_audit.training.loop import fit, hits_and_losses
@@ -64,13 +64,29 @@ def test_plain_training_is_plain_training(
         assert torch.allclose(ours, theirs, atol=1e-6)
 
 
-def test_micro_batches_of_plain_training_change_nothing(table: tuple[Tensor, Tensor]) -> None:
-    models = [build("mlp", {"width": 8}, (5,), 3, 0) for _ in range(2)]
-    for model, micro_batch in zip(models, (64, 5), strict=True):
+@pytest.mark.parametrize("normalised", [False, True])
+def test_micro_batches_of_plain_training_change_nothing(table: tuple[Tensor, Tensor], normalised: bool) -> None:
+    models = []
+    for micro_batch in (64, 5):
+        model: nn.Module = build("mlp", {"width": 8}, (5,), 3, 0)
+        models.append(model := nn.Sequential(nn.BatchNorm1d(5), model) if normalised else model)
         job = job_for(model, Training(epochs=2, batch=16, optimizer="sgd", learning_rate=0.1), micro_batch)
         fit(job, mechanisms["none"].protect(Mechanism(mechanism="none"), job), *table)
-    for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
+    for one, other in zip(*(model.state_dict().values() for model in models), strict=True):
         assert torch.allclose(one, other, atol=1e-6)
+
+
+def test_a_batch_that_batch_norm_needs_whole_is_not_divided(table: tuple[Tensor, Tensor]) -> None:
+    model = nn.Sequential(nn.BatchNorm1d(5), Full())
+    job = job_for(model, Training(batch=16))
+    protection = mechanisms["none"].protect(Mechanism(mechanism="none"), job)
+    with pytest.raises(UserError, match="16 records do not fit in memory, and BatchNorm needs the whole batch"):
+        protection.backward(table[0][:16], table[1][:16])
+
+
+class Full(nn.Module):
+    def forward(self, inputs: Tensor) -> Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
 
 
 def test_plain_batches_cut_the_training_set_once_an_epoch(mlp: nn.Module) -> None:

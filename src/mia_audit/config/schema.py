@@ -91,7 +91,7 @@ class Imported(Section):
 
 
 class Compute(Section):
-    """How the work is divided into jobs; this affects results at most by rounding errors."""
+    """How the work is divided into jobs; this affects results at most by rounding errors, and by other draws of dropout."""
 
     shadows_per_job: PositiveInt = 9
     """Shadow models trained by one job (a block)."""

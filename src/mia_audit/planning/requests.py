@@ -114,7 +114,8 @@ def training_bytes(metadata: Mapping[str, Any], training: Training, micro_batch:
     weights = 4 * int(metadata["parameters"])
     per_record = min(micro_batch * weights, max(HELD["cpu"], 4 * weights)) if private else 0
     trained_with = 3 * weights + 3 * per_record  # gradients and the optimizer's state
-    needed = explaining_bytes(metadata, min(micro_batch, training.batch)) + trained_with
+    whole = bool(metadata.get("batch_norm")) and not private  # BatchNorm needs all records of a batch at once
+    needed = explaining_bytes(metadata, training.batch if whole else min(micro_batch, training.batch)) + trained_with
     checked = explaining_bytes(metadata, CHECKED) if private and training.per_record != "vmap" else 0
     return max(needed, checked)
 
@@ -182,8 +183,11 @@ def refuse_too_large(audit: Audit, architecture: str, metadata: Mapping[str, Any
     if most <= limit:
         return
     fits = next((few for few in _halves(batch) if max(asked(few).values()) <= limit), None)
+    smaller = "training.batch, which BatchNorm needs whole," if metadata.get("batch_norm") else "model"
     change = (
-        f"set compute.micro_batch: {fits}" if fits else "no compute.micro_batch is small enough: choose a smaller model"
+        f"set compute.micro_batch: {fits}"
+        if fits
+        else f"no compute.micro_batch is small enough: choose a smaller {smaller}"
     )
     raise UserError(
         f"architectures.{architecture}: {stage} takes about {most:,} MB with compute.micro_batch: {batch}, but jobs may have"

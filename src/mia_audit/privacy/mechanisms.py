@@ -189,6 +189,7 @@ class Unprotected:
     """Plain training on shuffled mini-batches with the mean gradient of each."""
 
     def __init__(self, section: Mechanism, job: Job) -> None:
+        from mia_audit.models import batch_norm_layers
         from mia_audit.privacy.noise import Stream
         from mia_audit.runtime.device import AdaptiveBatchSize
 
@@ -196,7 +197,8 @@ class Unprotected:
         self.terms, steps = self.foresee(section, job.epsilon, job.training, job.records)
         self.steps_per_epoch = steps // job.training.epochs
         self._draws = Stream(job.key, "batches")
-        self._at_once = AdaptiveBatchSize(job.micro_batch)
+        mixed = bool(batch_norm_layers(job.model))
+        self._at_once = AdaptiveBatchSize(*((job.training.batch, "BatchNorm") if mixed else (job.micro_batch,)))
 
     @classmethod
     def foresee(cls, section: Mechanism, epsilon: float, training: Steps, units: int) -> tuple[Terms, int]:
@@ -212,7 +214,7 @@ class Unprotected:
         yield from torch.split(self._draws.uniform(self.job.records).argsort(), self.job.training.batch)
 
     def backward(self, inputs: Tensor, labels: Tensor, *persons: Tensor) -> Tensor:
-        """Set `grad` to the gradient of the mean loss, accumulated over micro-batches."""
+        """Set `grad` to the gradient of the mean loss, accumulated over micro-batches unless BatchNorm mixes the batch's records."""
         from mia_audit.models.architecture import LONE, lone_record_message
 
         try:

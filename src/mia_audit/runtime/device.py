@@ -77,17 +77,20 @@ Result = TypeVar("Result")
 
 
 class AdaptiveBatchSize:
-    """A batch size of at most `most` records, halved whenever memory runs out and never raised again."""
+    """A batch size of at most `most` records, halved whenever memory runs out and never raised again.
 
-    def __init__(self, most: int) -> None:
-        self.size = most
+    `whole` names what computes something of all records of a batch, which must therefore not be divided; empty if nothing does.
+    """
+
+    def __init__(self, most: int, whole: str = "") -> None:
+        self.size, self.whole = most, whole
 
     def __call__(self, attempt: Callable[[int], Result]) -> Result:
         """Return `attempt(size)`. When memory runs out, try again with half the size.
 
         Sums over smaller batches differ only by rounding. An attempt that needs an operation without a deterministic
         kernel is repeated at the same size with nondeterminism allowed. Raises UserError if a single record does not
-        fit.
+        fit, or a batch that must be whole.
         """
         while True:
             try:
@@ -102,6 +105,11 @@ class AdaptiveBatchSize:
                 self._halve()
 
     def _halve(self) -> None:
+        if self.whole:
+            raise UserError(
+                f"{self.size} records do not fit in memory, and {self.whole} needs the whole batch: choose a smaller training.batch"
+                " or model, or another compute.device"
+            )
         if self.size == 1:
             raise UserError(
                 "one record does not fit in memory: choose a smaller model or image size, or another compute.device"
