@@ -18,7 +18,7 @@ from scipy.stats import t as student
 from mia_audit.models import load, read_architecture, taken_by, to_input
 from mia_audit.models.weights import WEIGHTS
 from mia_audit.pools.store import read_records
-from mia_audit.report.figures.filters import column
+from mia_audit.report.figures.explanations import column
 from mia_audit.storage import read_frame
 from mia_audit.training.stored import shadow_folders
 

@@ -22,9 +22,9 @@ from sklearn.datasets import load_breast_cancer
 import mia_audit
 from mia_audit.models import describe
 from mia_audit.privacy.catalogue import Mechanism
-from mia_audit.report.data.results import find
+from mia_audit.report.answer import answer_content
 from mia_audit.report.matrix_audit import results_of
-from mia_audit.report.terminal import answer_content
+from mia_audit.report.opened import find
 from mia_audit.training.section import Training
 from mia_audit.training.shadow import Recipe, train_shadow
 

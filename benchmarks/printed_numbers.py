@@ -158,7 +158,7 @@ def config_of(audit: str) -> tuple[Path, dict[str, Any]]:
     """Return the file of the config with this name, and what its numbers depend on."""
     from mia_audit.config.load import load_audit
     from mia_audit.config.specs import resolved
-    from mia_audit.report.data.provenance import base_names
+    from mia_audit.report.provenance import base_names
 
     named = re.compile(rf"^audit: {re.escape(audit)}$", re.MULTILINE)
     (path,) = (one for one in (ROOT / "config").rglob("*.yaml") if named.search(one.read_text(encoding="utf-8")))
@@ -211,7 +211,7 @@ def take(results: Path, commit: str) -> None:
 
 def guessing_loss(results: Path) -> dict[str, float]:
     """Return the loss of answering the classes' shares on every data set, the least over seeds."""
-    from mia_audit.report.data.results import read_guessing
+    from mia_audit.report.results import read_guessing
 
     found: dict[str, float] = {}
     for records in sorted(results.glob("**/pools/*/records.parquet")):

@@ -16,7 +16,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from interval_coverage import LEAKS, audited
-from mia_audit.report.data.findings import Estimate, estimate, estimate_over
+from mia_audit.report.findings import Estimate, estimate, estimate_over
 from mia_audit.report.over_seeds import mean_over_seeds
 
 LEVEL, GROUPS = 0.95, 4000

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from mia_audit.canaries.observe import Observer
-    from mia_audit.report.data.findings import Findings
-    from mia_audit.report.data.results import Results
+    from mia_audit.report.findings import Findings
     from mia_audit.report.matrix_audit import Request
+    from mia_audit.report.results import Results
 
 __all__ = ["Audit", "audit", "observe_canaries", "run", "signals"]
 
@@ -67,8 +67,7 @@ class Audit:
 
     def figure(self, name: str = "roc") -> Figure:
         """Return a figure of the report, such as `roc`. Raises UserError for an unknown name, or a figure without data."""
-        from mia_audit.report.figures.catalogue import figures
-        from mia_audit.report.figures.style import paper_style
+        from mia_audit.report.figures.catalogue import figures, paper_style
 
         results, findings = self._found
         drawable = {kind: figures[kind].subjects(results.spec) for kind in figures if not figures[kind].private}
@@ -83,8 +82,8 @@ class Audit:
 
     def report(self, path: str | Path) -> Path:
         """Write the self-contained HTML report to a file, and return its path."""
-        from mia_audit.report.data.provenance import provenance
-        from mia_audit.report.page.render import render
+        from mia_audit.report.page import render
+        from mia_audit.report.provenance import provenance
         from mia_audit.storage import write_text
 
         results, findings = self._found
@@ -94,8 +93,8 @@ class Audit:
 
     @cached_property
     def _found(self) -> tuple[Results, Findings]:
-        from mia_audit.report.data.results import find
         from mia_audit.report.matrix_audit import results_of
+        from mia_audit.report.opened import find
 
         results = results_of(self._request)
         return results, find(results)

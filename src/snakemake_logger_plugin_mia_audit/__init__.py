@@ -198,7 +198,7 @@ class LogHandler(LogHandlerBase):
 
     def _read_answer(self) -> str:
         """Read the answer, if the report is among the requested files."""
-        from mia_audit.report.terminal import answer_text
+        from mia_audit.report.answer import answer_text
 
         if self.results is None or self.common_settings.dryrun:
             return ""

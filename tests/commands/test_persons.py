@@ -17,10 +17,11 @@ from mia_audit.errors import UserError
 from mia_audit.evaluation.files import read_scores, summarise
 from mia_audit.pools.groups import Grouping, read_groups, write_groups
 from mia_audit.pools.persons import Persons
-from mia_audit.report.data.provenance import provenance
-from mia_audit.report.data.results import Results, find
-from mia_audit.report.data.spec import Setting, Spec
-from mia_audit.report.page.render import render
+from mia_audit.report.opened import find
+from mia_audit.report.page import render
+from mia_audit.report.provenance import provenance
+from mia_audit.report.results import Results
+from mia_audit.report.spec import Setting, Spec
 from mia_audit.report.tables.catalogue import tables
 from mia_audit.storage import read_frame, table_metadata
 

@@ -15,9 +15,9 @@ from mia_audit.config import expand, specs
 from mia_audit.config.load import check_audit
 from mia_audit.config.specs import ReportSpec, studies
 from mia_audit.errors import UserError
-from mia_audit.report.data.private import studied
-from mia_audit.report.data.spec import parse_spec
 from mia_audit.report.figures.catalogue import figure_files
+from mia_audit.report.results import studied
+from mia_audit.report.spec import parse_spec
 from mia_audit.report.tables.catalogue import table_files
 from mia_audit.storage import read_table, table_metadata, write_table
 

@@ -7,8 +7,8 @@ import pytest
 
 from mia_audit.config.specs import ReportSpec
 from mia_audit.evaluation.metrics import SHARES, called_columns
-from mia_audit.report.data.spec import parse_spec
 from mia_audit.report.figures.catalogue import figure_files
+from mia_audit.report.spec import parse_spec
 from mia_audit.report.tables.catalogue import table_files
 from mia_audit.storage import write_table
 

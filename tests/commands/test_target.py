@@ -12,8 +12,8 @@ from sklearn.ensemble import RandomForestClassifier
 from mia_audit.attacks.engine.likelihood import likelihood_ratio
 from mia_audit.pools.section import Membership
 from mia_audit.pools.store import draw_membership, write_membership
-from mia_audit.report.data.results import Results
-from mia_audit.report.data.spec import Setting, Spec
+from mia_audit.report.results import Results
+from mia_audit.report.spec import Setting, Spec
 from mia_audit.storage import table_metadata
 
 from ..builders import run
@@ -111,9 +111,9 @@ def test_a_finished_model_alone_is_scored(folder: Path) -> None:
 
 def say_it(folder: Path) -> None:
     """The report calls it the finished model, with an interval over its records, and ranks its members."""
-    from mia_audit.report.data.provenance import provenance
-    from mia_audit.report.data.results import find
-    from mia_audit.report.page.render import render
+    from mia_audit.report.opened import find
+    from mia_audit.report.page import render
+    from mia_audit.report.provenance import provenance
 
     setting = Setting("toy", "release", "none", "inf", trained=False, finished="release.skops")
     results = Results(folder, Spec("release", (setting,), exposed=2))

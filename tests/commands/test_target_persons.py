@@ -12,11 +12,12 @@ from sklearn.ensemble import RandomForestClassifier
 from mia_audit.pools.persons import Persons
 from mia_audit.pools.section import Membership
 from mia_audit.pools.store import draw_membership, read_persons
-from mia_audit.report.data.provenance import provenance
-from mia_audit.report.data.results import Results, find
-from mia_audit.report.data.spec import Setting, Spec
 from mia_audit.report.figures.catalogue import figures
-from mia_audit.report.page.render import render
+from mia_audit.report.opened import find
+from mia_audit.report.page import render
+from mia_audit.report.provenance import provenance
+from mia_audit.report.results import Results
+from mia_audit.report.spec import Setting, Spec
 from mia_audit.report.tables.catalogue import tables
 
 from ..builders import one_line, run

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from mia_audit.evaluation.intervals import OverTargets
-from mia_audit.report.data.findings import Leak, difference, estimate, welch
+from mia_audit.report.findings import Leak, difference, estimate, welch
 
 FIRST, SECOND = np.array([0.6, 0.65, 0.7, 0.62]), np.array([0.58, 0.66, 0.66, 0.6])
 

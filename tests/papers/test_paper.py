@@ -25,8 +25,8 @@ from mia_audit.evaluation.metrics import authors_read_out, metrics_of_columns
 from mia_audit.explanation_metrics.tables import COLUMNS
 from mia_audit.papers import PAPERS, paper
 from mia_audit.papers.cells import Key, Measured, Printed, difference, printed_cells, printed_rows
-from mia_audit.report.data.opened import finished
-from mia_audit.report.data.spec import Report
+from mia_audit.report.opened import finished
+from mia_audit.report.spec import Report
 from mia_audit.storage import write_json, write_table
 from mia_audit.training.report import SCHEMA
 

@@ -15,7 +15,7 @@ from mia_audit.config import expand
 from mia_audit.config.load import load_audit
 from mia_audit.papers.patel2020 import NOT_MEASURED, QUANTITIES, STAND_INS, Studies, finished_study, printed_numbers
 from mia_audit.pools.store import StoredRecords
-from mia_audit.report.data.findings import estimate
+from mia_audit.report.findings import estimate
 from mia_audit.storage import write_json, write_table
 from mia_audit.training.report import SCHEMA
 

@@ -13,7 +13,7 @@ from mia_audit.models import construct, save_weights
 from mia_audit.releasing.audited import training_sha256
 from mia_audit.releasing.recipe import Recipe
 from mia_audit.releasing.release import release
-from mia_audit.report.data.provenance import base_names, code_digests, training_digest
+from mia_audit.report.provenance import base_names, code_digests, training_digest
 from mia_audit.storage import sha256
 from mia_audit.storage.digests import audit_id
 

@@ -16,12 +16,13 @@ from mia_audit.config.specs import ReportSpec
 from mia_audit.evaluation.exposure import HALVES, Halves
 from mia_audit.evaluation.metrics import SHARES, called_columns
 from mia_audit.explanation_metrics.tables import COLUMNS, CURVES, MAPS
-from mia_audit.report.data.findings import Findings
-from mia_audit.report.data.provenance import provenance
-from mia_audit.report.data.results import Results, find
-from mia_audit.report.data.spec import parse_spec
+from mia_audit.report.answer import answer_content
 from mia_audit.report.figures.catalogue import draw
-from mia_audit.report.terminal import answer_content
+from mia_audit.report.findings import Findings
+from mia_audit.report.opened import find
+from mia_audit.report.provenance import provenance
+from mia_audit.report.results import Results
+from mia_audit.report.spec import parse_spec
 from mia_audit.storage import sha256, write_json, write_table
 
 RECORDS, MODELS = 300, 12

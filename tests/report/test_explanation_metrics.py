@@ -8,13 +8,11 @@ import polars as pl
 import pytest
 from scipy.stats import t
 
-from mia_audit.report.data.results import find
-from mia_audit.report.data.series import interpretations, similarity
-from mia_audit.report.figures.catalogue import draw
+from mia_audit.report.explained import overlay, section
+from mia_audit.report.figures.catalogue import NEGATIVE, POSITIVE, data_uri, draw, paper_style, table_of
 from mia_audit.report.figures.explanations import curves, explanation_metrics, explanations, releases
-from mia_audit.report.figures.style import NEGATIVE, POSITIVE, data_uri, paper_style, table_of
-from mia_audit.report.page.explanations import section
-from mia_audit.report.page.exposed import overlay
+from mia_audit.report.opened import find
+from mia_audit.report.series import interpretations, similarity
 from mia_audit.report.tables.catalogue import latex, tables, tables_of
 
 
@@ -202,7 +200,7 @@ def test_a_group_that_nothing_is_left_of_gets_a_notice(interpreted, tmp_path, mo
     monkeypatch.setattr(type(results), "maps", lambda self, group: maps)
     drawn: dict[str, float] = {}
     monkeypatch.setattr(
-        "mia_audit.report.figures.style.save",
+        "mia_audit.report.figures.catalogue.save",
         lambda figure, folder, name, caption, look: drawn.update({name: figure.get_figheight()}),
     )
     draw(results, find(results), tmp_path)

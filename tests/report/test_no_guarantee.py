@@ -12,17 +12,17 @@ import torch
 
 from mia_audit.errors import UserError
 from mia_audit.privacy.masks import Masks, save_masks
-from mia_audit.report.data.findings import reference
-from mia_audit.report.data.provenance import provenance
-from mia_audit.report.data.results import find
-from mia_audit.report.figures.accuracy import accuracy_by_epsilon
+from mia_audit.report.answer import answer
 from mia_audit.report.figures.catalogue import draw
-from mia_audit.report.page.render import render
+from mia_audit.report.figures.roc import accuracy_by_epsilon
+from mia_audit.report.findings import reference
+from mia_audit.report.formatting import protected
+from mia_audit.report.opened import find
+from mia_audit.report.page import render
+from mia_audit.report.provenance import provenance
+from mia_audit.report.statements import no_guarantee_sentence
+from mia_audit.report.tables.attacks import settings_layout
 from mia_audit.report.tables.catalogue import Cell, tables_of, to_csv, write
-from mia_audit.report.tables.settings import settings_layout
-from mia_audit.report.text.answer import answer
-from mia_audit.report.text.formatting import protected
-from mia_audit.report.text.statements import no_guarantee_sentence
 
 
 def build(results: Any, findings: Any) -> Any:
@@ -58,10 +58,10 @@ def test_sentences_say_none_and_why(nominal: Any) -> None:
     base = reference(group)
     assert base is not None and base.setting.mechanism == "none"
     told = answer(group, findings)
-    assert "fadp-literal, which guarantees nothing" in told.conclusion and "ε = 8 is nominal" in told.conclusion
-    item = next(item for item in told.items if "fadp-literal" in item.term)
-    assert item.term == "fadp-literal, ε none (nominal 8)"
-    assert f"no ε is guaranteed, since {REASON}" in item.text
+    assert "fadp-literal, which guarantees nothing" in told["conclusion"] and "ε = 8 is nominal" in told["conclusion"]
+    item = next(item for item in told["sentences"] if "fadp-literal" in item["term"])
+    assert item["term"] == "fadp-literal, ε none (nominal 8)"
+    assert f"no ε is guaranteed, since {REASON}" in item["text"]
     table = settings_layout(nominal.results(), findings, page=True)
     assert table.rows[2][1] == Cell("none", ("no guarantee",))
     assert any("fadp-literal at a nominal ε = 8: no ε" in note for note in table.notes)
@@ -93,7 +93,7 @@ def test_figures_say_none_and_why(nominal: Any, tmp_path: Path, monkeypatch: pyt
     def keep(figure: Any, folder: Path, name: str, caption: str, look: Any) -> None:
         drawn[name] = json.dumps([text.get_text() for text in figure.findobj(lambda one: hasattr(one, "get_text"))])
 
-    monkeypatch.setattr("mia_audit.report.figures.style.save", keep)
+    monkeypatch.setattr("mia_audit.report.figures.catalogue.save", keep)
     draw(results, findings, tmp_path)
     for name in ("roc_toy_net_fadp-literal-eps8", "attack_by_epsilon", "tradeoff"):
         text = json.loads(drawn[name])

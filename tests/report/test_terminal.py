@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mia_audit.errors import UserError
-from mia_audit.report.terminal import answer_content, answer_text
+from mia_audit.report.answer import answer_content, answer_text
 
 ROWS = [
     {

@@ -37,7 +37,7 @@ def test_the_wheel_holds_the_whole_workflow_and_no_tests(wheel: Path) -> None:
     missing = [path for path in wanted if f"mia_audit/{path}" not in entries]
     assert missing == []
     assert entries["mia_audit/workflow/profiles/slurm/bin/sacct"] & 0o100
-    assert {"mia_audit/config/schema.json", "mia_audit/report/page/templates/report.html.j2"} <= set(entries)
+    assert {"mia_audit/config/schema.json", "mia_audit/report/templates/report.html.j2"} <= set(entries)
     assert any(name.endswith("licenses/LICENSE") for name in entries)
     packages = {name.partition("/")[0].partition("-")[0] for name in entries}
     assert packages == {"mia_audit", "snakemake_logger_plugin_mia_audit"}

@@ -16,7 +16,7 @@ from mia_audit.config.load import check_audit, read_plain
 from mia_audit.config.schema import Audit
 from mia_audit.papers import PAPERS
 from mia_audit.planning import requests
-from mia_audit.report.data.opened import finished
+from mia_audit.report.opened import finished
 
 from .stages import run_stages
 

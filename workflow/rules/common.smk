@@ -7,7 +7,7 @@ from mia_audit.config.load import check_audit, read_plain
 from mia_audit.errors import UserError
 from mia_audit.explain.black_boxes import OVERFITTED
 from mia_audit.planning import requests
-from mia_audit.report.data.spec import parse_spec
+from mia_audit.report.spec import parse_spec
 from mia_audit.report.figures.catalogue import figure_files
 from mia_audit.report.over_seeds import over_seeds_files
 from mia_audit.report.tables.catalogue import table_files

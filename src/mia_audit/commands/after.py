@@ -23,7 +23,7 @@ def answer_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_answer(options: argparse.Namespace) -> None:
     """Print the opening sentences of the report, its table of settings and the path of the page."""
-    from mia_audit.report.terminal import answer_text
+    from mia_audit.report.answer import answer_text
 
     print(answer_text(options.results))
 
@@ -39,9 +39,9 @@ def gate_arguments(parser: argparse.ArgumentParser) -> None:
 def run_gate(options: argparse.Namespace) -> int:
     """Print a line per criterion; return 0 if all pass, 3 if one fails, and 4 if one is inconclusive and none fails."""
     from mia_audit.config.load import load_policy
-    from mia_audit.report.data.opened import PROVENANCE, finished, read_provenance
-    from mia_audit.report.data.provenance import training_digest
     from mia_audit.report.gate import EXIT_CODES, as_json, as_junit, judge, lines, overall
+    from mia_audit.report.opened import PROVENANCE, finished, read_provenance
+    from mia_audit.report.provenance import training_digest
     from mia_audit.storage import sha256, write_json, write_text
     from mia_audit.storage.digests import audit_id, provenance_differences
 

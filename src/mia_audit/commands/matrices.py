@@ -18,7 +18,7 @@ from mia_audit.storage import atomic_write, check_out
 from mia_audit.storage.digests import state
 
 if TYPE_CHECKING:
-    from mia_audit.report.data.spec import GivenSetting
+    from mia_audit.report.spec import GivenSetting
 
 METHODS = ("threshold", "loss-lira", "var-lrt", "l1-lrt", "l2-lrt", "linf-lrt", "lrt")
 LIKELIHOODS = ("blend",)
@@ -99,8 +99,8 @@ def run_audit(options: argparse.Namespace) -> None:
     from mia_audit.attacks.catalogue import Attacks
     from mia_audit.config.load import parse
     from mia_audit.evaluation.section import Evaluation
-    from mia_audit.report.data.spec import Report
     from mia_audit.report.matrix_audit import Request, audit
+    from mia_audit.report.spec import Report
 
     settings = _settings(options)
     matrices = bool(options.membership), bool(options.signal)
@@ -144,7 +144,7 @@ def run_audit(options: argparse.Namespace) -> None:
 def _settings(options: argparse.Namespace) -> "dict[str, GivenSetting]":
     """Return the settings that the command line or a file names; empty if there is a single one."""
     from mia_audit.config.load import parse, read_plain
-    from mia_audit.report.data.spec import GivenAudit, below, from_words
+    from mia_audit.report.spec import GivenAudit, below, from_words
 
     if not (options.setting or options.settings):
         return {}

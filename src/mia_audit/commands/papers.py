@@ -52,7 +52,7 @@ def _write_audits(asked: str, chosen: "Paper", folders: Sequence[Path], out: Pat
     """Write the tables and figures of a paper on attacks from finished audits; return the commands that fill the missing cells."""
     from mia_audit.papers import huang2024
     from mia_audit.papers.cells import CAPTION, Measured, frame, printed_cells, roc_panels, rows
-    from mia_audit.report.data.opened import finished
+    from mia_audit.report.opened import finished
 
     printed = printed_cells(asked)
     measured = Measured([finished(folder) for folder in folders])
@@ -96,7 +96,7 @@ def _write_table(out: Path, name: str, table: "pl.DataFrame") -> None:
 
 def _draw(out: Path, drawings: "Mapping[str, Callable[[], Figure | None]]", caption: str) -> None:
     """Draw and save figures, and print which of them have no results."""
-    from mia_audit.report.figures.style import paper_style, save
+    from mia_audit.report.figures.catalogue import paper_style, save
 
     with paper_style():
         for name, draw in drawings.items():
@@ -126,7 +126,7 @@ def run_reproduce(options: argparse.Namespace) -> None:
     from threadpoolctl import threadpool_limits
 
     from mia_audit.papers.matrices import curves_figure, plain, rows, table
-    from mia_audit.report.figures.style import paper_style, save
+    from mia_audit.report.figures.catalogue import paper_style, save
     from mia_audit.storage import write_text
 
     if not options.scores.is_dir():

@@ -26,7 +26,7 @@ from mia_audit.commands._arguments import add_spec
 from mia_audit.config.specs import FiltersSpec, ReportSpec, SeedsSpec, SideBySideSpec
 
 if TYPE_CHECKING:
-    from mia_audit.report.figures.filters import Column
+    from mia_audit.report.figures.explanations import Filters
 
 
 def report_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,18 +40,12 @@ def report_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_report(options: argparse.Namespace) -> None:
     """Read all results of the audit, write the page, its answer and its provenance."""
-    from mia_audit.report.data.opened import audited
-    from mia_audit.report.data.provenance import provenance, write_page
-    from mia_audit.report.data.results import find
-    from mia_audit.report.data.spec import parse_spec
-    from mia_audit.report.page.render import render
-    from mia_audit.report.terminal import answer_content
+    from mia_audit.report.opened import audited, find
+    from mia_audit.report.page import write_report
+    from mia_audit.report.spec import parse_spec
 
     results = audited(options.results, parse_spec(ReportSpec.read(options.spec).model_dump(mode="json")))
-    findings = find(results)
-    sources = provenance(results, findings.settings)
-    page, answer = render(results, findings, sources), answer_content(results, findings)
-    write_page(options.out, page, answer, sources, results.spec.config)
+    write_report(results, find(results), options.out)
 
 
 def tables_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,9 +57,8 @@ def tables_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_tables(options: argparse.Namespace) -> None:
     """Read metrics and training tables, write every table in every format."""
-    from mia_audit.report.data.opened import audited
-    from mia_audit.report.data.results import find
-    from mia_audit.report.data.spec import parse_spec
+    from mia_audit.report.opened import audited, find
+    from mia_audit.report.spec import parse_spec
     from mia_audit.report.tables.catalogue import write
 
     results = audited(options.results, parse_spec(ReportSpec.read(options.spec).model_dump(mode="json")))
@@ -81,10 +74,9 @@ def figures_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_figures(options: argparse.Namespace) -> None:
     """Read metrics, scores and training tables, draw every figure in every format."""
-    from mia_audit.report.data.opened import audited
-    from mia_audit.report.data.results import find
-    from mia_audit.report.data.spec import parse_spec
     from mia_audit.report.figures.catalogue import draw
+    from mia_audit.report.opened import audited, find
+    from mia_audit.report.spec import parse_spec
 
     results = audited(options.results, parse_spec(ReportSpec.read(options.spec).model_dump(mode="json")))
     draw(results, find(results), options.out)
@@ -98,9 +90,10 @@ def private_report_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_private_report(options: argparse.Namespace) -> None:
     """Write the tables and figures of private explanations: those registered with `private=True`."""
-    from mia_audit.report.data.results import Results, find
-    from mia_audit.report.data.spec import parse_spec
     from mia_audit.report.figures.catalogue import draw
+    from mia_audit.report.opened import find
+    from mia_audit.report.results import Results
+    from mia_audit.report.spec import parse_spec
     from mia_audit.report.tables.catalogue import write
 
     results = Results(options.results, parse_spec(ReportSpec.read(options.spec).model_dump(mode="json")))
@@ -120,8 +113,8 @@ def run_side_by_side(options: argparse.Namespace) -> None:
     """Draw the maps of explanations.parquet of all architectures of a data set."""
     from mia_audit.errors import UserError
     from mia_audit.pools.store import read_records
+    from mia_audit.report.figures.catalogue import paper_style, save
     from mia_audit.report.figures.explanations import image_figure, strips, table_figure
-    from mia_audit.report.figures.style import paper_style, save
     from mia_audit.storage import read_frame
 
     spec = SideBySideSpec.read(options.spec)
@@ -172,8 +165,8 @@ def run_filters(options: argparse.Namespace) -> None:
     from mia_audit.models.architectures.locally_linear_maps import LocallyLinearMaps
     from mia_audit.models.weights import WEIGHTS
     from mia_audit.pools.store import read_records
-    from mia_audit.report.figures.filters import class_sheet, column, record_sheet
-    from mia_audit.report.figures.style import paper_style, save
+    from mia_audit.report.figures.catalogue import paper_style, save
+    from mia_audit.report.figures.explanations import class_sheet, column, record_sheet
     from mia_audit.sanitise import csv
     from mia_audit.seeds import generator
     from mia_audit.storage import write_text
@@ -217,7 +210,7 @@ def run_filters(options: argparse.Namespace) -> None:
     write_text(options.out / "shares.csv", csv(pl.DataFrame(shares, schema=names, orient="row")))
 
 
-def _even(drawn: Column) -> str:
+def _even(drawn: Filters) -> str:
     """Return a warning, with advice, that no map stands out."""
     return (
         f"the mean share of the top map is {drawn.top_share:.3f}, and {drawn.maps} evenly mixed maps would have {1 / drawn.maps:.3f}: the"
@@ -238,27 +231,13 @@ def over_seeds_arguments(parser: argparse.ArgumentParser) -> None:
 def run_over_seeds(options: argparse.Namespace) -> None:
     """Read the results of every seed, and write tables, figure, page, answer, provenance and SHA256SUMS of all seeds."""
     from mia_audit.report.over_seeds import OverSeeds, write
+    from mia_audit.report.spec import Spec
     from mia_audit.storage.digests import write_manifest
 
     spec = SeedsSpec.read(options.spec)
-    over = OverSeeds(
-        **{
-            name: getattr(spec, name)
-            for name in (
-                "audit",
-                "title",
-                "seeds",
-                "confidence",
-                "compare",
-                "explanation_metrics",
-                "config",
-                "config_hash",
-            )
-        },
-        root=options.results,
-        figures=spec.figures,
-    )
-    write(over)
+    names = ("audit", "title", "confidence", "compare", "explanation_metrics", "figures", "config", "config_hash")
+    shown = Spec(settings=(), **{name: getattr(spec, name) for name in names})
+    write(OverSeeds(options.results, shown, spec.seeds))
     print(f"{options.results}: root hash {write_manifest(options.results)}")
 
 

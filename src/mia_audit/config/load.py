@@ -22,7 +22,7 @@ from mia_audit.config.fit import check_fit
 from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError, suggest
 from mia_audit.registry import FILE, code_of
-from mia_audit.report.policy import Policy
+from mia_audit.report.spec import Policy
 
 MOST_BYTES = 1 << 18
 """Largest size of a config in bytes."""

@@ -29,7 +29,7 @@ from mia_audit.pools.section import Dataset, Membership, pools
 from mia_audit.privacy import catalogue as privacy
 from mia_audit.privacy.catalogue import Acknowledgement
 from mia_audit.privacy.section import DATASET, Privacy
-from mia_audit.report.data.spec import Report
+from mia_audit.report.spec import Report
 from mia_audit.sections import (
     STATED,
     DataSetName,

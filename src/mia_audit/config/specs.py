@@ -31,8 +31,7 @@ from mia_audit.foreign_json import parse_json
 from mia_audit.pools.section import Dataset, Draw, Membership
 from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.registry import code_files, file_digest
-from mia_audit.report.data.spec import Figures
-from mia_audit.report.policy import Policy
+from mia_audit.report.spec import Figures, Policy
 from mia_audit.sections import Epsilon, Section, SettingEpsilon
 from mia_audit.signals.families import options_of
 from mia_audit.training.section import Training

@@ -27,8 +27,8 @@ from mia_audit.evaluation.metrics import FPRS, authors_read_out, log_grid, mean_
 from mia_audit.evaluation.run import scores_by_count
 from mia_audit.explanation_metrics import REFERENCE
 from mia_audit.explanation_metrics.summary import per_model
-from mia_audit.report.data.series import PALETTE, Interpretation
-from mia_audit.report.figures.style import draw_roc, log_log, panel_grid
+from mia_audit.report.figures.catalogue import draw_roc, log_log, panel_grid
+from mia_audit.report.series import PALETTE, Interpretation
 from mia_audit.sections import budget
 from mia_audit.signals.name import Reading
 from mia_audit.storage import read_frame
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from mia_audit.report.data.results import Results
-    from mia_audit.report.data.spec import Setting
+    from mia_audit.report.results import Results
+    from mia_audit.report.spec import Setting
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from mia_audit.attacks import attacks
 from mia_audit.attacks.io.layouts import Published
 from mia_audit.evaluation.metrics import FPRS, log_grid, mean_log_roc, target_metrics
 from mia_audit.papers.cells import READ, printed_cells, read_out
-from mia_audit.report.data.series import PALETTE
-from mia_audit.report.figures.style import COLUMN, draw_roc, log_log
+from mia_audit.report.figures.catalogue import COLUMN, draw_roc, log_log
+from mia_audit.report.series import PALETTE
 from mia_audit.signals.name import Reading, read_signal
 
 if TYPE_CHECKING:

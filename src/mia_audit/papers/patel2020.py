@@ -14,15 +14,15 @@ from mia_audit.config.load import check_audit
 from mia_audit.config.specs import ReportSpec
 from mia_audit.errors import UserError
 from mia_audit.papers.cells import Paper, printed_rows
-from mia_audit.report.data.findings import Estimate, estimate
-from mia_audit.report.data.opened import PROVENANCE, read_provenance
-from mia_audit.report.data.results import Results
-from mia_audit.report.data.spec import parse_spec
 from mia_audit.report.figures.private import of_experiment, of_protocol
+from mia_audit.report.findings import Estimate, estimate
+from mia_audit.report.opened import PROVENANCE, read_provenance
+from mia_audit.report.results import Results
+from mia_audit.report.spec import parse_spec
 from mia_audit.report.tables.catalogue import parts
 
 if TYPE_CHECKING:
-    from mia_audit.report.data.private import Rows, Studied
+    from mia_audit.report.results import Rows, Studied
 
 
 PAPER = Paper(

@@ -199,7 +199,7 @@ def _files(audit: Audit, elsewhere: Collection[str]) -> Iterator[tuple[str, Path
 
 
 def _check_font(font: str) -> None:
-    from mia_audit.report.figures.style import paper_style
+    from mia_audit.report.figures.catalogue import paper_style
 
     with paper_style(font):
         pass

@@ -22,7 +22,7 @@ KEYS = ("audit_id", "training_sha256", "provenance_sha256", "policy_sha256", "ve
 
 def training_sha256(recipe: Recipe) -> str:
     """Return the digest of all that the config says about the training of a recipe's model."""
-    from mia_audit.report.data.provenance import base_names, code_digests, training_digest
+    from mia_audit.report.provenance import base_names, code_digests, training_digest
 
     config = recipe.audit.model_dump(mode="json", exclude={"compute"})
     one = recipe.setting
@@ -40,8 +40,8 @@ def audited_sha256(recipe: Recipe, expected: str) -> str | None:
 
     Raises UserError if it is another training than the recipe's, or if the results so far are of another config.
     """
-    from mia_audit.report.data.opened import PROVENANCE, read_provenance
-    from mia_audit.report.data.provenance import training_digest
+    from mia_audit.report.opened import PROVENANCE, read_provenance
+    from mia_audit.report.provenance import training_digest
 
     sources = read_provenance(recipe.results) if (recipe.results / PROVENANCE).exists() else {}
     known = {one["path"]: one for one in sources.get("settings", ())}
@@ -83,7 +83,7 @@ def _check_built(recipe: Recipe) -> None:
 
 def judged(recipe: Recipe, verdicts: Path | None, expected: str) -> dict[str, Any] | None:
     """Return what the card says about a gate's verdicts; None without any. Raises UserError if they are about another training."""
-    from mia_audit.report.data.opened import PROVENANCE
+    from mia_audit.report.opened import PROVENANCE
 
     if verdicts is None:
         return None

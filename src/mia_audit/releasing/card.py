@@ -18,7 +18,7 @@ from mia_audit.privacy.accounting import Charge, PoissonGaussian
 from mia_audit.privacy.catalogue import Terms
 from mia_audit.privacy.ledger import Receipt
 from mia_audit.releasing.recipe import CLAIMED, PROTECTED, UNPROTECTED, Recipe
-from mia_audit.report.text.formatting import at_most
+from mia_audit.report.formatting import at_most
 
 KIND, FORMAT = "mia-audit model card", 1
 CARD, PAGE = "card.json", "card.md"

@@ -18,7 +18,7 @@ from mia_audit.releasing.audited import audited_sha256, judged, training_sha256
 from mia_audit.releasing.card import CARD, PAGE, card, page
 from mia_audit.releasing.charging import charge_for, next_charges
 from mia_audit.releasing.recipe import UNPROTECTED, Recipe, Unfinished, unfinished
-from mia_audit.report.text.formatting import at_most
+from mia_audit.report.formatting import at_most
 from mia_audit.storage import atomic_folder, write_json, write_text
 from mia_audit.storage.digests import audit_id, write_manifest
 from mia_audit.training.checkpoints import Checkpoint

@@ -1,14 +1,11 @@
 """Hold the settings of an audit to a policy: a function per criterion; a key that the policy leaves out is not checked.
 
-Confidence intervals of the strongest attack, and of its worst group.
-
-Verdicts: an interval compared with a limit, and the result of a criterion.
-
-The output of a gate: one line per criterion, JSON, JUnit's XML for continuous integration, and a table of the report.
+Verdicts compare an interval with a limit. They are written as lines, JSON, JUnit's XML, and a table of the report.
 """
 
 from __future__ import annotations
 
+import csv
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,16 +26,43 @@ from mia_audit.evaluation.intervals import OverTargets
 from mia_audit.evaluation.metrics import clopper_pearson, metrics_of_columns
 from mia_audit.evaluation.selection import after_selection
 from mia_audit.pools.groups import read_groups
-from mia_audit.report.data.findings import Finding, Findings, estimate
-from mia_audit.report.data.groups import canary_bound
-from mia_audit.report.data.provenance import guarantee
-from mia_audit.report.data.results import Results, find
-from mia_audit.report.policy import Limits, Policy
+from mia_audit.report.findings import Finding, Findings, estimate, guarantee
+from mia_audit.report.formatting import capital, count, significant
+from mia_audit.report.opened import find
+from mia_audit.report.results import Results
+from mia_audit.report.spec import Limits, Policy
 from mia_audit.report.tables.catalogue import Cell, Column, Layout, text
-from mia_audit.report.text.formatting import capital, count, significant
 from mia_audit.sanitise import visible
 from mia_audit.signals.name import read_signal
 from mia_audit.storage import open_table, read_table
+
+CANARIES = "canaries.csv"
+METHOD = "one-run-f-dp"
+"""The method of the quoted bound: it assumes only fair coins, and one bound alone holds at its confidence."""
+
+
+@dataclass(frozen=True)
+class CanaryBound:
+    """A lower bound on ε at δ, at a confidence, and the number of canaries behind it."""
+
+    epsilon: float
+    delta: float
+    confidence: float
+    canaries: int
+
+
+def canary_bound(folder: Path) -> CanaryBound | None:
+    """Return the bound in a setting's folder; None if no canaries were asked for, UserError for a damaged file."""
+    path = folder / CANARIES
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            (row,) = [row for row in csv.DictReader(file) if row.get("method") == METHOD]
+        epsilon, delta, confidence = (float(row[name]) for name in ("epsilon", "delta", "confidence"))
+        return CanaryBound(epsilon, delta, confidence, int(row["canaries"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, KeyError, TypeError, ValueError):
+        raise UserError(f"{path}: damaged; expected what mia-audit canary-bounds writes") from None
 
 
 class Verdict(StrEnum):
@@ -88,9 +112,7 @@ def at_most(interval: Interval, limit: float) -> Verdict:
 
 def at_least(interval: Interval, limit: float) -> Verdict:
     """Pass if the lower confidence limit is within the limit, fail if the upper one is beyond it."""
-    if math.isnan(interval.low) or math.isnan(interval.high):
-        return Verdict.CANNOT_TELL
-    return Verdict.PASS if interval.low >= limit else Verdict.FAIL if interval.high < limit else Verdict.CANNOT_TELL
+    return at_most(Interval(-interval.value, -interval.high, -interval.low), -limit)
 
 
 def overall(judged: Iterable[Judged]) -> Verdict:
@@ -101,7 +123,6 @@ def overall(judged: Iterable[Judged]) -> Verdict:
 
 FEWEST_RECORDS = 30
 """Smallest number of records in a group that is evaluated."""
-
 UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
 
@@ -209,14 +230,13 @@ class Case:
     @cached_property
     def record_scores(self) -> list[Scored]:
         """The scores of every attack on the true membership of records."""
-        return [one for one in read_scores(self._scores_file, aggregate=RECORDS) if not one.key[3]]
+        path = self.results.root / self.setting / "scores.parquet"
+        return [one for one in read_scores(path, aggregate=RECORDS) if not one.key[3]]
 
-    @property
-    def _scores_file(self) -> Path:
-        return self.results.root / self.setting / "scores.parquet"
-
-    def judged(self, criterion: str, verdict: Verdict, value: str, limit: str, note: str = "") -> Judged:
-        """Return a criterion's verdict on this setting; the only one of an audit of matrices has the audit's name."""
+    def judged(self, criterion: str, verdict: Verdict | bool, value: str, limit: str, note: str = "") -> Judged:
+        """Return a criterion's verdict (true passes) on this setting; the only one of an audit of matrices has the audit's name."""
+        if isinstance(verdict, bool):
+            verdict = Verdict.PASS if verdict else Verdict.FAIL
         name = self.finding.setting.dataset if self.setting == "." else self.setting
         return Judged(criterion, name, verdict, value, limit, note)
 
@@ -302,7 +322,8 @@ def _columns(pool: Path) -> dict[str, Callable[[], np.ndarray]]:
     """Return the columns by which a pool's records can be grouped: the data set's `groups`, and those of its table of records."""
     columns: dict[str, Callable[[], np.ndarray]] = {}
     if (path := pool / "records.parquet").exists():
-        columns = {name: partial(_column, path, name) for name in open_table(path, "records").schema_arrow.names}
+        names = open_table(path, "records").schema_arrow.names
+        columns = {name: partial(_column, path, name) for name in names}
     if (path := pool / "groups.parquet").exists():
         columns |= {one.name: partial(np.take, one.labels, one.of) for one in read_groups(path)}
     return columns
@@ -346,8 +367,9 @@ def epsilon(case: Case) -> Iterator[Judged]:
         yield case.undecided("lower bound on ε", f"at most {setting.epsilon}")
         return
     claimed = min(float(setting.epsilon), guarantee(case.finding).get("epsilon_spent", math.inf))
-    verdict = Verdict.FAIL if bound.epsilon > claimed else Verdict.PASS
-    yield case.judged("lower bound on ε", verdict, _bound(case), f"at most {significant(claimed)}", bound.method)
+    yield case.judged(
+        "lower bound on ε", bound.epsilon <= claimed, _bound(case), f"at most {significant(claimed)}", bound.method
+    )
 
 
 def canaries(case: Case) -> Iterator[Judged]:
@@ -356,11 +378,10 @@ def canaries(case: Case) -> Iterator[Judged]:
     bound = canary_bound(case.results.root / setting.path) if case.policy.epsilon_below_claim else None
     if bound is None or not setting.private:
         return
-    verdict = Verdict.FAIL if bound.epsilon > float(setting.epsilon) else Verdict.PASS
     value = f"{bound.epsilon:.3f} at δ = {bound.delta:g}"
     note = f"{bound.canaries} canaries in one training, at a confidence of {bound.confidence:g}"
     limit = f"at most {significant(float(setting.epsilon))}"
-    yield case.judged("lower bound on ε from canaries", verdict, value, limit, note)
+    yield case.judged("lower bound on ε from canaries", bound.epsilon <= float(setting.epsilon), value, limit, note)
 
 
 def _bound(case: Case) -> str:
@@ -382,7 +403,7 @@ def measured(case: Case) -> Iterator[Judged]:
         if lacking := [one for one in wanted if one not in known]:
             yield case.undecided(f"{name} that were run", ", ".join(wanted), f"not among them: {', '.join(lacking)}")
         elif wanted:
-            yield case.judged(f"{name} that were run", Verdict.PASS, f"{len(known)}, with these", ", ".join(wanted))
+            yield case.judged(f"{name} that were run", True, f"{len(known)}, with these", ", ".join(wanted))
     if policy.intervals:
         interval = strongest(case.drawn, "auc", policy.confidence)
         if math.isnan(interval.high):
@@ -413,7 +434,7 @@ def null_control(case: Case) -> Iterator[Judged]:
         )
         return
     means = "; ".join(printed(Interval(one.mean, one.low, one.high)) for one in null.headline.values())
-    yield case.judged("null control", Verdict.PASS if null.sound else Verdict.FAIL, means, "contains 0.5")
+    yield case.judged("null control", null.sound, means, "contains 0.5")
 
 
 def models(case: Case) -> Iterator[Judged]:
@@ -422,8 +443,7 @@ def models(case: Case) -> Iterator[Judged]:
     if fewest is None:
         return
     count = case.drawn.filter(~pl.col("null_control") & pl.col("auc").is_not_null())["target"].n_unique()
-    verdict = Verdict.PASS if count >= fewest else Verdict.FAIL
-    yield case.judged("models attacked", verdict, str(count), f"at least {fewest}")
+    yield case.judged("models attacked", count >= fewest, str(count), f"at least {fewest}")
 
 
 def accuracy(case: Case) -> Iterator[Judged]:

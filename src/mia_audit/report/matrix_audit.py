@@ -37,11 +37,11 @@ from mia_audit.evaluation.run import MODEL_COUNTS, in_halves, model_counts, rank
 from mia_audit.evaluation.selection import after_selection
 from mia_audit.privacy.catalogue import Terms
 from mia_audit.regular_files import private_folder
-from mia_audit.report.data.findings import ALONE, Estimate, silence
-from mia_audit.report.data.provenance import by_base_name
-from mia_audit.report.data.spec import GivenSetting
-from mia_audit.report.terminal import ANSWER, answer_content, answer_text
-from mia_audit.report.text.formatting import fixed, interval
+from mia_audit.report.answer import ANSWER, answer_text
+from mia_audit.report.findings import ALONE, Estimate, silence
+from mia_audit.report.formatting import fixed, interval
+from mia_audit.report.provenance import by_base_name
+from mia_audit.report.spec import GivenSetting
 from mia_audit.sanitise import announce, csv
 from mia_audit.sections import NAME
 from mia_audit.storage import check_out, open_table, read_frame, sha256, table_metadata, write_table, write_text
@@ -49,18 +49,17 @@ from mia_audit.storage.digests import write_manifest
 from mia_audit.storage.tables import diverged_metadata
 from mia_audit.training.report import Epoch, TrainingReport, training_table
 
+if TYPE_CHECKING:
+    from mia_audit.report.results import Results
+    from mia_audit.report.spec import Setting
+
 REPORTED = ("tables", "figures", "report.html", ANSWER, "provenance.json")
 """The outputs of an audit's report."""
-
 WRITTEN = (
     *("scores.parquet", "metrics.parquet", "metrics.csv", "summary.csv", "exposure.csv", "epsilon.csv"),
     *REPORTED,
 )
 """The outputs of an audit of matrices in its folder, which may contain other files."""
-
-if TYPE_CHECKING:
-    from mia_audit.report.data.results import Results
-    from mia_audit.report.data.spec import Setting
 
 
 @dataclass(frozen=True)
@@ -122,8 +121,12 @@ def audit(request: Request) -> str:
         raise UserError(
             f"--name '{request.name}': it names files; expected letters, digits, '.', '_' and '-', beginning with a letter or digit"
         )
-    if not request.report:
-        _refuse_report(request.out)
+    for name in () if request.report else REPORTED:
+        if (request.out / name).exists():
+            raise UserError(
+                f"{request.out / name}: of an earlier audit, and would not belong to the new scores; choose another --out, or leave out"
+                " --no-report, which writes it anew"
+            )
     parts = [_part(request, name, given) for name, given in settings_of(request).items()]
     read = [file for part in parts for file in part.files]
     for path in (part.out / name for part in parts for name in WRITTEN):
@@ -132,7 +135,12 @@ def audit(request: Request) -> str:
     folders = (*(part.out for part in parts if part.name), request.out, *request.out.parents)
     created = [folder for folder in folders if not os.path.lexists(folder)]
     try:
-        _write(request, parts)
+        private_folder(request.out)
+        for part in parts:
+            _score(request, part)
+        if request.report:
+            _report(request)
+        write_manifest(request.out, _written(request))
     except BaseException:
         for folder in created:
             with suppress(OSError):  # not there, or not empty
@@ -146,16 +154,6 @@ def audit(request: Request) -> str:
             f"Written to {request.out}: {', '.join(_written(request))}",
         ]
     )
-
-
-def _refuse_report(out: Path) -> None:
-    """Raise UserError if a folder holds a report, which would stay beside the scores of another audit."""
-    for name in REPORTED:
-        if (out / name).exists():
-            raise UserError(
-                f"{out / name}: of an earlier audit, and would not belong to the new scores; choose another --out, or leave out --no-report,"
-                " which writes it anew"
-            )
 
 
 def _written(request: Request) -> list[str]:
@@ -200,16 +198,13 @@ def _part(request: Request, name: str, given: GivenSetting) -> Part:
     if source.persons is None:
         warn_of_persons(source.member, given.table or membership)
     if request.design == "bernoulli":
-        check_coins(_of_units(source), f"{where}--design bernoulli")
+        persons = source.persons  # where they are known, each was drawn on its own, else each record
+        drawn = source.member if persons is None else persons.gathered(source.member, "membership")
+        check_coins(drawn, f"{where}--design bernoulli")
     runs = plan(request.attacks, source.signals, request.likelihoods)
     if not runs:
         raise UserError(f"{where}none of the attacks ({', '.join(request.attacks)}) reads any of the signals")
     return Part(name, given, source, runs, request.out / name, _accuracy(given, source.models, where))
-
-
-def _of_units(source: SignalsFile | MatrixFiles) -> np.ndarray:
-    """Return the membership of persons where they are known, else of records: each was drawn on its own."""
-    return source.member if source.persons is None else source.persons.gathered(source.member, "membership")
 
 
 def _accuracy(given: GivenSetting, models: int, where: str) -> np.ndarray | None:
@@ -261,15 +256,6 @@ def exposure_table(scored: Scored, columns: dict[str, np.ndarray]) -> pl.DataFra
         whole = scored.aggregate != RECORDS
         units = {"unit": unit_of(scored.aggregate), "record": None if whole else scored.record, "person": scored.person}
     return pl.DataFrame({**units, **columns}).with_columns(named).fill_nan(None).sort("rank")
-
-
-def _write(request: Request, parts: list[Part]) -> None:
-    private_folder(request.out)
-    for part in parts:
-        _score(request, part)
-    if request.report:
-        _report(request)
-    write_manifest(request.out, _written(request))
 
 
 def _score(request: Request, part: Part) -> None:
@@ -327,24 +313,13 @@ def _write_training(part: Part) -> None:
     terms = Terms(
         part.given.delta or 0.0, 0.0, 1.0, "claimed" if private else "none", "unknown", "unknown" if private else "none"
     )
-    epsilon = float(part.given.epsilon)
-    tables = [
-        training_table(
-            model,
-            TrainingReport(
-                int(part.source.member[:, model].sum()),
-                [Epoch(math.nan, 0)],
-                terms,
-                epsilon,
-                math.inf,
-                math.nan,
-                float(value),
-                math.nan,
-                math.nan,
-            ),
-        )
-        for model, value in enumerate(part.accuracy)
-    ]
+
+    def report(model: int, accuracy: float) -> TrainingReport:
+        members, unknown = int(part.source.member[:, model].sum()), math.nan
+        spent = float(part.given.epsilon), math.inf
+        return TrainingReport(members, [Epoch(unknown, 0)], terms, *spent, unknown, accuracy, unknown, unknown)
+
+    tables = [training_table(model, report(model, float(value))) for model, value in enumerate(part.accuracy)]
     table = pa.concat_tables(tables)
     for name in ("loss", "train_accuracy", "train_loss", "test_loss"):  # unknown is NaN
         table = table.set_column(table.schema.get_field_index(name), name, pa.nulls(len(table), pa.float32()))
@@ -353,24 +328,14 @@ def _write_training(part: Part) -> None:
 
 def reported_settings(request: Request) -> tuple[Setting, ...]:
     """Return the settings as tables, figures and page need them."""
-    from mia_audit.report.data.spec import Setting
+    from mia_audit.report.spec import Setting
 
     def by_person(name: str) -> bool:
         return "person" in open_table(request.out / name / "scores.parquet", "scores").schema_arrow.names
 
+    common: dict[str, Any] = {"trained": False, "design": request.design}
     if not request.settings:
-        return (
-            Setting(
-                request.name,
-                "signals",
-                "given",
-                "inf",
-                trained=False,
-                design=request.design,
-                folder=".",
-                by_person=by_person(""),
-            ),
-        )
+        return (Setting(request.name, "signals", "given", "inf", folder=".", by_person=by_person(""), **common),)
     return tuple(
         Setting(
             request.name,
@@ -380,12 +345,11 @@ def reported_settings(request: Request) -> tuple[Setting, ...]:
             private=given.delta is not None,
             delta=given.delta,
             accountant="claimed" if given.delta is not None else None,
-            trained=False,
-            design=request.design,
             folder=name,
             given_name=name,
             architecture_label="given models",
             by_person=by_person(name),
+            **common,
         )
         for name, given in request.settings.items()
     )
@@ -393,8 +357,8 @@ def reported_settings(request: Request) -> tuple[Setting, ...]:
 
 def results_of(request: Request) -> Results:
     """Open the outputs of an audit of matrices for tables, figures and page."""
-    from mia_audit.report.data.results import Results
-    from mia_audit.report.data.spec import Spec
+    from mia_audit.report.results import Results
+    from mia_audit.report.spec import Spec
 
     settings = reported_settings(request)
     spec = Spec(
@@ -411,10 +375,9 @@ def results_of(request: Request) -> Results:
 
 
 def _report(request: Request) -> None:
-    from mia_audit.report.data.provenance import provenance, write_page
-    from mia_audit.report.data.results import find
     from mia_audit.report.figures.catalogue import draw
-    from mia_audit.report.page.render import render
+    from mia_audit.report.opened import find
+    from mia_audit.report.page import write_report
     from mia_audit.report.tables.catalogue import write
 
     announce("writing tables, figures and report")
@@ -422,6 +385,4 @@ def _report(request: Request) -> None:
     findings = find(results)
     write(results, findings, request.out / "tables")
     draw(results, findings, request.out / "figures")
-    sources = provenance(results, findings.settings)
-    page, answer = render(results, findings, sources), answer_content(results, findings)
-    write_page(request.out / "report.html", page, answer, sources, request.config)
+    write_report(results, findings, request.out / "report.html")

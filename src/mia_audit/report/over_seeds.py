@@ -16,17 +16,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mia_audit.report.data.findings import Estimate, estimate, silence
-from mia_audit.report.data.spec import Figures
-from mia_audit.report.tables.catalogue import ATTACK, PARTS, SETTING, Cell, Column, Layout, laid_out, text
-from mia_audit.report.text.formatting import count, fixed, interval, joined, percent, percent_interval, upper_first
+from mia_audit.foreign_json import read_object
+from mia_audit.report.answer import ACCURACIES, ANSWER
+from mia_audit.report.findings import TITLES, Estimate, estimate, silence
+from mia_audit.report.formatting import count, fixed, joined, upper_first
+from mia_audit.report.tables.catalogue import ATTACK, PARTS, SETTING, Layout, laid_out, printed
 from mia_audit.seeds import folder_of_seed
 
 if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure
 
-    from mia_audit.report.data.spec import Spec
+    from mia_audit.report.spec import Spec
 
 UNITS = ("unit", "aggregate")
 TABLES: dict[str, tuple[str, ...]] = {
@@ -54,15 +55,8 @@ class OverSeeds:
     """An audit with `seeds`, and how its results are shown."""
 
     root: Path
-    compare: tuple[str, ...]
-    explanation_metrics: bool
-    audit: str
-    title: str
+    spec: Spec
     seeds: tuple[int, ...]
-    confidence: float
-    figures: Figures
-    config: Mapping[str, Any]
-    config_hash: str | None
 
     @property
     def folders(self) -> list[Path]:
@@ -75,49 +69,46 @@ class OverSeeds:
         return f"{count(len(self.seeds), 'seed')} ({', '.join(map(str, self.seeds))})"
 
 
-def tables_over_seeds(audit: Spec | OverSeeds) -> list[str]:
+def tables_over_seeds(spec: Spec) -> list[str]:
     """List the tables over seeds that an audit has."""
-    has = {"comparisons": bool(audit.compare), "explanation_metrics": audit.explanation_metrics}
+    has = {"comparisons": bool(spec.compare), "explanation_metrics": spec.explanation_metrics}
     return [name for name in TABLES if has.get(name, True)]
 
 
 def over_seeds_files(spec: Spec) -> list[str]:
     """List the tables and figures over seeds, as paths in the results."""
-    kinds = spec.figures.formats
-    return [
-        *(f"tables/{name}.csv" for name in tables_over_seeds(spec)),
-        *(f"figures/{FIGURE}.{kind}" for kind in kinds),
-    ]
+    figures = (f"figures/{FIGURE}.{kind}" for kind in spec.figures.formats)
+    return [*(f"tables/{name}.csv" for name in tables_over_seeds(spec)), *figures]
 
 
 def write(over: OverSeeds) -> None:
     """Write tables, figure, page, answer and provenance."""
-    from mia_audit.report.data.provenance import base_names, versions, write_page
-    from mia_audit.report.figures.style import paper_style, save
+    from mia_audit.report.figures.catalogue import paper_style, save
+    from mia_audit.report.provenance import base_names, versions, write_page
     from mia_audit.report.tables.catalogue import to_csv
     from mia_audit.seeds import AUDIT_ONLY
     from mia_audit.storage import write_text
     from mia_audit.storage.digests import MANIFEST, sha256
 
-    frames = {name: with_means(over, name) for name in tables_over_seeds(over)}
+    frames = {name: with_means(over, name) for name in tables_over_seeds(over.spec)}
     for name, frame in frames.items():
         write_text(over.root / "tables" / f"{name}.csv", to_csv(frame))
-    answers = [_answer(folder) for folder in over.folders]
+    answers = [read_object(folder / ANSWER, "the answer of a seed") for folder in over.folders]
     answer = answer_over(over, answers)
-    with paper_style(over.figures.font):
-        save(_drawn(answer), over.root / "figures", FIGURE, CAPTION, over.figures)
+    with paper_style(over.spec.figures.font):
+        save(_drawn(answer), over.root / "figures", FIGURE, CAPTION, over.spec.figures)
     read = [folder / name for folder in over.folders for name in (MANIFEST, "answer.json")]
     sources = {
-        "audit": over.audit,
+        "audit": over.spec.audit,
         "seeds": list(over.seeds),
         "notice": AUDIT_ONLY,
-        "config": base_names(over.config),
-        "config_sha256": over.config_hash,
+        "config": base_names(over.spec.config),
+        "config_sha256": over.spec.config_hash,
         "versions": versions(),
         "inputs_sha256": {path.relative_to(over.root).as_posix(): sha256(path) for path in read},
     }
     page = _page(over, answer, frames.get("comparisons", frames["differences"]))
-    write_page(over.root / "report.html", page, answer, sources, over.config)
+    write_page(over.root / "report.html", page, answer, sources, over.spec.config)
 
 
 def mean_over_seeds(values: Sequence[Estimate], confidence: float) -> Estimate:
@@ -149,7 +140,7 @@ def with_means(over: OverSeeds, name: str) -> pl.DataFrame:
     keys = [key for key in TABLES[name] if key in every.columns]
     groups = list(every.group_by(keys, maintain_order=True))
     paired = "minuend" in keys
-    confidence = 1 - (1 - over.confidence) / max(len(groups), 1) if name == "comparisons" else over.confidence
+    confidence = 1 - (1 - over.spec.confidence) / max(len(groups), 1) if name == "comparisons" else over.spec.confidence
     rows = [
         _over(group, every.columns, confidence, clipped=not paired) | dict(zip(keys, key, strict=True))
         for key, group in groups
@@ -158,6 +149,8 @@ def with_means(over: OverSeeds, name: str) -> pl.DataFrame:
 
 
 def _over(group: pl.DataFrame, columns: Sequence[str], confidence: float, clipped: bool) -> dict[str, Any]:
+    import polars as pl
+
     row: dict[str, Any] = {"seed": MEAN, "seeds": len(group)}
     for column in columns:
         values, prefix = group[column], column.removesuffix(MEAN)
@@ -165,7 +158,8 @@ def _over(group: pl.DataFrame, columns: Sequence[str], confidence: float, clippe
             row |= dict.fromkeys(f"{prefix}{part}" for part in PARTS)
             known = group.filter(values.is_not_null())
             if len(known) == len(group):
-                value = mean_over_seeds(list(_estimates(known, prefix)), confidence)
+                ends = known.select(pl.col(f"{prefix}{end}").alias(end) for end in (MEAN, "low", "high"))
+                value = mean_over_seeds([Estimate.from_numbers(numbers) for numbers in ends.to_dicts()], confidence)
                 value = value.as_rate() if clipped and any(rate in prefix for rate in RATES) else value
                 parts = {part: getattr(value, part) for part in PARTS}
                 row |= {f"{prefix}{part}": None if math.isnan(one) else one for part, one in parts.items()}
@@ -180,19 +174,6 @@ def _over(group: pl.DataFrame, columns: Sequence[str], confidence: float, clippe
     return row
 
 
-def _estimates(group: pl.DataFrame, prefix: str) -> Iterator[Estimate]:
-    for row in group.iter_rows(named=True):
-        low, high = (math.nan if row[f"{prefix}{end}"] is None else row[f"{prefix}{end}"] for end in ("low", "high"))
-        yield Estimate(row[f"{prefix}{MEAN}"], math.nan, low, high, 1)
-
-
-def _answer(folder: Path) -> dict[str, Any]:
-    from mia_audit.foreign_json import read_object
-    from mia_audit.report.terminal import ANSWER
-
-    return read_object(folder / ANSWER, "the answer of a seed")
-
-
 def answer_over(over: OverSeeds, answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the content of answer.json over seeds: that of an audit, with the seeds' own AUCs in every row."""
     groups: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
@@ -201,9 +182,9 @@ def answer_over(over: OverSeeds, answers: Sequence[Mapping[str, Any]]) -> dict[s
             groups.setdefault(group["name"], []).append((seed, group))
     fprs = {answer["fpr"] for answer in answers}
     return {
-        "title": over.title,
+        "title": over.spec.title,
         "seeds": list(over.seeds),
-        "confidence": over.confidence,
+        "confidence": over.spec.confidence,
         "fpr": fprs.pop() if len(fprs) == 1 else None,
         "cautions": list(_cautions(over, answers)),
         "groups": [_group(over, group) for group in groups.values()],
@@ -226,7 +207,7 @@ def _group(over: OverSeeds, groups: Sequence[tuple[int, Mapping[str, Any]]]) -> 
     for seed, group in groups:
         for row in group["rows"]:
             by_setting.setdefault(row["setting"], []).append(row | {"seed": seed})
-    rows = [_row(listed, over.confidence) for listed in by_setting.values()]
+    rows = [_row(listed, over.spec.confidence) for listed in by_setting.values()]
     first, rates = groups[0][1], [group["base_rate"] for _, group in groups if group["base_rate"] is not None]
     return {
         "name": first["name"],
@@ -254,44 +235,29 @@ def _row(rows: Sequence[Mapping[str, Any]], confidence: float) -> dict[str, Any]
     for channel in dict.fromkeys(channel for row in rows for channel in row["attacks"]):
         by_seed = {row["seed"]: row["attacks"][channel] for row in rows if channel in row["attacks"]}
         listed = list(by_seed.values())
-        auc = mean_over_seeds([_read(attack["auc"]) for attack in listed], confidence).as_rate()
+        auc = mean_over_seeds([Estimate.from_numbers(attack["auc"]) for attack in listed], confidence).as_rate()
         names = {name: {attack[name] for attack in listed} for name in ("attack", "signal")}
         attacks[channel] = {
             **{name: found.pop() if len(found) == 1 else VARIES for name, found in names.items()},
             "beats_guessing": not silence(auc),
-            "auc": _numbers(auc),
+            "auc": auc.numbers,
             "by_seed": {str(seed): attack["auc"][MEAN] for seed, attack in by_seed.items()},
         }
-    accuracies = {name: [_read(row[name]) for row in rows if row[name]] for name in ACCURACIES}
+    accuracies = {name: [Estimate.from_numbers(row[name]) for row in rows if row[name]] for name in ACCURACIES}
     return {
         "setting": rows[0]["setting"],
         "epsilon": rows[0]["epsilon"],
         "attacks": attacks,
         **{
-            name: _numbers(mean_over_seeds(known, confidence).as_rate()) if known else None
+            name: mean_over_seeds(known, confidence).as_rate().numbers if known else None
             for name, known in accuracies.items()
         },
     }
 
 
-ACCURACIES = ("train_accuracy", "test_accuracy")
-
-
-def _read(numbers: Mapping[str, float | None]) -> Estimate:
-    mean, low, high = (
-        math.nan if numbers[name] is None else float(numbers[name] or 0) for name in (MEAN, "low", "high")
-    )
-    return Estimate(mean, math.nan, low, high, 1)
-
-
-def _numbers(value: Estimate) -> dict[str, float | None]:
-    ends = {name: getattr(value, name) for name in (MEAN, "low", "high")}
-    return {name: None if math.isnan(end) else end for name, end in ends.items()}
-
-
 def _conclusion(over: OverSeeds, rows: Sequence[Mapping[str, Any]], members: str) -> Iterator[str]:
     """Yield a sentence per channel: the settings in which it leaks on average over seeds, and the others."""
-    from mia_audit.report.text.answer import SUBJECTS
+    from mia_audit.report.findings import SUBJECTS
 
     start = f"Over {over.named}, "
     for channel in SUBJECTS:
@@ -309,8 +275,7 @@ def _conclusion(over: OverSeeds, rows: Sequence[Mapping[str, Any]], members: str
 
 def _drawn(answer: Mapping[str, Any]) -> Figure:
     """Draw the AUCs of every group's settings."""
-    from mia_audit.report.figures.style import GUESSING, errorbars, name_places, panel_grid, shared_legend
-    from mia_audit.report.text.answer import TITLES
+    from mia_audit.report.figures.catalogue import GUESSING, errorbars, name_places, panel_grid, shared_legend
 
     groups = answer["groups"]
     figure, panels = panel_grid(1, len(groups), 2.2, shared=True)
@@ -324,7 +289,7 @@ def _drawn(answer: Mapping[str, Any]) -> Figure:
             for seed in map(str, answer["seeds"]):
                 values = [one["by_seed"].get(seed, math.nan) for _, one in rows]
                 axes.plot([place for place, _ in rows], values, color=colour, linewidth=0.5, alpha=0.6)
-            means = [(float(place), _read(one["auc"])) for place, one in rows]
+            means = [(float(place), Estimate.from_numbers(one["auc"])) for place, one in rows]
             axes.plot([place for place, _ in means], [mean.mean for _, mean in means], color=colour, linewidth=1.8)
             errorbars(axes, means, colour, "o", TITLES[channel])
         name_places(axes, [row["setting"] for row in group["rows"]])
@@ -337,20 +302,23 @@ def _drawn(answer: Mapping[str, Any]) -> Figure:
 def _page(over: OverSeeds, answer: Mapping[str, Any], differences: pl.DataFrame) -> str:
     from markupsafe import Markup
 
-    from mia_audit.report.data.provenance import versions
-    from mia_audit.report.figures.style import paper_style
-    from mia_audit.report.page.render import page_template, policy, style
-    from mia_audit.report.page.svg import Sheet
+    from mia_audit.report.answer import base_rate_sentence
+    from mia_audit.report.figures.catalogue import paper_style
+    from mia_audit.report.page import Sheet, forest, page_template, policy, style
+    from mia_audit.report.provenance import versions
     from mia_audit.sanitise import html
 
     css, sheet = style(), Sheet()
-    with paper_style(over.figures.font):
+    with paper_style(over.spec.figures.font):
         panel = sheet.add(_drawn(answer), "AUC by setting and seed")
-    return page_template("mia_audit.report.page", "over_seeds.html.j2", html).render(
-        title=over.title,
+    return page_template("mia_audit.report", "over_seeds.html.j2", html).render(
+        title=over.spec.title,
         version=versions().get("mia-audit", ""),
         cautions=answer["cautions"],
-        groups=[{**group, "table": _layout(group)} for group in answer["groups"]],
+        groups=[
+            {**group, "table": forest(group["rows"]), "base_rate": base_rate_sentence(group["base_rate"])}
+            for group in answer["groups"]
+        ],
         figure={"name": FIGURE, "caption": CAPTION, "panels": [panel]},
         contained=CONTAINED,
         differences=_differences_layout(differences),
@@ -361,52 +329,11 @@ def _page(over: OverSeeds, answer: Mapping[str, Any], differences: pl.DataFrame)
     )
 
 
-def _layout(group: Mapping[str, Any]) -> Layout:
-    """Return a table with a row per setting: AUCs over seeds, those of the seeds below them, and the accuracies."""
-    from mia_audit.report.text.answer import TITLES, base_rate_sentence
-
-    channels = [channel for channel in TITLES if any(channel in row["attacks"] for row in group["rows"])]
-    rows = [
-        [
-            row["setting"],
-            *(_auc(row["attacks"].get(channel)) for channel in channels),
-            *(_accuracy(row[name]) for name in ACCURACIES),
-        ]
-        for row in group["rows"]
-    ]
-    columns = [
-        *text("Setting"),
-        *(Column(TITLES[channel], "AUC") for channel in channels),
-        *(Column(name.partition("_")[0], "Accuracy") for name in ACCURACIES),
-    ]
-    caption = (
-        f"How well the strongest attack distinguishes {group['members']} from others: means over seeds with intervals, and the"
-        f" AUC of every seed. {base_rate_sentence(group['base_rate'])}"
-    )
-    return Layout(columns, rows, caption.rstrip())
-
-
-def _auc(attack: Mapping[str, Any] | None) -> Cell:
-    if attack is None:
-        return Cell("not attacked")
-    auc, seeds = _read(attack["auc"]), (f"seed {seed}: {fixed(value)}" for seed, value in attack["by_seed"].items())
-    return Cell(fixed(auc.mean), (interval(auc), *seeds))
-
-
-def _accuracy(numbers: Mapping[str, float | None] | None) -> Cell:
-    value = _read(numbers) if numbers else None
-    return Cell(percent(value.mean), (percent_interval(value),)) if value else Cell("unknown")
-
-
 def _differences_layout(frame: pl.DataFrame) -> Layout | None:
     """Return the differences over seeds; None if there are none."""
-    from mia_audit.report.tables.catalogue import printed, within
+    from mia_audit.report.tables.explanations import DIFFERENCE
 
-    columns = [
-        *(printed(name.capitalize(), name) for name in SETTING),
-        *(printed(name.capitalize(), name) for name in ("metric", "minuend", "subtrahend")),
-        (Column("Difference"), lambda row: Cell(fixed(row[MEAN]), within(row["low"], row["high"]))),
-    ]
+    columns = [*(printed(name.capitalize(), name) for name in SETTING), *DIFFERENCE]
     rows = frame.filter(seed=MEAN).drop_nulls(MEAN)
     caption = "Differences, paired within every seed: means over seeds with intervals."
     return laid_out(columns, rows.iter_rows(named=True), caption) if len(rows) else None

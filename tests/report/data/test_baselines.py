@@ -5,8 +5,9 @@ import json
 import pytest
 
 from mia_audit.errors import UserError
-from mia_audit.report.data.results import find, read_start
-from mia_audit.report.tables.settings import settings, settings_layout
+from mia_audit.report.opened import find
+from mia_audit.report.results import read_start
+from mia_audit.report.tables.attacks import settings, settings_layout
 
 SETTINGS = {("none", "inf"): 1.0, ("dp-sgd", "8"): 0.4}
 START = {"records": 597, "train_accuracy": 1.0, "test_accuracy": 0.918, "test_loss": 0.25}

@@ -6,11 +6,11 @@ from typing import Any
 import polars as pl
 import pytest
 
-from mia_audit.report.data.findings import estimate
-from mia_audit.report.data.private import Studied
 from mia_audit.report.figures import private as figures
-from mia_audit.report.page.private import _conclusion, _losses, _protocols
-from mia_audit.report.tables.private import private_explanations
+from mia_audit.report.findings import estimate
+from mia_audit.report.private import _conclusion, _losses, _protocols
+from mia_audit.report.results import Studied
+from mia_audit.report.tables.explanations import private_explanations
 
 STUDY: dict[str, Any] = {
     "black_boxes": ["forest"], "queries": 4, "epsilons": [0.5, 5.0], "epsilon": 0.5, "delta": 1e-6, "steps": 20, "c": 1.0,

@@ -12,10 +12,10 @@ import pytest
 
 from mia_audit.config.load import check_audit
 from mia_audit.config.specs import ReportSpec
-from mia_audit.report.data.provenance import base_names, by_base_name, paths_in, provenance, write_page
-from mia_audit.report.data.results import find
-from mia_audit.report.page.exposed import in_original_units
-from mia_audit.report.page.render import render
+from mia_audit.report.explained import in_original_units
+from mia_audit.report.opened import find
+from mia_audit.report.page import render
+from mia_audit.report.provenance import base_names, by_base_name, paths_in, provenance, write_page
 from mia_audit.storage import write_table
 
 

@@ -6,10 +6,10 @@ import pytest
 
 from mia_audit.config.specs import ReportSpec
 from mia_audit.errors import UserError
-from mia_audit.report.data.opened import audited
-from mia_audit.report.data.results import Results
-from mia_audit.report.data.spec import Setting, parse_spec
-from mia_audit.report.text.formatting import protection
+from mia_audit.report.formatting import protection
+from mia_audit.report.opened import audited
+from mia_audit.report.results import Results
+from mia_audit.report.spec import Setting, parse_spec
 
 
 def parsed(**values):

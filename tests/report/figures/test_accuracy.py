@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from mia_audit.report.data.findings import Estimate, Finding, Findings
-from mia_audit.report.data.spec import Setting, Spec
-from mia_audit.report.figures.accuracy import (
+from mia_audit.report.figures.catalogue import figure_files
+from mia_audit.report.figures.roc import (
     accuracy_by_epsilon,
     accuracy_by_parameter,
     curves_over_epsilon,
     swept_parameters,
 )
-from mia_audit.report.figures.catalogue import figure_files
+from mia_audit.report.findings import Estimate, Finding, Findings
+from mia_audit.report.spec import Setting, Spec
 
 
 def finding(architecture: str, epsilon: str, mean: float, **metadata: object) -> Finding:

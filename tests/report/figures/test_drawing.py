@@ -12,13 +12,21 @@ from PIL import Image
 
 from mia_audit.errors import UserError
 from mia_audit.explain.catalogue import explainer_label
-from mia_audit.report.data.results import find
-from mia_audit.report.data.series import MOST, PALETTE, roc_curves, series, strongest
-from mia_audit.report.data.spec import Figures
-from mia_audit.report.figures.accuracy import tradeoff
-from mia_audit.report.figures.catalogue import draw, figures
-from mia_audit.report.figures.roc import attack_by_epsilon, roc_figure
-from mia_audit.report.figures.style import COLUMNS, draw_roc, paper_style, save, shared_legend, table_of, tick
+from mia_audit.report.figures.catalogue import (
+    COLUMNS,
+    draw,
+    draw_roc,
+    figures,
+    paper_style,
+    save,
+    shared_legend,
+    table_of,
+    tick,
+)
+from mia_audit.report.figures.roc import attack_by_epsilon, roc_figure, tradeoff
+from mia_audit.report.opened import find
+from mia_audit.report.series import MOST, PALETTE, roc_curves, series, strongest
+from mia_audit.report.spec import Figures
 
 
 @pytest.mark.slow

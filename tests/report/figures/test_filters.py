@@ -9,7 +9,7 @@ import torch
 
 from mia_audit.cli import main
 from mia_audit.models import build, describe, save_weights
-from mia_audit.report.figures.filters import class_sheet, column, record_sheet
+from mia_audit.report.figures.explanations import class_sheet, column, record_sheet
 from mia_audit.storage import write_json
 
 PARAMETERS = {"maps": 3, "projection": 2}

@@ -4,7 +4,7 @@ import io
 import numpy as np
 from PIL import Image
 
-from mia_audit.report.figures.style import attribution_picture, attribution_scale, data_uri, record_picture
+from mia_audit.report.figures.catalogue import attribution_picture, attribution_scale, data_uri, record_picture
 
 
 def decoded(uri):

@@ -9,9 +9,8 @@ import polars as pl
 import pytest
 
 from mia_audit.pools.store import StoredRecords
-from mia_audit.report.data.private import Studied
-from mia_audit.report.figures.private import iterations
-from mia_audit.report.figures.private_models import correlation, misclassified, models
+from mia_audit.report.figures.private import correlation, iterations, misclassified, models
+from mia_audit.report.results import Studied
 
 QUERIES = 8
 

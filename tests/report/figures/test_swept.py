@@ -9,11 +9,11 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mia_audit.report.data.findings import Finding, Findings
-from mia_audit.report.data.series import strongest
-from mia_audit.report.data.spec import Spec
 from mia_audit.report.figures.catalogue import figure_files
 from mia_audit.report.figures.roc import attack_by_parameter, roc_by_architecture, roc_by_epsilon, roc_by_parameter
+from mia_audit.report.findings import Finding, Findings
+from mia_audit.report.series import strongest
+from mia_audit.report.spec import Spec
 
 
 def as_trained(finding: Finding, architecture: str, swept: Mapping[str, Any]) -> Finding:

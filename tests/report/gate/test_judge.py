@@ -17,12 +17,11 @@ import yaml
 from mia_audit.cli import main
 from mia_audit.errors import UserError
 from mia_audit.pools.groups import Grouping, write_groups
-from mia_audit.report.data.opened import finished
-from mia_audit.report.data.provenance import provenance
-from mia_audit.report.data.results import find
 from mia_audit.report.gate import Judged, Verdict, judge
-from mia_audit.report.page.render import render
-from mia_audit.report.policy import Policy
+from mia_audit.report.opened import find, finished
+from mia_audit.report.page import render
+from mia_audit.report.provenance import provenance
+from mia_audit.report.spec import Policy
 from mia_audit.storage import read_frame, sha256, table_metadata, write_json, write_table
 from mia_audit.storage.digests import write_manifest
 
@@ -276,7 +275,7 @@ def test_the_policy_of_the_digits_is_one() -> None:
 def test_the_report_depends_on_what_its_policy_says(tmp_path: Path) -> None:
     from mia_audit.config.load import check_audit
     from mia_audit.config.specs import ReportSpec
-    from mia_audit.report.data.spec import parse_spec
+    from mia_audit.report.spec import parse_spec
 
     path = tmp_path / "policy.yaml"
     values = {

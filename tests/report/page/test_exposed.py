@@ -5,8 +5,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from mia_audit.report.data.results import find
-from mia_audit.report.page.exposed import most_exposed
+from mia_audit.report.explained import most_exposed
+from mia_audit.report.opened import find
 from mia_audit.storage import write_table
 from mia_audit.training.stored import model_folder
 

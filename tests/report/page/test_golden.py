@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mia_audit.report.data.provenance import provenance
-from mia_audit.report.data.results import find
-from mia_audit.report.page.render import render
+from mia_audit.report.opened import find
+from mia_audit.report.page import render
+from mia_audit.report.provenance import provenance
 
 GOLDEN = Path(__file__).parents[1] / "golden.txt"
 

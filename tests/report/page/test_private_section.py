@@ -5,13 +5,12 @@ import pyarrow as pa
 import pytest
 
 from mia_audit.config.specs import ReportSpec
-from mia_audit.report.data.provenance import provenance
-from mia_audit.report.data.results import Results, find
-from mia_audit.report.data.spec import parse_spec
-from mia_audit.report.figures.private_models import attacked, attacks
-from mia_audit.report.page.private import private_section
-from mia_audit.report.page.render import render
-from mia_audit.report.page.svg import Sheet
+from mia_audit.report.figures.private import attacked, attacks
+from mia_audit.report.opened import find
+from mia_audit.report.page import Sheet, private_studies, render
+from mia_audit.report.provenance import provenance
+from mia_audit.report.results import Results
+from mia_audit.report.spec import parse_spec
 from mia_audit.storage import read_table, write_table
 
 RENAMED = {"ixg_variance": "private_local:0.5_variance", "ig_probability_l1": "local_linear_l1"}
@@ -65,7 +64,7 @@ def results(written) -> Results:
 
 
 def test_trainings_are_told_apart_with_what_they_promise(results):
-    (part,) = private_section(results, find(results), Sheet())
+    (part,) = private_studies(results, find(results), Sheet())
     assert [(str(row[0]), list(row[0].notes)) for row in part["training"].rows] == [
         ("net, no DP", []),
         ("net, dp-sgd ε = 8", ["δ = 10⁻⁵, PRV"]),

@@ -8,10 +8,9 @@ from itertools import pairwise
 
 import pytest
 
-from mia_audit.report.data.provenance import provenance
-from mia_audit.report.data.results import find
-from mia_audit.report.page.render import render
-from mia_audit.report.page.svg import _steps
+from mia_audit.report.opened import find
+from mia_audit.report.page import _steps, render
+from mia_audit.report.provenance import provenance
 
 
 def test_outlines_are_written_by_differences():
@@ -158,7 +157,7 @@ def test_somebody_elses_signals(imported):
 def test_a_broken_audit_says_so(small, monkeypatch):
     import polars as pl
 
-    from mia_audit.report.data.results import Results
+    from mia_audit.report.results import Results
 
     shifted = [
         table.with_columns(pl.when("null_control").then(pl.col("auc") + 0.1).otherwise("auc").alias("auc"))

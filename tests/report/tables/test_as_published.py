@@ -5,8 +5,8 @@ import pytest
 
 from mia_audit.cli import main
 from mia_audit.evaluation.metrics import authors_read_out
-from mia_audit.report.data.results import Results
-from mia_audit.report.data.spec import Setting, Spec
+from mia_audit.report.results import Results
+from mia_audit.report.spec import Setting, Spec
 from mia_audit.report.tables.attacks import as_published
 from mia_audit.report.tables.catalogue import table_files, to_csv
 

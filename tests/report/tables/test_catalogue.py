@@ -5,12 +5,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mia_audit.report.data.opened import audited
-from mia_audit.report.data.results import find
+from mia_audit.report.formatting import fixed, interval
+from mia_audit.report.opened import audited, find
+from mia_audit.report.tables.attacks import persons_layout, settings_layout
 from mia_audit.report.tables.catalogue import tables as kinds
 from mia_audit.report.tables.catalogue import tables_of, to_csv, write
-from mia_audit.report.tables.settings import persons_layout, settings_layout
-from mia_audit.report.text.formatting import fixed, interval
 from mia_audit.sanitise import tex
 from mia_audit.storage import read_table, table_metadata, write_table
 

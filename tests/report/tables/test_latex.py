@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from mia_audit.report.formatting import with_last_digits
 from mia_audit.report.tables.catalogue import LINES, Cell, Column, Layout, latex, text, write
-from mia_audit.report.text.formatting import with_last_digits
 
 DOCUMENTS = {
     "one": (r"\documentclass{article}", "%s"),

@@ -3,9 +3,9 @@
 import polars as pl
 import pytest
 
-from mia_audit.report.data.results import Results
 from mia_audit.report.figures.roc import models as drawing
 from mia_audit.report.figures.roc import roc_by_models
+from mia_audit.report.results import Results
 from mia_audit.report.tables.attacks import models
 
 

@@ -3,9 +3,9 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from mia_audit.report.data.findings import Estimate, Finding, Findings, Leak
-from mia_audit.report.data.spec import Setting
-from mia_audit.report.text.answer import answer
+from mia_audit.report.answer import answer
+from mia_audit.report.findings import Estimate, Finding, Findings, Leak
+from mia_audit.report.spec import Setting
 
 NONE = Setting("digits", "vit", "none", "inf")
 EIGHT = Setting("digits", "vit", "dp-sgd", "8", private=True, delta=1e-5, accountant="prv", clipping="automatic")
@@ -25,7 +25,7 @@ def finding(setting, leaks, accuracy=0.9):
 
 def told(*group, fpr=0.01):
     found = answer(list(group), Findings(fpr, list(group)))
-    return found.conclusion, {item.term: item.text for item in found.items}
+    return found["conclusion"], {item["term"]: item["text"] for item in found["sentences"]}
 
 
 def test_leaks_are_told_in_points_and_compared_over_the_same_models():

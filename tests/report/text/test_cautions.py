@@ -5,9 +5,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from mia_audit.attacks.io.parquet import DERIVED, UNREAD
-from mia_audit.report.data.results import find
-from mia_audit.report.text.answer import answer
-from mia_audit.report.text.cautions import cautions, floors, readings
+from mia_audit.report.advice import cautions, floors, readings
+from mia_audit.report.answer import answer
+from mia_audit.report.opened import find
 from mia_audit.storage import write_table
 
 SETTINGS = {("none", "inf"): 1.0, ("dp-sgd", "8"): 0.4}
@@ -54,10 +54,10 @@ def test_models_that_learned_nothing_come_first_and_no_sentence_is_built_on_thei
     assert "models without protection (toy, net)" in first and "learned nothing" in first
     assert "training records is 34.0" in first and "the most frequent class has 33.3" in first
     findings = find(small.results())
-    assert answer(findings.settings, findings).conclusion.endswith("nothing about models that learn.")
+    assert answer(findings.settings, findings)["conclusion"].endswith("nothing about models that learn.")
     change(small, "none", "training", train_accuracy=0.34, train_loss=0.9)  # not more often right, but more certain
     findings = find(small.results())
-    assert "no leak could be measured" in answer(findings.settings, findings).conclusion
+    assert "no leak could be measured" in answer(findings.settings, findings)["conclusion"]
 
 
 def test_membership_the_wrong_way_round_is_asked(written):

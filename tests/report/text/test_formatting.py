@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mia_audit.report.data.findings import estimate
-from mia_audit.report.data.spec import Setting
-from mia_audit.report.text.formatting import (
+from mia_audit.report.findings import estimate
+from mia_audit.report.formatting import (
     at_least,
     at_most,
     broken,
@@ -21,6 +20,7 @@ from mia_audit.report.text.formatting import (
     significant,
     with_interval,
 )
+from mia_audit.report.spec import Setting
 
 
 @pytest.mark.parametrize(

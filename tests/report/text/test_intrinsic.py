@@ -8,14 +8,14 @@ import pytest
 from mia_audit.config.expand import intrinsic_datasets
 from mia_audit.config.load import check_audit
 from mia_audit.evaluation.intervals import OverTargets
-from mia_audit.report.data.findings import Finding, Findings, Leak, estimate_over
-from mia_audit.report.data.groups import UNKNOWN, Group, Groups, _highest
-from mia_audit.report.data.spec import Setting
-from mia_audit.report.figures.accuracy import intrinsic_figure
-from mia_audit.report.figures.style import paper_style
-from mia_audit.report.page.render import _intrinsic
-from mia_audit.report.text.formatting import fixed
-from mia_audit.report.text.intrinsic import compared, risk_sentences
+from mia_audit.report.figures.catalogue import paper_style
+from mia_audit.report.figures.roc import intrinsic_figure
+from mia_audit.report.findings import Finding, Findings, Leak, estimate_over
+from mia_audit.report.formatting import fixed
+from mia_audit.report.page import _intrinsic
+from mia_audit.report.series import UNKNOWN, Group, Groups, _highest
+from mia_audit.report.spec import Setting
+from mia_audit.report.statements import compared, risk_sentences
 
 NOISE = np.tile([-0.01, 0.01], 8)
 """Of the targets, shared by all attacks: differences over the same targets are far surer than the AUCs themselves."""

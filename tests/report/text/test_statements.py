@@ -5,11 +5,12 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from mia_audit.report.data.findings import Finding, Findings
-from mia_audit.report.data.provenance import guarantee
-from mia_audit.report.data.results import Results, find
-from mia_audit.report.data.spec import Setting
-from mia_audit.report.text.statements import (
+from mia_audit.report.advice import RELEASE, next_steps, not_examined
+from mia_audit.report.findings import Finding, Findings, guarantee
+from mia_audit.report.opened import find
+from mia_audit.report.results import Results
+from mia_audit.report.spec import Setting
+from mia_audit.report.statements import (
     adjacent,
     bound_sentences,
     design_of,
@@ -18,7 +19,6 @@ from mia_audit.report.text.statements import (
     guarantee_sentence,
     setting_notes,
 )
-from mia_audit.report.text.steps import RELEASE, next_steps, not_examined
 
 
 def test_a_guarantee_names_what_it_assumes(findings):

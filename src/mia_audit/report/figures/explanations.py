@@ -1,14 +1,9 @@
-"""Attribution maps of the same few records in every setting.
-
-The effect of privacy on explanations, next to accuracy and leakage, and the curves of deletion and insertion.
-
-The same records explained by several architectures, setting by setting (Harder et al. 2020, Figures 2, 4 and 7).
-"""
+"""Figures of explanations: maps, what privacy does to them, curves, releases, architectures side by side, and filters."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -18,8 +13,26 @@ import numpy as np
 from mia_audit.explain.catalogue import explainer_label, intrinsic
 from mia_audit.explain.release import FULL, release_of
 from mia_audit.explanation_metrics import FULL_MAP, measures
-from mia_audit.report.data.findings import Finding, Findings, reference
-from mia_audit.report.data.series import (
+from mia_audit.report.figures.catalogue import (
+    GUESSING,
+    PAGE,
+    blank,
+    displayed,
+    draw_cell,
+    errorbars,
+    figure,
+    label_lines,
+    name_places,
+    once,
+    once_for,
+    panel_grid,
+    shared_legend,
+    signed_colours,
+    tick,
+)
+from mia_audit.report.findings import Finding, Findings, reference
+from mia_audit.report.formatting import titled
+from mia_audit.report.series import (
     CHANNELS,
     DASHES,
     MARKERS,
@@ -34,29 +47,16 @@ from mia_audit.report.data.series import (
     similarity,
     strongest,
 )
-from mia_audit.report.figures.catalogue import figure, once, once_for
-from mia_audit.report.figures.filters import CELL, tight
-from mia_audit.report.figures.style import (
-    GUESSING,
-    PAGE,
-    displayed,
-    draw_cell,
-    errorbars,
-    label_lines,
-    name_places,
-    panel_grid,
-    shared_legend,
-    signed_colours,
-    tick,
-)
-from mia_audit.report.text.formatting import titled
 
 if TYPE_CHECKING:
     import polars as pl
+    from jaxtyping import Float, Int
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from torch import Tensor
 
-    from mia_audit.report.data.results import Results
+    from mia_audit.models.architectures.locally_linear_maps import LocallyLinearMaps
+    from mia_audit.report.results import Results
 
 LETTERS = 14
 """Number of letters that fit above a map."""
@@ -104,16 +104,13 @@ def _image_sheet(
     metadata: Mapping[str, Any],
     stored: np.ndarray,
 ) -> Figure:
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
     records = maps["record"].unique(maintain_order=True).to_list()
     beside = max(1, int((PAGE / MAP_CELL - 1) // len(group)))
     bands = math.ceil(len(explained) / beside)
     beside = math.ceil(len(explained) / bands)
     columns = 1 + beside * len(group)
     size = (MAP_CELL * columns + 0.5, bands * (MAP_CELL * len(records) + 0.45))
-    figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.01, h_pad=0.01, wspace=0.02, hspace=0.02))
+    figure = blank(*size, w_pad=0.01, h_pad=0.01, wspace=0.02, hspace=0.02)
     for band, part in enumerate(figure.subfigures(bands, 1, squeeze=False)[:, 0]):
         axes = part.subplots(len(records), columns, squeeze=False)
         for cell in axes.flat:
@@ -121,38 +118,22 @@ def _image_sheet(
         for row, record in enumerate(records):
             axes[row][0].imshow(displayed(stored[record]), cmap="gray")
         axes[0][0].set_title("record", fontsize=6, loc="center")
-        for turn, (explainer, quantity) in enumerate(explained[band * beside : (band + 1) * beside]):
+        for turn, key in enumerate(explained[band * beside : (band + 1) * beside]):
             for number, finding in enumerate(group):
                 column = 1 + turn * len(group) + number
-                _maps_of(axes[:, column], maps, records, finding, (explainer, quantity), group[0], metadata)
-                if explainer in OVERLAID:
-                    for cell, record in zip(axes[:, column], records, strict=True):
+                rows, first = (_rows(maps, setting, key) for setting in (finding, group[0]))
+                for cell, record in zip(axes[:, column], records, strict=True):
+                    cell.imshow(_shares(rows[record]), cmap=signed_colours(), vmin=-1, vmax=1)
+                    if (explained_class := rows[record]["class"]) != first[record]["class"]:
+                        label = f"→ {metadata['classes'][explained_class]}"
+                        cell.text(0.03, 0.97, label, fontsize=5.5, va="top", transform=cell.transAxes)
+                    if key[0] in OVERLAID:
                         cell.imshow(displayed(stored[record]), cmap="gray", alpha=0.3)
                 name = _heading(finding, group)
-                above = explainer_label(explainer) if number == 0 else ""
+                above = explainer_label(key[0]) if number == 0 else ""
                 title = name if "\n" in name and not above else f"{above}\n{name}"
                 axes[0][column].set_title(title, fontsize=6, loc="left")
     return figure
-
-
-def _maps_of(
-    axes: Sequence[Axes],
-    maps: pl.DataFrame,
-    records: Sequence[int],
-    finding: Finding,
-    explained: tuple[str, str],
-    base: Finding,
-    metadata: Mapping[str, Any],
-) -> None:
-    """Draw one setting's maps of all records, with the class explained where it differs from the first setting's."""
-    rows, before = (_rows(maps, setting, explained) for setting in (finding, base))
-    for cell, record in zip(axes, records, strict=True):
-        row = rows[record]
-        cell.imshow(_shares(row), cmap=signed_colours(), vmin=-1, vmax=1)
-        if row["class"] != before[record]["class"]:
-            cell.text(
-                0.03, 0.97, f"→ {metadata['classes'][row['class']]}", fontsize=5.5, va="top", transform=cell.transAxes
-            )
 
 
 def _rows(maps: pl.DataFrame, finding: Finding, explained: tuple[str, str]) -> dict[int, dict[str, Any]]:
@@ -176,7 +157,8 @@ def _feature_chart(
     shown = min(FEATURES, features)
     figure, panels = panel_grid(1, len(explained), height=0.5 + BAR * shown * (len(group) + 1))
     for axes, key in zip(panels[0], explained, strict=True):
-        sizes = np.array([_mean_sizes(_rows(maps, finding, key).values()) for finding in group])
+        shares = ([np.abs(_shares(row)).ravel() for row in _rows(maps, finding, key).values()] for finding in group)
+        sizes = np.array([np.mean(records, axis=0) for records in shares])
         ranked = np.argsort(-sizes.mean(axis=0), kind="stable")[:shown]
         for order, (finding, size) in enumerate(zip(group, sizes, strict=True)):
             offset = (order - (len(group) - 1) / 2) / (len(group) + 1)
@@ -189,12 +171,6 @@ def _feature_chart(
         axes.set_xlabel("mean size of the share")
     shared_legend(figure, panels)
     return figure
-
-
-def _mean_sizes(rows: Iterable[Mapping[str, Any]]) -> np.ndarray:
-    """Return the mean absolute share of every feature over records."""
-    sizes: np.ndarray = np.mean([np.abs(_shares(row)).ravel() for row in rows], axis=0)
-    return sizes
 
 
 def _heading(finding: Finding, group: Sequence[Finding]) -> str:
@@ -415,13 +391,10 @@ def image_figure(drawn: Sequence[Strip], records: np.ndarray, metadata: Mapping[
 
 def table_figure(drawn: Sequence[Strip], numbers: Sequence[int], metadata: Mapping[str, Any]) -> Figure:
     """Draw a panel per record: a row per architecture, explainer and setting on its own scale, a column per feature."""
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
     width = drawn[0].maps.shape[2]
     features = metadata.get("features") or list(range(width))
     height = (0.13 * len(drawn) + 0.2) * len(numbers) + 1.2
-    figure = Figure(figsize=(0.14 * width + 2.6, height), layout=ConstrainedLayoutEngine(w_pad=0.15))
+    figure = blank(0.14 * width + 2.6, height, w_pad=0.15)
     panels = figure.subplots(len(numbers), 1, squeeze=False, sharex=True)[:, 0]
     for row, (axes, number) in enumerate(zip(panels, numbers, strict=True)):
         values = np.concatenate([strip.maps[row] for strip in drawn])
@@ -433,3 +406,127 @@ def table_figure(drawn: Sequence[Strip], numbers: Sequence[int], metadata: Mappi
         axes.set_title(f"record {number}", fontsize=6, pad=2)
     panels[-1].set_xticks(range(width), features, rotation=90, fontsize=5)
     return figure
+
+
+CELL = 0.46
+"""Side of a filter in inches."""
+HEADING = 0.2
+"""Height of the line of headings."""
+
+
+@dataclass(frozen=True)
+class Top:
+    """The maps with the largest shares for the class that a model predicts, of every record shown."""
+
+    classes: Int[np.ndarray, " R"]
+    shares: Float[np.ndarray, "R T"]
+    filters: Float[np.ndarray, "R T D"]
+
+
+EVEN = 1.2
+"""If the top map's mean share is below this multiple of an even share, no map decides: the mixture is one linear map."""
+
+
+@dataclass(frozen=True)
+class Filters:
+    """One setting: its heading, the records' top maps, every class's leading filter, and the mean share of the top map.
+
+    `top_share` is the largest share that any of the `maps` maps has for the predicted class, averaged over a sample of records.
+    """
+
+    heading: str
+    top: Top
+    leading: Float[np.ndarray, "K D"]
+    top_share: float
+    maps: int
+
+    @property
+    def mixes_evenly(self) -> bool:
+        """Whether the top map's share is close to that of an even mixture."""
+        return self.maps > 1 and self.top_share < EVEN / self.maps
+
+    @property
+    def title(self) -> str:
+        """The heading, with a warning if no map stands out."""
+        return f"{self.heading} (maps mixed evenly)" if self.mixes_evenly else self.heading
+
+
+def column(heading: str, model: LocallyLinearMaps, shown: Tensor, sample: Tensor, count: int) -> Filters:
+    """Return a setting's maps for the records shown, and its leading filters over a sample of records.
+
+    A class's leading filter is that of the map with the largest mean share over the sample.
+    """
+    import torch
+
+    with torch.no_grad():
+        scores = model.scores(model.projected(shown))
+        classes = model.mixed(scores).argmax(dim=1)
+        shares = model.shares(scores)[torch.arange(len(classes)), :, classes]
+        top = shares.topk(min(count, shares.shape[1]), dim=1)
+        filters = model.filters()
+        chosen = filters[top.indices, classes[:, None]]
+        scores = model.scores(model.projected(sample))
+        mixture = model.shares(scores)
+        leading = filters[mixture.mean(dim=0).argmax(dim=0), torch.arange(filters.shape[1])]
+        predicted = model.mixed(scores).argmax(dim=1)
+        largest = mixture[torch.arange(len(predicted)), :, predicted].amax(dim=1).mean()
+    top_maps = Top(*(value.numpy() for value in (classes, top.values, chosen)))
+    return Filters(heading, top_maps, leading.numpy(), float(largest), mixture.shape[1])
+
+
+def record_sheet(
+    columns: Sequence[Filters], records: np.ndarray, metadata: Mapping[str, Any], labels: Sequence[str]
+) -> Figure:
+    """Draw a row per record: the record, then its top maps in every setting with the predicted class and their shares.
+
+    Every filter has its own scale: blue counts against the class, orange for it (Harder et al. 2020, Figures 2 and 3).
+    """
+    shape = tuple(metadata["shape"])
+    most = [one.top.shares.shape[1] for one in columns]
+    wide = 1 if len(shape) == 3 else 3
+    ratios = [1.0] + [part for count in most for part in [0.25, *[1.0] * count]]
+    size = (CELL * wide * sum(ratios) + 0.2, (CELL + 0.15) * len(records) + HEADING)
+    figure = tight(size, 1 - HEADING / size[1])
+    grid = figure.subplots(len(records), len(ratios), squeeze=False, width_ratios=ratios)
+    for row, record in enumerate(records):
+        draw_cell(grid[row][0], record, record.shape, None)
+        grid[row][0].set_title(labels[row], fontsize=6, loc="center", pad=2)
+        position = 1
+        for one, count in zip(columns, most, strict=True):
+            grid[row][position].set_axis_off()  # a gap between settings
+            for rank in range(count):
+                axes = grid[row][position + 1 + rank]
+                values = one.top.filters[row, rank]
+                draw_cell(axes, values, shape, float(np.abs(values).max()))
+                share = f"{one.top.shares[row, rank]:.2f}"
+                named = f"{metadata['classes'][one.top.classes[row]]}: {share}" if rank == 0 else share
+                axes.set_title(named, fontsize=5.5, loc="center", pad=2)
+                if row == 0 and rank == 0:
+                    heading = axes.annotate(
+                        one.title, (0, 1), (0, 11), xycoords="axes fraction", textcoords="offset points", fontsize=7
+                    )
+                    heading.set_in_layout(False)  # it may be wider than its first filter
+            position += 1 + count
+    return figure
+
+
+def class_sheet(columns: Sequence[Filters], metadata: Mapping[str, Any]) -> Figure:
+    """Draw a row per setting: every class's leading filter, each on its own scale."""
+    shape, classes = tuple(metadata["shape"]), metadata["classes"]
+    wide = 1 if len(shape) == 3 else 3
+    size = (CELL * wide * len(classes) + 0.7, (CELL + 0.03) * len(columns) + 0.2)
+    figure = tight(size, 1.0)
+    grid = figure.subplots(len(columns), len(classes), squeeze=False)
+    for row, one in enumerate(columns):
+        for k, name in enumerate(classes):
+            values = one.leading[k]
+            draw_cell(grid[row][k], values, shape, float(np.abs(values).max()))
+            if row == 0:
+                grid[row][k].set_title(str(name), fontsize=7, loc="center", pad=2)
+        grid[row][0].set_ylabel(one.title, rotation=0, ha="right", va="center", fontsize=7)
+    return figure
+
+
+def tight(size: tuple[float, float], top: float) -> Figure:
+    """Return a figure without padding whose panels fill a share of its height."""
+    return blank(*size, rect=(0, 0, 1, top), w_pad=0.01, h_pad=0.01, wspace=0.0, hspace=0.0)

@@ -1,29 +1,41 @@
-"""Private explanations: losses over ε, the ε spent by protocols, and images explained at every ε.
-
-The convergence of one query, and the total ε and loss of disjoint parts of the data set.
-"""
+"""Figures of private explanations: losses and ε by protocol, disjoint parts, models by their training, and attacks on them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from mia_audit.report.data.findings import Estimate, Findings, estimate
-from mia_audit.report.data.series import PALETTE
-from mia_audit.report.data.spec import Spec
-from mia_audit.report.figures.catalogue import figure, once, once_for
-from mia_audit.report.figures.style import COLUMN, GUESSING, draw_explained, errorbars
+from mia_audit.explain.catalogue import explainer_label, private_epsilon
+from mia_audit.explain.release import FULL, release_of
+from mia_audit.report.figures.catalogue import (
+    COLUMN,
+    GUESSING,
+    FigureKind,
+    attribution_pixels,
+    attribution_scale,
+    blank,
+    errorbars,
+    figure,
+    once,
+    once_for,
+)
+from mia_audit.report.findings import Estimate, Findings, estimate
+from mia_audit.report.formatting import protection
+from mia_audit.report.series import PALETTE
+from mia_audit.report.spec import Setting, Spec
+from mia_audit.signals.name import read_signal
 
 if TYPE_CHECKING:
     import polars as pl
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from mia_audit.report.data.private import Rows, Studied
-    from mia_audit.report.data.results import Results
+    from mia_audit.report.results import Results, Rows, Studied
+
+    Panel = Callable[[Axes, Studied], None]
 
 PROTOCOLS = {
     "non-adaptive": ("every query from scratch", PALETTE[0]),
@@ -39,6 +51,11 @@ POINTS = 200
 """Number of points that are drawn of a line over queries."""
 LEAST = 1e-9
 """Losses below this are rounding errors, and are drawn as if they had this value."""
+MARKERS = "os^Dv"
+ATTACKS = {"var-lrt": "VAR-LRT", "l1-lrt": "L1-LRT", "l2-lrt": "L2-LRT", "threshold": "threshold"}
+NAMED = {"local_linear": "no noise"}
+"""Names of explainers, where they differ from those elsewhere in a report."""
+SET_ATTACKS = {"lrt": "how well it fits the record", "var-lrt": "VAR-LRT", "l1-lrt": "L1-LRT", "l2-lrt": "L2-LRT"}
 
 
 def of_protocol(name: str) -> Rows:
@@ -51,55 +68,53 @@ def of_experiment(name: str) -> Rows:
     return lambda one: one.experiment(name)
 
 
-def of_dataset(results: Results, dataset: str | None) -> list[Studied]:
-    """Return the black boxes of one data set, or of all."""
-    return [one for one in results.studied if dataset in (None, one.dataset)]
+def panels(
+    name: str,
+    x: str,
+    y: str,
+    caption: str,
+    key: str = "",
+    nothing: str = "",
+    note: Callable[[Studied], str | None] = lambda one: "",
+) -> Callable[[Panel], FigureKind]:
+    """Register the decorated drawing as a figure with a panel per black box of all studies that have `key`, or of one study.
+
+    `note` follows a panel's title; black boxes for which it is None are left out, and `nothing` is said if all are.
+    """
+
+    def draw(panel: Panel, results: Results, dataset: str | None) -> Figure | str:
+        known = [one for one in results.studied if dataset in (None, one.dataset) and _has(one.study, key)]
+        notes = {id(one): said for one in known if (said := note(one)) is not None}
+        studied = [one for one in known if id(one) in notes]
+        if not studied:
+            return nothing
+        columns = 2 if len(studied) == 4 else min(3, len(studied))
+        rows = -(-len(studied) // columns)
+        drawn = blank(max(COLUMN, 2.35 * columns), 1.9 * rows + 0.4)
+        grid = drawn.subplots(rows, columns, squeeze=False)
+        for axes, one in zip(grid.flat, studied, strict=False):
+            panel(axes, one)
+            axes.set_title(f"{one.dataset_name}, {one.label}{notes[id(one)]}")
+        for axes in grid.flat[len(studied) :]:
+            axes.set_axis_off()
+        for axes in grid[:, 0]:
+            axes.set_ylabel(y)
+        for axes in grid[-1]:
+            axes.set_xlabel(x)
+        labelled = grid[0, 0].get_legend_handles_labels()
+        if labelled[0]:
+            drawn.legend(*labelled, loc="outside lower center", ncols=4 if columns == 3 else 2)
+        return drawn
+
+    subjects = once(name, lambda spec: any(_has(study, key) for study in spec.studies.values()))
+    return lambda panel: figure(name, subjects, caption, private=True)(
+        lambda results, findings, dataset: draw(panel, results, dataset)
+    )
 
 
-def _once(name: str) -> Callable[[Spec], Mapping[str, Any]]:
-    return once(name, lambda spec: spec.studies)
-
-
-def histograms(one: Studied, column: str, protocols: Mapping[str, Any]) -> tuple[np.ndarray, dict[str, list[Estimate]]]:
-    """Return the edges of bins over losses (logarithmic) or steps, and the share of queries in each by protocol."""
-    values: dict[str, list[np.ndarray]] = {}
-    for name in protocols:
-        each = [rows[column].to_numpy() for again in one.repetitions if len(rows := again.protocol(name))]
-        if each:
-            values[name] = [np.maximum(known, LEAST) for known in each]
-    if column == "excess_loss":
-        logs = np.log10(np.concatenate([known for each in values.values() for known in each]))
-        edges = 10 ** np.linspace(np.floor(logs.min()), np.ceil(logs.max()), BINS + 1)
-    else:
-        edges = np.linspace(0, one.study["steps"] + 1e-9, BINS + 1)
-    shares = {
-        name: np.stack([np.histogram(known, edges)[0] / len(known) for known in each]) for name, each in values.items()
-    }
-    return edges, {name: [estimate(bins, one.confidence) for bins in each.T] for name, each in shares.items()}
-
-
-def spending_curve(one: Studied, rows: Rows, points: int) -> tuple[list[int], list[Estimate]]:
-    """Return about `points` evenly spaced numbers of answered queries, and the ε spent on each."""
-    from mia_audit.privacy.gaussian import epsilon_of_gdp
-
-    each = [rows(again)["mu_squared_spent"].to_numpy() for again in one.repetitions]
-    last = min(map(len, each))
-    if not last:
-        return [], []
-    places = [place for place in range(last) if place % max(1, last // points) == 0 or place == last - 1]
-    spent = [
-        estimate([epsilon_of_gdp(math.sqrt(costs[place]), one.study["delta"]) for costs in each], one.confidence)
-        for place in places
-    ]
-    return [place + 1 for place in places], spent
-
-
-def draw_spending(axes: Axes, one: Studied, rows: Rows, colour: str, label: str) -> None:
-    """Draw the ε spent over the number of queries, with a band over repetitions."""
-    places, spent = spending_curve(one, rows, POINTS)
-    if places:
-        axes.plot(places, [value.mean for value in spent], color=colour, label=label)
-        draw_band(axes, places, spent, colour)
+def _has(study: Mapping[str, Any], key: str) -> bool:
+    """Whether a study has what `key` names; its number of parts is 1 if it has none."""
+    return not key or (study.get(key, 1) > 1 if key == "parts" else bool(study.get(key)))
 
 
 def draw_band(
@@ -111,89 +126,108 @@ def draw_band(
         axes.fill_between(places, low, high, color=colour, alpha=0.25, linewidth=0, step=step)
 
 
-@figure(
+def draw_spending(axes: Axes, one: Studied, rows: Rows, colour: str, label: str) -> None:
+    """Draw the ε spent over the number of answered queries, at about `POINTS` of them, with a band over repetitions."""
+    from mia_audit.privacy.gaussian import epsilon_of_gdp
+
+    each = [rows(again)["mu_squared_spent"].to_numpy() for again in one.repetitions]
+    last = min(map(len, each))
+    places = [place for place in range(last) if place % max(1, last // POINTS) == 0 or place == last - 1]
+    spent = [
+        estimate([epsilon_of_gdp(math.sqrt(costs[place]), one.study["delta"]) for costs in each], one.confidence)
+        for place in places
+    ]
+    if places:
+        queries = [place + 1 for place in places]
+        axes.plot(queries, [value.mean for value in spent], color=colour, label=label)
+        draw_band(axes, queries, spent, colour)
+
+
+def draw_histogram(axes: Axes, one: Studied, column: str, protocols: Iterable[str]) -> None:
+    """Draw the share of queries in bins over losses (logarithmic) or steps, by protocol, with a band over repetitions."""
+    values: dict[str, list[np.ndarray]] = {}
+    for name in protocols:
+        each = [rows[column].to_numpy() for again in one.repetitions if len(rows := again.protocol(name))]
+        if each:
+            values[name] = [np.maximum(known, LEAST) for known in each]
+    if column == "excess_loss":
+        logs = np.log10(np.concatenate([known for each in values.values() for known in each]))
+        edges = 10 ** np.linspace(np.floor(logs.min()), np.ceil(logs.max()), BINS + 1)
+        axes.set_xscale("log")
+    else:
+        edges = np.linspace(0, one.study["steps"] + 1e-9, BINS + 1)
+    for name, each in values.items():
+        bins = np.stack([np.histogram(known, edges)[0] / len(known) for known in each])
+        shares = [estimate(share, one.confidence) for share in bins.T]
+        label, colour = PROTOCOLS[name]
+        axes.stairs([share.mean for share in shares], edges, color=colour, label=label, linewidth=1.1)
+        draw_band(axes, edges, [*shares, shares[-1]], colour, step="post")
+
+
+@panels(
     "private_loss",
-    _once("private_loss"),
+    "ε of one explanation",
+    "approximation loss",
     "Mean approximation loss over the ε of one explanation, with exactly calibrated and with the published noise (Table 3).",
-    private=True,
 )
-def loss(results: Results, findings: Findings, dataset: str | None = None) -> Figure:
+def loss(axes: Axes, one: Studied) -> None:
     """Draw mean approximation losses over the ε of one explanation."""
-
-    def panel(axes: Axes, one: Studied) -> None:
-        means = one.losses()
-        for published, label, colour, marker in (
-            ("", "exact calibration", PALETTE[0], "o"),
-            ("sigma", "published σ", PALETTE[1], "s"),
-        ):
-            line = sorted((epsilon, mean) for (choice, epsilon), mean in means.items() if choice == published)
-            axes.plot(*zip(*((at, value.mean) for at, value in line), strict=True), color=colour)
-            errorbars(axes, line, colour, marker, label)
-        zero = one.mean(of_experiment("epsilon"), "excess_loss_of_zero")
-        axes.axhline(zero.mean, **GUESSING, label="no explanation (φ = 0)")
-        axes.set(xscale="log", yscale="log")
-
-    return draw_panels(of_dataset(results, dataset), panel, "ε of one explanation", "approximation loss")
+    means = one.losses()
+    for published, label, colour, marker in (
+        ("", "exact calibration", PALETTE[0], "o"),
+        ("sigma", "published σ", PALETTE[1], "s"),
+    ):
+        line = sorted((epsilon, mean) for (choice, epsilon), mean in means.items() if choice == published)
+        axes.plot(*zip(*((at, value.mean) for at, value in line), strict=True), color=colour)
+        errorbars(axes, line, colour, marker, label)
+    zero = one.mean(of_experiment("epsilon"), "excess_loss_of_zero")
+    axes.axhline(zero.mean, **GUESSING, label="no explanation (φ = 0)")
+    axes.set(xscale="log", yscale="log")
 
 
-@figure(
+@panels(
     "private_spending",
-    _once("private_spending"),
+    "queries answered",
+    "ε spent",
     "ε spent over the number of queries answered, by protocol (Figures 2 and 3).",
-    private=True,
 )
-def spending(results: Results, findings: Findings, dataset: str | None = None) -> Figure:
+def spending(axes: Axes, one: Studied) -> None:
     """Draw the ε spent over the number of queries, by protocol."""
-    return draw_panels(of_dataset(results, dataset), draw_protocols, "queries answered", "ε spent")
-
-
-def draw_protocols(axes: Axes, one: Studied) -> None:
-    """Draw the ε spent by every protocol that spends any."""
     for protocol in SPENDING:
         label, colour = PROTOCOLS[protocol]
         draw_spending(axes, one, of_protocol(protocol), colour, label)
     axes.set_ylim(bottom=0)
 
 
-@figure(
+@panels(
     "private_losses",
-    _once("private_losses"),
+    "approximation loss",
+    "share of queries",
     "Distribution of approximation losses over queries, by protocol (Figures 2 and 3).",
-    private=True,
 )
-def losses(results: Results, findings: Findings, dataset: str | None = None) -> Figure:
+def losses(axes: Axes, one: Studied) -> None:
     """Draw a histogram of approximation losses, by protocol."""
-    return draw_panels(
-        of_dataset(results, dataset), stairs("excess_loss", PROTOCOLS, "log"), "approximation loss", "share of queries"
-    )
+    draw_histogram(axes, one, "excess_loss", PROTOCOLS)
 
 
-@figure(
+@panels(
     "private_steps",
-    _once("private_steps"),
+    "noisy steps of a query",
+    "share of queries",
     "Distribution of noisy steps per query (Figure 5); a reused answer takes none.",
-    private=True,
 )
-def steps(results: Results, findings: Findings, dataset: str | None = None) -> Figure:
+def steps(axes: Axes, one: Studied) -> None:
     """Draw a histogram of noisy steps per query, one for each adaptive protocol."""
-    adaptive = {name: PROTOCOLS[name] for name in ("adaptive", "enhanced")}
-    return draw_panels(
-        of_dataset(results, dataset), stairs("steps", adaptive, "linear"), "noisy steps of a query", "share of queries"
-    )
+    draw_histogram(axes, one, "steps", ("adaptive", "enhanced"))
 
 
-@figure(
+@panels(
     "private_queries",
-    _once("private_queries"),
+    "queries answered",
+    "ε spent",
     "ε spent by the adaptive protocol on queries of dense, sparse and overfitted regions, and on random ones (Figure 9).",
-    private=True,
 )
-def queries(results: Results, findings: Findings, dataset: str | None = None) -> Figure:
-    """Draw the ε spent over the number of queries, by their region."""
-    return draw_panels(of_dataset(results, dataset), draw_regions, "queries answered", "ε spent")
-
-
-def draw_regions(axes: Axes, one: Studied) -> None:
+def queries(axes: Axes, one: Studied) -> None:
     """Draw the ε spent on queries of every region; that where two forests differ is drawn if both were studied."""
     for name, colour in REGIONS.items():
         if len(one.experiment(name)):
@@ -201,98 +235,15 @@ def draw_regions(axes: Axes, one: Studied) -> None:
     axes.set_ylim(bottom=0)
 
 
-@figure(
-    "private_pictures",
-    once_for("private_pictures", lambda spec: (name for name, study in spec.studies.items() if study["pictures"])),
-    "Images and their private explanations at every ε (Figure 1): orange counts for the class explained, blue against it.",
-    private=True,
-)
-def pictures(results: Results, findings: Findings, dataset: str) -> Figure:
-    """Draw images of a pool and their explanations at every ε."""
-    return draw_pictures(results, dataset)
-
-
-def draw_pictures(results: Results, dataset: str) -> Figure:
-    """Draw a row per image: the image, then its explanations by increasing ε, each on its own scale."""
-    from matplotlib.figure import Figure
-
-    images = np.load(results.root / "pools" / dataset / "records.npy", mmap_mode="r")
-    one = [one for one in results.studied if one.dataset == dataset][-1]
-    rows = one.repetitions[0].experiment("epsilon").filter(as_published="").sort("epsilon", "number")
-    by_query = rows.group_by("number", "record", maintain_order=True).agg("epsilon", "explanation")
-    drawn = by_query.sort("number").head(one.study["pictures"])
-    epsilons = drawn["epsilon"][0].to_list()
-    figure = Figure(figsize=(0.8 * (len(epsilons) + 1), 0.8 * len(drawn) + 0.3), layout="constrained")
-    panels = figure.subplots(len(drawn), len(epsilons) + 1, squeeze=False)
-    for line, query in zip(panels, drawn.iter_rows(named=True), strict=True):
-        draw_explained(line, images[query["record"]], query["explanation"])
-    for axes, title in zip(panels[0], ["image", *(f"ε = {epsilon:g}" for epsilon in epsilons)], strict=True):
-        axes.set_title(title, loc="center")
-    return figure
-
-
-def stairs(column: str, protocols: Mapping[str, tuple[str, str]], scale: str) -> Callable[[Axes, Studied], None]:
-    """Return a function that draws a histogram of a column, by protocol, over an axis of this scale."""
-
-    def panel(axes: Axes, one: Studied) -> None:
-        draw_histograms(axes, one, column, protocols)
-        axes.set_xscale(scale)
-
-    return panel
-
-
-def draw_histograms(axes: Axes, one: Studied, column: str, protocols: Mapping[str, tuple[str, str]]) -> None:
-    """Draw shares of queries by protocol, given their labels and colours, with a band over repetitions."""
-    edges, heights = histograms(one, column, protocols)
-    for name, shares in heights.items():
-        label, colour = protocols[name]
-        axes.stairs([share.mean for share in shares], edges, color=colour, label=label, linewidth=1.1)
-        draw_band(axes, edges, [*shares, shares[-1]], colour, step="post")
-
-
-def draw_panels(
-    studied: Sequence[Studied],
-    panel: Callable[[Axes, Studied], None],
-    x: str,
-    y: str,
-    note: Callable[[Studied], str] = lambda one: "",
-) -> Figure:
-    """Draw a panel per black box, with one legend below all."""
-    from matplotlib.figure import Figure
-
-    columns = 2 if len(studied) == 4 else min(3, len(studied))
-    rows = -(-len(studied) // columns)
-    figure = Figure(figsize=(max(COLUMN, 2.35 * columns), 1.9 * rows + 0.4), layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False)
-    for axes, one in zip(panels.flat, studied, strict=False):
-        panel(axes, one)
-        axes.set_title(f"{one.dataset_name}, {one.label}{note(one)}")
-    for axes in panels.flat[len(studied) :]:
-        axes.set_axis_off()
-    for axes in panels[:, 0]:
-        axes.set_ylabel(y)
-    for axes in panels[-1]:
-        axes.set_xlabel(x)
-    labelled = panels[0, 0].get_legend_handles_labels()
-    if labelled[0]:
-        figure.legend(*labelled, loc="outside lower center", ncols=4 if columns == 3 else 2)
-    return figure
-
-
-@figure(
+@panels(
     "private_iterations",
-    once("private_iterations", lambda spec: any(study.get("traced") for study in spec.studies.values())),
+    "noisy step",
+    "approximation loss",
     "Approximation loss over the iterations of queries of the adaptive protocol that start closer to the minimum than the norm of "
     "a step's noise (Figure 4): a line per query.",
-    private=True,
+    "traced",
 )
-def iterations(results: Results, findings: Findings, subject: None = None) -> Figure:
-    """Draw a line per query whose iterations were recorded."""
-    studied = [one for one in results.studied if one.study.get("traced")]
-    return draw_panels(studied, draw_iterations, "noisy step", "approximation loss")
-
-
-def draw_iterations(axes: Axes, one: Studied) -> None:
+def iterations(axes: Axes, one: Studied) -> None:
     """Draw the losses of the queries whose iterations were recorded, or a note that no query started this close to the minimum."""
     paths = one.answers["path"].drop_nulls().to_list()
     for place, path in enumerate(paths):
@@ -308,48 +259,292 @@ def in_parts(one: Studied, protocol: str) -> tuple[Estimate, Estimate] | None:
 
     None if the data set was not divided.
     """
-    spent, losses = [], []
+    numbers, spent, losses = range(1, one.study.get("parts", 1) + 1), [], []
     for again in one.repetitions:
-        rows = part_rows(again, protocol)
+        known = (again.experiment(f"part {number}").filter(protocol=protocol) for number in numbers)
+        rows = [part for part in known if len(part)]
         if not rows:
             return None
         spent.append(max(again.epsilon_of(part) for part in rows))
-        total = sum(len(part) for part in rows)
-        losses.append(sum(float(part["excess_loss"].sum()) for part in rows) / total)
+        losses.append(sum(float(part["excess_loss"].sum()) for part in rows) / sum(len(part) for part in rows))
     return estimate(spent, one.confidence), estimate(losses, one.confidence)
 
 
-def part_rows(one: Studied, protocol: str) -> list[pl.DataFrame]:
-    """Return the answers of every part by one protocol, of one repetition."""
-    parts = range(1, one.study.get("parts", 1) + 1)
-    known = (one.experiment(f"part {number}").filter(protocol=protocol) for number in parts)
-    return [rows for rows in known if len(rows)]
+@panels(
+    "private_parts",
+    "ε spent",
+    "approximation loss",
+    "Approximation loss over the ε spent on all queries, by protocol: answered from the whole data set (filled), and from disjoint "
+    "parts of it side by side, each with a part of the queries (open; section 6.2).",
+    "parts",
+)
+def parts(axes: Axes, one: Studied) -> None:
+    """Draw two points per protocol: the whole data set, and its disjoint parts."""
+    for protocol in SPENDING:
+        label, colour = PROTOCOLS[protocol]
+        rows, divided = of_protocol(protocol), in_parts(one, protocol)
+        whole = one.spent(rows), one.mean(rows, "excess_loss")
+        for pair, filled, name in ((whole, colour, label), (divided, "white", None)):
+            if pair is not None:
+                spent, loss = pair
+                errors: Any = {"xerr": [[spent.below], [spent.above]], "yerr": [[loss.below], [loss.above]]}
+                axes.errorbar(
+                    spent.mean, loss.mean, **errors, fmt="o", color=colour, mfc=filled, markersize=4, label=name
+                )
+    axes.set(xscale="log", yscale="log")
+
+
+def correlation(one: Studied) -> Estimate | None:
+    """Return Spearman's correlation of the loss with the misclassification around a query; None if one of the two is constant."""
+    from scipy.stats import rankdata
+
+    each = []
+    for again in one.repetitions:
+        rows = again.protocol("non-adaptive")
+        if "misclassified" not in rows.columns or rows["misclassified"].n_unique() < 2:
+            return None
+        ranks = [rankdata(rows[name].to_numpy()) for name in ("misclassified", "excess_loss")]
+        each.append(float(np.corrcoef(*ranks)[0, 1]))
+    return estimate(each, one.confidence)
+
+
+def _correlated(one: Studied) -> str | None:
+    value = correlation(one)
+    if value is None:
+        return None
+    within = "" if math.isnan(value.low) else f" ({value.low:.2f} to {value.high:.2f})"
+    return f"\nrank correlation {value.mean:.2f}{within}"
+
+
+@panels(
+    "private_misclassified",
+    "share misclassified nearby",
+    "approximation loss",
+    "Approximation loss of a private explanation over the misclassification of the records nearest to the query (Figure 8), with "
+    "Spearman's correlation and its interval over repetitions.",
+    "nearest",
+    "No black box misclassifies any of the records near the queries.",
+    _correlated,
+)
+def misclassified(axes: Axes, one: Studied) -> None:
+    """Draw a point per query of every repetition, for a black box that misclassifies any of the records near them."""
+    rows = one.from_scratch
+    axes.scatter(rows["misclassified"], rows["excess_loss"], s=3, color=PALETTE[0], linewidths=0, alpha=0.5)
+    axes.set(yscale="log", xlim=(-0.03, 1.03))
+
+
+def _explained(
+    images: Sequence[np.ndarray], explanations: Sequence[Sequence[Any]], width: float, height: float
+) -> tuple[Figure, Any]:
+    """Draw a row per image [C, H, W]: the image, then its explanations, each on its own scale."""
+    drawn = blank(width * (len(explanations[0]) + 1), height * len(images) + 0.3)
+    grid = drawn.subplots(len(images), len(explanations[0]) + 1, squeeze=False)
+    for line, image, several in zip(grid, images, explanations, strict=True):
+        line[0].imshow(image.transpose(1, 2, 0).squeeze(), cmap="gray")
+        for axes, values in zip(line[1:], several, strict=True):
+            explanation = np.asarray(values, dtype=float).reshape(image.shape)
+            axes.imshow(attribution_pixels(explanation, attribution_scale([explanation])))
+        for axes in line:
+            axes.set_axis_off()
+    return drawn, grid
+
+
+def _pictured(spec: Spec, of_models: bool) -> list[str]:
+    studies = spec.studies.items()
+    return [name for name, study in studies if study["pictures"] and (study["settings"] or not of_models)]
 
 
 @figure(
-    "private_parts",
-    once("private_parts", lambda spec: any(study.get("parts", 1) > 1 for study in spec.studies.values())),
-    "Approximation loss over the ε spent on all queries, by protocol: answered from the whole data set (filled), and from disjoint "
-    "parts of it side by side, each with a part of the queries (open; section 6.2).",
+    "private_pictures",
+    once_for("private_pictures", lambda spec: _pictured(spec, of_models=False)),
+    "Images and their private explanations at every ε (Figure 1): orange counts for the class explained, blue against it.",
     private=True,
 )
-def parts(results: Results, findings: Findings, subject: None = None) -> Figure:
-    """Draw two points per protocol: the whole data set, and its disjoint parts."""
-    studied = [one for one in results.studied if one.study.get("parts", 1) > 1]
+def pictures(results: Results, findings: Findings, dataset: str) -> Figure:
+    """Draw a row per image of a pool: the image, then its explanations by increasing ε."""
+    images = np.load(results.root / "pools" / dataset / "records.npy", mmap_mode="r")
+    one = [one for one in results.studied if one.dataset == dataset][-1]
+    rows = one.repetitions[0].experiment("epsilon").filter(as_published="").sort("epsilon", "number")
+    by_query = rows.group_by("number", "record", maintain_order=True).agg("epsilon", "explanation")
+    shown = by_query.sort("number").head(one.study["pictures"])
+    drawn, grid = _explained([images[record] for record in shown["record"]], shown["explanation"].to_list(), 0.8, 0.8)
+    titles = ["image", *(f"ε = {epsilon:g}" for epsilon in shown["epsilon"][0].to_list())]
+    for axes, title in zip(grid[0], titles, strict=True):
+        axes.set_title(title, loc="center")
+    return drawn
 
-    def panel(axes: Axes, one: Studied) -> None:
-        for protocol in SPENDING:
-            label, colour = PROTOCOLS[protocol]
-            rows = of_protocol(protocol)
-            divided = in_parts(one, protocol)
-            whole = one.spent(rows), one.mean(rows, "excess_loss")
-            for pair, filled, name in ((whole, colour, label), (divided, "white", None)):
-                if pair is not None:
-                    spent, loss = pair
-                    errors: Any = {"xerr": [[spent.below], [spent.above]], "yerr": [[loss.below], [loss.above]]}
-                    axes.errorbar(
-                        spent.mean, loss.mean, **errors, fmt="o", color=colour, mfc=filled, markersize=4, label=name
-                    )
-        axes.set(xscale="log", yscale="log")
 
-    return draw_panels(studied, panel, "ε spent", "approximation loss")
+@figure(
+    "private_models",
+    once_for("private_models", lambda spec: _pictured(spec, of_models=True)),
+    "Images and their private explanations by the training of the model (Figure 6); those that every model misclassifies come "
+    "first. Orange counts for the class explained, blue against it.",
+    private=True,
+)
+def models(results: Results, findings: Findings, dataset: str) -> Figure:
+    """Draw a row per image of a pool: the image, then its explanation of every model."""
+    from mia_audit.pools.store import read_records
+
+    stored = read_records(results.root / "pools" / dataset)
+    mine = [one for one in results.studied if one.dataset == dataset and one.setting is not None]
+    answers = [one.repetitions[0].protocol("non-adaptive") for one in mine]
+    asked = answers[0]["record"].to_numpy()
+    wrong = np.all([own["class"].to_numpy() != stored.labels[asked] for own in answers], axis=0)
+    shown = [int(number) for number in np.argsort(~wrong, kind="stable")[: mine[0].study["pictures"]]]
+    explanations = [[own["explanation"][number] for own in answers] for number in shown]
+    drawn, grid = _explained([stored.data[asked[number]] for number in shown], explanations, 1.0, 0.95)
+    for place, (line, number) in enumerate(zip(grid, shown, strict=True)):
+        line[0].set_title(f"a {stored.labels[asked[number]]}", fontsize=6)
+        for axes, one, own in zip(line[1:], mine, answers, strict=True):
+            training = "" if place else f"{one.training}\n"
+            axes.set_title(f"{training}class {own['class'][number]}", fontsize=6)
+    return drawn
+
+
+@figure(
+    "private_training",
+    once("private_training", lambda spec: any(study["settings"] for study in spec.studies.values())),
+    "Distance to the exact explanations of the model without DP (Dist), and approximation loss, by the training of the model "
+    "(Figure 7). Boxes: quartiles over queries; whiskers: 5 % and 95 %; diamonds: means with intervals over repetitions.",
+    private=True,
+)
+def training(results: Results, findings: Findings, subject: None = None) -> Figure:
+    """Draw Dist and approximation loss of private explanations, by the training of the model."""
+    groups: dict[tuple[str, str], list[Studied]] = {}
+    for one in results.studied:
+        if one.setting is not None:
+            groups.setdefault((one.dataset, str(one.setting["architecture"])), []).append(one)
+    drawn = blank(2 * COLUMN, 2.0 * len(groups))
+    for row, mine in zip(drawn.subplots(len(groups), 2, squeeze=False), groups.values(), strict=True):
+        for axes, column, label in zip(row, ("distance", "excess_loss"), ("Dist", "approximation loss"), strict=True):
+            values = [one.from_scratch[column].to_numpy() for one in mine]
+            style: dict[str, Any] = {"whis": (5, 95), "showfliers": False, "medianprops": {"color": PALETTE[1]}}
+            axes.boxplot(values, tick_labels=[one.training for one in mine], **style)
+            means = [one.mean(of_protocol("non-adaptive"), column) for one in mine]
+            if not math.isnan(means[0].low):
+                errorbars(axes, list(enumerate(means, start=1)), PALETTE[0], "D", "mean over repetitions")
+            axes.set(ylabel=label, xlabel="training of the model")
+            axes.set_title(
+                f"{mine[0].dataset_name}, {mine[0].architecture_name}: explanations at ε = {mine[0].study['epsilon']:g} each"
+            )
+    return drawn
+
+
+def _side_by_side(axes: Axes, lines: Sequence[tuple[str, list[tuple[int, Estimate]]]], names: Sequence[str]) -> None:
+    """Draw AUCs at named places, those of the lines beside each other, and guessing."""
+    for slot, (label, values) in enumerate(lines):
+        offset = (slot - (len(lines) - 1) / 2) * 0.16
+        placed = [(place + offset, value) for place, value in values]
+        errorbars(axes, placed, PALETTE[slot % 6], MARKERS[slot % 5], label)
+    axes.axhline(0.5, **GUESSING)
+    axes.set_xticks(range(len(names)), names)
+
+
+@figure(
+    "private_attacks",
+    once("private_attacks", lambda spec: spec.attacks_private_explainers),
+    "AUC of attacks on private explanations by the ε of each, and on the same fit without noise, on gradients and on outputs, for "
+    "every training, with intervals. Dashed: guessing.",
+    private=True,
+)
+def attacks(results: Results, findings: Findings, dataset: str | None = None) -> Figure | str:
+    """Draw the AUC of every attack on every explanation of the models' own training records, for every training."""
+    by_setting = attacked(results, dataset)
+    if not by_setting:
+        return "No private explanation of this data set was attacked."
+    drawn = blank(2 * COLUMN + 0.2, 3.9)
+    grid = drawn.subplots(2, 2, sharex=True, sharey=True)
+    for axes, (attack, title) in zip(grid.flat, ATTACKS.items(), strict=True):
+        names = list(dict.fromkeys(name for by_name in by_setting.values() for name in by_name[attack]))
+        lines = []
+        for setting, by_name in by_setting.items():
+            bare = not setting.private and not setting.no_guarantee
+            known = by_name[attack]
+            values = [(place, auc_of(known[name])) for place, name in enumerate(names) if name in known]
+            lines.append(("trained without DP" if bare else protection(setting), values))
+        _side_by_side(axes, lines, names)
+        axes.set_xticks(range(len(names)), names, rotation=35, ha="right")
+        axes.set_title(title)
+    for line in grid:
+        line[0].set_ylabel("AUC")
+    drawn.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    return drawn
+
+
+@figure(
+    "private_sets",
+    once("private_sets", lambda spec: any(study["attacked"] for study in spec.studies.values())),
+    "AUC of attacks on the explanation set of a fixed black box, over the ε of one explanation, with intervals. "
+    "Dashed: guessing.",
+    private=True,
+)
+def sets(results: Results, findings: Findings, subject: None = None) -> Figure:
+    """Draw the AUC of attacks on explanation sets, a panel per black box."""
+    groups: dict[tuple[str, str], list[Setting]] = {}
+    for setting in results.spec.settings:
+        if setting.mechanism in ("private-local", "local-linear") and not setting.trained:
+            groups.setdefault(setting.group, []).append(setting)
+    columns = min(3, len(groups))
+    rows = -(-len(groups) // columns)
+    drawn = blank(max(COLUMN, 2.35 * columns), 2.3 * rows)
+    grid = drawn.subplots(rows, columns, squeeze=False, sharey=True)
+    for axes, (group, settings) in zip(grid.flat, groups.items(), strict=False):
+        ordered = sorted(settings, key=lambda setting: float(setting.epsilon))
+        known = [_headline_summary(results, one).filter(likelihood=results.spec.likelihood) for one in ordered]
+        lines = [
+            (label, [(place, auc_of(one.filter(attack=attack).row(0, named=True))) for place, one in enumerate(known)])
+            for attack, label in SET_ATTACKS.items()
+        ]
+        _side_by_side(axes, lines, ["no noise" if setting.epsilon == "inf" else setting.epsilon for setting in ordered])
+        axes.set(xlabel="ε of one explanation", title=", ".join(group))
+    for axes in grid.flat[len(groups) :]:
+        axes.set_axis_off()
+    grid[0, 0].set_ylabel("AUC")
+    drawn.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    return drawn
+
+
+def auc_of(row: Mapping[str, Any]) -> Estimate:
+    """Return the AUC of a row of the summary."""
+    return Estimate.from_numbers({end: row[f"auc_{end}"] for end in ("mean", "low", "high")})
+
+
+def attacked(results: Results, dataset: str | None = None) -> dict[Setting, dict[str, dict[str, dict[str, Any]]]]:
+    """Return rows of the summary by training, attack and explanation, for settings whose private explanations are attacked."""
+    by_setting = {}
+    for setting, metrics in zip(results.spec.settings, results.metrics, strict=True):
+        explainers = {read_signal(signal).explainer or "" for signal in metrics["signal"].unique()}
+        if setting.trained and dataset in (None, setting.dataset) and any(map(private_epsilon, explainers)):
+            real = _headline_summary(results, setting)
+            by_setting[setting] = {attack: dict(_attacked(real, attack, results.spec.likelihood)) for attack in ATTACKS}
+    return by_setting
+
+
+def _headline_summary(results: Results, setting: Setting) -> pl.DataFrame:
+    """Return the summary of a setting's headline unit on the true membership."""
+    from mia_audit.evaluation.files import headline_unit
+
+    index = results.spec.settings.index(setting)
+    aggregate, _ = headline_unit(results.metrics[index])
+    return results.summaries[index].filter(null_control=False, aggregate=aggregate)
+
+
+def _attacked(summary: pl.DataFrame, attack: str, likelihood: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return the summary rows of an attack on every explanation, the most private first, and of loss-LiRA on the outputs."""
+    rows: dict[tuple[float, str], dict[str, Any]] = {}
+    for row in summary.iter_rows(named=True):
+        if row["likelihood"] not in (likelihood, "none"):
+            continue
+        signal = read_signal(row["signal"])
+        if row["signal"] in ("confidence", "loss"):
+            if row["attack"] == ("threshold" if attack == "threshold" else "loss-lira"):
+                rows[3.0, "outputs"] = row
+        elif row["attack"] == attack and signal.channel == "explanations" and signal.explainer:
+            if attack == "threshold" and signal.summary != "l2":
+                continue
+            epsilon, (explainer, release) = private_epsilon(signal.explainer), release_of(signal.explainer)
+            place = -1 / epsilon if epsilon else {"local_linear": 1.0}.get(explainer, 2.0)
+            name = f"private, ε = {epsilon:g}" if epsilon else NAMED.get(explainer, explainer_label(explainer))
+            name += "" if release == FULL else f", {release}"
+            rows[place, name] = row
+    return [(name, rows[place, name]) for place, name in sorted(rows)]

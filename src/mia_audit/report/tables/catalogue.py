@@ -1,10 +1,6 @@
-"""The registry of tables: every file of this package registers one or more, each with condition, data and layout.
+"""The registry of tables, each with condition, data and layout, which is rendered to LaTeX here and to HTML by the page.
 
-These files do not import polars at the top, because the workflow imports them for the names of an audit's tables.
-
-Columns that several tables share.
-
-The layout of a printed table, which is rendered to LaTeX here and to HTML by the page's templates.
+Files of tables do not import polars at the top, because the workflow imports them for the names of an audit's tables.
 """
 
 from __future__ import annotations
@@ -19,15 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.registry import Registry
-from mia_audit.report.text.formatting import fixed, interval, percent, percent_interval, with_last_digits
+from mia_audit.report.formatting import fixed, interval, percent, percent_interval, with_last_digits
 from mia_audit.sanitise import csv, tex, tex_comment
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from mia_audit.report.data.findings import Estimate, Findings, Leak
-    from mia_audit.report.data.results import Results
-    from mia_audit.report.data.spec import Setting, Spec
+    from mia_audit.report.findings import Estimate, Findings, Leak
+    from mia_audit.report.results import Results
+    from mia_audit.report.spec import Setting, Spec
 
 
 @dataclass(frozen=True)
@@ -149,7 +145,10 @@ class _Printed:
         column, cells = layout.columns[place], [row[place] for row in layout.rows]
         head = _broken(column.title, letters)
         text = [_broken(str(cell), letters) for cell in cells]
-        notes = [[line for note in _notes(cell) for line in _broken(note, letters)] for cell in cells]
+        notes = [
+            [line for note in (cell.notes if isinstance(cell, Cell) else ()) if note for line in _broken(note, letters)]
+            for cell in cells
+        ]
         lines = [*head, *(line for part in (*text, *notes) for line in part)]
         spanned = 0.0
         if column.group:
@@ -160,10 +159,6 @@ class _Printed:
             for first, more in zip(text, notes, strict=True)
         ]
         return cls(column, head, printed, max(spanned, *map(_points, lines)) + SEPARATION)
-
-
-def _notes(cell: Cell | str) -> Sequence[str]:
-    return [note for note in cell.notes if note] if isinstance(cell, Cell) else ()
 
 
 def _broken(text: str, letters: int) -> list[str]:
@@ -193,11 +188,6 @@ def _width(columns: Iterable[_Printed]) -> float:
     return sum(column.width for column in columns)
 
 
-def _names(grid: Mapping[int, _Printed]) -> dict[int, _Printed]:
-    """Return the leading columns of text."""
-    return dict(takewhile(lambda item: not item[1].column.number, grid.items()))
-
-
 def _chunks(grid: Mapping[int, _Printed]) -> list[range]:
     """Return the rows of each tabular."""
     heights = [max(map(len, cells)) for cells in zip(*(column.cells for column in grid.values()), strict=True)]
@@ -212,7 +202,7 @@ def _chunks(grid: Mapping[int, _Printed]) -> list[range]:
 
 def _panels(grid: Mapping[int, _Printed]) -> list[list[int]]:
     """Return the columns of each tabular, the leading ones of text in all of them."""
-    names = _names(grid)
+    names = dict(takewhile(lambda item: not item[1].column.number, grid.items()))
     panels: list[list[int]] = [[]]
     for place in list(grid)[len(names) :]:
         panel = [*panels[-1], place]
@@ -296,10 +286,7 @@ tables: Registry[TableKind] = Registry("table", "mia_audit.report.tables")
 
 
 def table(
-    name: str,
-    layout: Print | None = None,
-    condition: Condition = lambda spec: True,
-    private: bool = False,
+    name: str, layout: Print | None = None, condition: Condition = lambda spec: True, private: bool = False
 ) -> Callable[[Data], TableKind]:
     """Register the decorated function as a table's data."""
     return lambda data: tables.register(name)(TableKind(condition, data, layout, private))

@@ -5,8 +5,8 @@ import re
 import textwrap
 from decimal import ROUND_CEILING, Context
 
-from mia_audit.report.data.findings import ALONE, Estimate
-from mia_audit.report.data.spec import Setting
+from mia_audit.report.findings import ALONE, Estimate
+from mia_audit.report.spec import Setting
 
 
 def at_most(epsilon: float, digits: int = 3) -> str:
@@ -82,13 +82,8 @@ def with_interval(value: Estimate, shown: str = "") -> str:
 
 
 def plus_minus(value: Estimate) -> str:
-    """Format an estimate as mean ± standard deviation."""
-    return spread(value.mean, value.sd)
-
-
-def spread(mean: float, sd: float | None) -> str:
-    """Format mean ± standard deviation, which may be unknown."""
-    return fixed(mean) if sd is None or math.isnan(sd) else f"{fixed(mean)} ± {fixed(sd)}"
+    """Format an estimate as mean ± standard deviation, which may be unknown."""
+    return fixed(value.mean) if math.isnan(value.sd) else f"{fixed(value.mean)} ± {fixed(value.sd)}"
 
 
 def with_last_digits(mean: float, sd: float | None) -> str:

@@ -1,63 +1,31 @@
-"""The files of an audit, each read once, for its tables, figures and page.
-
-Accuracies that a model has to beat: that of guessing, and that of the public model from which its training started.
-
-Compute an audit's findings from its metrics and training tables: strongest attacks, null control, lower bounds on ε.
-"""
+"""The files of an audit, each read once, for its tables, figures and page, with the answers of studies of private explanations."""
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from mia_audit.attacks.design import CORRECTION, PERSON, RECORDS
-from mia_audit.attacks.io.outliers import CONSTANT
+from mia_audit.attacks.design import PERSON, RECORDS
 from mia_audit.attacks.io.parquet import GIVEN
 from mia_audit.errors import UserError
-from mia_audit.evaluation.epsilon_bounds import lower_bounds
 from mia_audit.evaluation.exposure import HALVES, Estimated, Halves, estimated
-from mia_audit.evaluation.files import (
-    Scored,
-    headline_unit,
-    metrics_table,
-    of_aggregate,
-    of_drawn_unit,
-    read_scores,
-    summarise,
-    with_units,
-)
-from mia_audit.evaluation.intervals import OverTargets
-from mia_audit.evaluation.run import FIRST_MODELS, MODEL_COUNTS
+from mia_audit.evaluation.files import Scored, read_scores, summarise
+from mia_audit.evaluation.run import MODEL_COUNTS
+from mia_audit.explain.private_local.terms import Terms
 from mia_audit.explanation_metrics.summary import per_model
 from mia_audit.foreign_json import parse_object
 from mia_audit.pools.store import read_persons
-from mia_audit.report.data.findings import (
-    CHANNELS,
-    Estimate,
-    Finding,
-    Findings,
-    Leak,
-    LowerBound,
-    NullControl,
-    Worth,
-    estimate_over,
-    shadow_estimate,
-)
-from mia_audit.report.data.spec import Setting, Spec
-from mia_audit.signals.name import read_signal
+from mia_audit.privacy.gaussian import epsilon_of_gdp
+from mia_audit.report.findings import Estimate, estimate
+from mia_audit.report.spec import Setting, Spec
 from mia_audit.storage import given_digest, open_table, read_frame, read_table, table_metadata
-
-if TYPE_CHECKING:
-    from mia_audit.report.data.private import Studied
-    from mia_audit.report.data.spec import Setting
 
 PUBLIC = "public.json"
 """The file of a public model's accuracies, in the folder of its data set and architecture."""
@@ -121,12 +89,6 @@ class Results:
     def summaries(self) -> list[pl.DataFrame]:
         """The metrics of every setting summarised over targets, in the order of the spec."""
         return [summarise(metrics, self.spec.confidence) for metrics in self.metrics]
-
-    @cached_property
-    def design_corrections(self) -> list[str]:
-        """The membership designs, over all settings, for which attacks were corrected."""
-        facts = map(self.facts, self.spec.settings)
-        return list(dict.fromkeys(known[CORRECTION] for known in facts if CORRECTION in known))
 
     @cached_property
     def model_counts(self) -> list[list[dict[str, Any]]]:
@@ -194,11 +156,6 @@ class Results:
         packed = self.facts(setting).get(HALVES)
         return Halves.unpacked(packed) if packed else None
 
-    def fpr_of_halves(self, setting: Setting) -> float | None:
-        """Return the smallest FPR at which calls were counted."""
-        halves = self.halves(setting)
-        return min(map(float, halves.hits), default=None) if halves else None
-
     def estimated(self, setting: Setting, fpr: float | None) -> Estimated | None:
         """Return what fresh models of a setting would reveal about every record; None if that is not known at this FPR."""
         key = setting, fpr
@@ -229,7 +186,6 @@ class Results:
     @cached_property
     def studied(self) -> list[Studied]:
         """Every black box of the audit's studies of private explanations."""
-        from mia_audit.report.data.private import studied  # and the privacy accounting with it
 
         return list(studied(self.root, self.spec.studies, self.spec.confidence))
 
@@ -331,210 +287,143 @@ class Results:
         return self.root / setting.path / name
 
 
-ATTACK = ("attack", "signal", "likelihood")
-NULL_ALARM_LEVEL = 0.999
-"""Level of the intervals by which the null control rejects an audit."""
+ROUNDING = 1e-12
+"""Losses below this are rounding errors."""
+Rows = Callable[["Studied"], pl.DataFrame]
+"""A function that selects some of the answers of one repetition."""
 
 
-def fpr_columns(metrics: pl.DataFrame) -> dict[float, str]:
-    """Map the FPRs of a metrics table to their columns, smallest first."""
-    columns = {
-        float(match[1]): name for name in metrics.columns if (match := re.fullmatch(r"tpr_at_fpr_([0-9.e+-]+)", name))
-    }
-    return dict(sorted(columns.items()))
+@dataclass(frozen=True)
+class Studied:
+    """One black box of a study: its name, its answers, and its setting if it is a model of this audit.
 
-
-def headline_fpr(tables: Sequence[pl.DataFrame]) -> float | None:
-    """Return the smallest FPR that every target of every setting resolves."""
-    if not tables:
-        return None
-    tables = [table.filter(pl.col("auc").is_not_null()) for table in tables]
-    shared = set.intersection(*(set(fpr_columns(table)) for table in tables))
-    resolved = [fpr for fpr in shared if all(table[fpr_columns(table)[fpr]].null_count() == 0 for table in tables)]
-    return min(resolved, default=None)
-
-
-def candidates(metrics: pl.DataFrame, channel: str, likelihood: str) -> pl.DataFrame:
-    """Return the rows of attacks on one channel, without null controls, each with the headline's likelihood or else its first one."""
-    channels = {signal: read_signal(signal).channel for signal in metrics["signal"].unique()}
-    wanted = [signal for signal, its_channel in channels.items() if its_channel == channel]
-    rows = metrics.filter(~pl.col("null_control") & pl.col("signal").is_in(wanted) & pl.col("auc").is_not_null())
-    known = pl.col("likelihood").is_in([likelihood]).any().over("attack", "signal")
-    first = pl.col("likelihood").first().over("attack", "signal")
-    return rows.filter(pl.col("likelihood") == pl.when(known).then(pl.lit(likelihood)).otherwise(first))
-
-
-def leaks(metrics: pl.DataFrame, channel: str, headline: str, fpr: float | None, confidence: float) -> list[Leak]:
-    """List the attacks on one channel of one setting, the largest mean AUC first."""
-    rows = candidates(metrics, channel, headline).sort("target", maintain_order=True)
-    column = fpr_columns(metrics)[fpr] if fpr is not None else None
-    count = rows.select(pl.struct(ATTACK).n_unique()).item() if len(rows) else 0
-    attacks = [
-        _leak(tuple(map(str, key)), group, column, count, confidence)
-        for key, group in rows.group_by(*ATTACK, maintain_order=True)
-    ]
-    return sorted(attacks, key=lambda leak: -leak.auc.mean())
-
-
-def _leak(key: tuple[str, ...], group: pl.DataFrame, column: str | None, tried: int, confidence: float) -> Leak:
-    attack, signal, likelihood = key
-    over = {"auc": OverTargets.from_metrics(group, "auc", confidence)}
-    if column:
-        over["tpr"] = OverTargets.from_metrics(group, column, confidence)
-    whole = {metric: one for metric, one in over.items() if one.count == len(group)}
-    return Leak(
-        attack=attack,
-        signal=signal,
-        likelihood=likelihood,
-        targets=group["target"].to_numpy(),
-        auc=group["auc"].to_numpy(),
-        tpr=group[column].to_numpy() if column else np.full(len(group), math.nan),
-        tried=tried,
-        confidence=confidence,
-        without={metric: one.without for metric, one in whole.items() if one.without is not None},
-        sizes=(over["auc"].members, over["auc"].non_members),
-        within={metric: one.within for metric, one in whole.items() if one.within is not None},
-    )
-
-
-def _others(metrics: pl.DataFrame, aggregate: str) -> list[tuple[str, pl.DataFrame]]:
-    """Return the aggregates other than the headline's, each with its rows; that of records comes first."""
-    aggregates = with_units(metrics)["aggregate"].unique(maintain_order=True).to_list()
-    order = [RECORDS, *(name for name in aggregates if name != RECORDS)]
-    return [(one, of_aggregate(metrics, one)) for one in order if one in aggregates and one != aggregate]
-
-
-def null_control(
-    metrics: pl.DataFrame, strongest: dict[str, Leak], confidence: float, comparisons: int
-) -> NullControl | None:
-    """Summarise the null control of a setting; None where the metrics have none.
-
-    `comparisons` is the number of headline intervals in the audit, for which `sound` is corrected: of 95 % intervals, one
-    in twenty misses ½ by chance.
+    If experiments were repeated, `experiment` and `protocol` are for a single item of `repetitions`; `over`, `mean`, `spent`,
+    `instead`, `saved` and `losses` are over all repetitions.
     """
-    rows = metrics.filter(pl.col("null_control") & pl.col("auc").is_not_null())
-    values = {
-        tuple(map(str, key)): OverTargets.from_metrics(group, "auc", confidence)
-        for key, group in rows.group_by(*ATTACK, maintain_order=True)
-    }
-    if not values:
-        return None
-    estimates = {key: estimate_over(aucs, confidence) for key, aucs in values.items()}
-    headline = {channel: leak.key for channel, leak in strongest.items() if leak.key in estimates}
-    return NullControl(
-        intervals=len(estimates),
-        holding=sum(not one.excludes(0.5) for one in estimates.values()),
-        strongest=max(one.mean for one in estimates.values()),
-        headline={channel: estimates[key] for channel, key in headline.items()},
-        sound=not any(
-            estimate_over(values[key], NULL_ALARM_LEVEL, comparisons).excludes(0.5) for key in headline.values()
-        ),
-    )
+
+    dataset: str
+    name: str
+    study: Mapping[str, Any]
+    answers: pl.DataFrame
+    setting: Mapping[str, Any] | None
+    confidence: float = 0.95
+
+    @cached_property
+    def repetitions(self) -> list[Studied]:
+        """One study per repetition; only the study itself if nothing was repeated."""
+        if "repetition" not in self.answers.columns:
+            return [self]
+        return [replace(self, answers=own) for own in self.answers.partition_by("repetition", maintain_order=True)]
+
+    def over(self, value: Callable[[Studied], float | None]) -> Estimate | None:
+        """Return the mean of a number over repetitions, with Student's t interval; None if some repetition has no such number."""
+        values = [number for one in self.repetitions if (number := value(one)) is not None]
+        return estimate(values, self.confidence) if len(values) == len(self.repetitions) else None
+
+    def mean(self, rows: Rows, column: str) -> Estimate:
+        """Return the mean of a column of some of the answers."""
+        return estimate([mean_of(rows(one), column) for one in self.repetitions], self.confidence)
+
+    def spent(self, rows: Rows) -> Estimate:
+        """Return the total ε of some of the answers."""
+        return estimate([one.epsilon_of(rows(one)) for one in self.repetitions], self.confidence)
+
+    def instead(self, rows: Rows) -> Estimate | None:
+        """Return the ε that as many queries from scratch would spend to reach the mean loss of some of the answers."""
+        return self.over(lambda one: one.scratch_at_equal_loss(rows(one)))
+
+    def saved(self, rows: Rows) -> Estimate | None:
+        """Return the share of the ε of `instead` that some of the answers save; below 0 if they spend more."""
+
+        def share(one: Studied) -> float | None:
+            instead = one.scratch_at_equal_loss(rows(one))
+            return None if instead is None else 1 - one.epsilon_of(rows(one)) / instead
+
+        return self.over(share)
+
+    def losses(self) -> dict[tuple[str, float], Estimate]:
+        """Return mean losses of explanations from scratch, by published choice and ε of one explanation."""
+        each = [one.over_epsilon() for one in self.repetitions]
+        return {key: estimate([means[key] for means in each], self.confidence) for key in each[0]}
+
+    @property
+    def dataset_name(self) -> str:
+        """What readers call the data set."""
+        return str(self.study.get("dataset_label") or self.dataset)
+
+    @property
+    def architecture_name(self) -> str:
+        """What readers call the model's architecture; empty for a black box that is not a model."""
+        setting = self.setting or {}
+        return str(setting.get("architecture_label") or setting.get("architecture", ""))
+
+    @property
+    def training(self) -> str:
+        """How the model was trained, in prose; empty for a black box that is not a model."""
+        if self.setting is None:
+            return ""
+        mechanism = self.setting.get("mechanism_label") or self.setting["mechanism"]
+        plain = "no DP" if self.setting["epsilon"] == "inf" else f"{mechanism} ε = {self.setting['epsilon']}"
+        return str(self.setting.get("label") or plain)
+
+    @property
+    def label(self) -> str:
+        """The black box's name in prose."""
+        return f"{self.architecture_name}, {self.training}" if self.setting else self.name
+
+    def experiment(self, name: str) -> pl.DataFrame:
+        """Return the answers of one experiment, in their order."""
+        return self.answers.filter(experiment=name).sort("number")
+
+    def protocol(self, name: str) -> pl.DataFrame:
+        """Return the answers of one protocol where protocols are compared, in their order."""
+        return self.experiment("protocols").filter(protocol=name)
+
+    @property
+    def from_scratch(self) -> pl.DataFrame:
+        """The answers from scratch where protocols are compared, those of all repetitions."""
+        return self.answers.filter(experiment="protocols", protocol="non-adaptive")
+
+    def over_epsilon(self) -> dict[tuple[str, float], float]:
+        """Return mean losses of explanations from scratch, by published choice and ε of one explanation."""
+        means = self.experiment("epsilon").group_by("as_published", "epsilon").agg(pl.col("excess_loss").mean())
+        return {(published, epsilon): loss for published, epsilon, loss in means.iter_rows()}
+
+    def epsilon_of(self, rows: pl.DataFrame) -> float:
+        """Return the total ε of these answers."""
+        return epsilon_of_gdp(math.sqrt(rows["mu_squared_spent"].to_numpy().max()), self.study["delta"])
+
+    def scratch_at_equal_loss(self, rows: pl.DataFrame) -> float | None:
+        """Return the ε that as many queries from scratch would spend to reach these answers' mean loss; None outside the measured range.
+
+        The ε of one query with that loss is interpolated linearly in log ε over log loss.
+        """
+        losses = {epsilon: loss for (published, epsilon), loss in self.over_epsilon().items() if not published}
+        losses[self.study["epsilon"]] = mean_of(self.protocol("non-adaptive"), "excess_loss")
+        known = sorted((math.log(max(loss, ROUNDING)), math.log(epsilon)) for epsilon, loss in losses.items())
+        wanted = math.log(max(mean_of(rows, "excess_loss"), ROUNDING))
+        if not known[0][0] <= wanted <= known[-1][0]:
+            return None
+        epsilon = math.exp(float(np.interp(wanted, [loss for loss, _ in known], [at for _, at in known])))
+        terms = terms_at(self.study, epsilon)
+        return epsilon_of_gdp(math.sqrt(len(rows) * terms.steps * terms.step_cost), terms.delta)
 
 
-def lower_bound(metrics: pl.DataFrame, setting: Setting, confidence: float, delta: float) -> LowerBound:
-    """Return the lower bound on ε from all attacks on a setting, at its own δ or else `delta`; one-run if the design allows it."""
-    real = of_drawn_unit(metrics).filter(~pl.col("null_control"))
-    delta = setting.delta or delta
-    bounds = lower_bounds(real, delta, 1 - confidence, setting.design == "bernoulli")
-    method = next(iter(bounds))
-    tried = real.select(pl.struct(*ATTACK, "aggregate").n_unique()).item()
-    return LowerBound(bounds[method], delta, method, tried)
+def studied(root: Path, studies: Mapping[str, Any], confidence: float = 0.95) -> Iterator[Studied]:
+    """Yield every black box of every study, with the answers below `root`: first those fitted to the pool, then models by decreasing ε."""
+    for dataset, study in studies.items():
+        ordered = sorted(study["settings"], key=lambda setting: -float(setting["epsilon"]))
+        settings = {setting["name"]: setting for setting in ordered}
+        for name in (*study["black_boxes"], *settings):
+            answers = read_frame(root / dataset / "private" / name / "answers.parquet", "private-answers")
+            yield Studied(dataset, name, study, answers, settings.get(name), confidence)
 
 
-def find(results: Results) -> Findings:
-    """Compute the findings of all settings from their metrics and training tables."""
-    spec = results.spec
-    fpr = headline_fpr([headline_unit(metrics)[1] for metrics in results.metrics])
-    findings = []
-    for setting, every, shadows in zip(spec.settings, results.metrics, results.training, strict=True):
-        aggregate, metrics = headline_unit(_informative(every, results.facts(setting)))
-        leaking = by_channel(metrics, fpr, spec.likelihood, spec.confidence)
-        if rows := results.facts(setting).get(FIRST_MODELS):
-            leaking = _with_first(leaking, metrics_table(rows), fpr, spec.confidence)
-        strongest = {channel: listed[0] for channel, listed in leaking.items()}
-        findings.append(
-            Finding(
-                setting,
-                leaking,
-                _accuracy(shadows, "train_accuracy", spec.confidence),
-                _accuracy(shadows, "test_accuracy", spec.confidence),
-                shadows,
-                null_control(metrics, strongest, spec.confidence, len(spec.settings) * len(strongest)),
-                lower_bound(every, setting, spec.confidence, spec.delta),
-                aggregate,
-                tuple(_worth(setting, shadows, results.records_of_persons(setting))),
-                results.mask_coverage(setting),
-                {
-                    one: by_channel(rows, fpr, spec.likelihood, spec.confidence)
-                    for one, rows in _others(every, aggregate)
-                },
-                _learned(shadows, results.guessing(setting), spec.confidence),
-            )
-        )
-    return Findings(fpr, findings, spec.confidence)
+def mean_of(rows: pl.DataFrame, column: str) -> float:
+    """Return the mean of a column that has no nulls."""
+    return float(rows[column].to_numpy().mean())
 
 
-def _informative(metrics: pl.DataFrame, facts: Mapping[str, Any]) -> pl.DataFrame:
-    """Leave out the attacks on signals that are the same everywhere, unless there are no others."""
-    some = metrics.filter(~pl.col("signal").is_in(facts.get(CONSTANT, [])))
-    return metrics if some.is_empty() else some
-
-
-def _with_first(
-    leaking: dict[str, list[Leak]], rows: pl.DataFrame, fpr: float | None, confidence: float
-) -> dict[str, list[Leak]]:
-    column = fpr_columns(rows)[fpr] if fpr is not None else None
-    groups = rows.group_by(*ATTACK, maintain_order=True)
-    by_first = {
-        tuple(map(str, key)): _leak(tuple(map(str, key)), group, column, 1, confidence) for key, group in groups
-    }
-    return {
-        channel: [replace(leak, by_first=by_first.get(leak.key)) for leak in listed]
-        for channel, listed in leaking.items()
-    }
-
-
-def _learned(shadows: pl.DataFrame | None, chance: Guessing | None, confidence: float) -> bool:
-    """Return whether models are better than guessing on their own training records; true where that is not known."""
-    accuracy, loss = (shadow_estimate(shadows, f"train_{what}", confidence) for what in ("accuracy", "loss"))
-    if chance is None or accuracy is None or math.isnan(accuracy.mean):
-        return True
-    better = loss is not None and loss.mean < LEARNED * chance.loss
-    return better or accuracy.mean >= chance.accuracy + ABOVE
-
-
-LEARNED, ABOVE = 0.98, 0.02
-"""Models have learned if their loss on training records is below this share of that of guessing, or their accuracy above it by so much."""
-
-
-def _worth(setting: Setting, shadows: pl.DataFrame | None, counts: np.ndarray | None) -> Iterator[Worth]:
-    """Yield what a guarantee per record means for persons with two, the median and the largest number of records."""
-    if counts is None or shadows is None or not setting.private or not setting.delta:
-        return
-    from mia_audit.privacy.accounting import by_group_privacy, epsilon_of_person
-
-    worst = shadows.sort("epsilon", descending=True).row(0, named=True)
-    if worst.get("unit") == "person":
-        return
-    for records in sorted({2, int(np.median(counts)), int(counts.max())} & set(range(2, int(counts.max()) + 1))):
-        if setting.claimed:
-            yield Worth(records, *by_group_privacy(worst["epsilon"], setting.delta, records))
-        else:
-            terms = (worst["noise_multiplier"], worst["sampling_rate"], worst["steps"], setting.delta)
-            yield Worth(records, epsilon_of_person(*terms, records), setting.delta)
-
-
-def by_channel(metrics: pl.DataFrame, fpr: float | None, likelihood: str, confidence: float) -> dict[str, list[Leak]]:
-    """Return the attacks on every channel, the strongest first; the channel `both` includes attacks that read only one of the two."""
-    leaking = {channel: leaks(metrics, channel, likelihood, fpr, confidence) for channel in CHANNELS}
-    if leaking["both"]:  # an attacker with access to both may ignore one of them
-        able = [leak for channel in ("both", "outputs", "explanations") for leak in leaking[channel]]
-        tried = [replace(leak, tried=len(able)) for leak in able]
-        leaking["both"] = sorted(tried, key=lambda leak: -leak.auc.mean())
-    return {channel: listed for channel, listed in leaking.items() if listed}
-
-
-def _accuracy(shadows: pl.DataFrame | None, name: str, confidence: float) -> Estimate | None:
-    accuracy = shadow_estimate(shadows, name, confidence)
-    return accuracy.as_rate() if accuracy else None
+def terms_at(study: Mapping[str, Any], epsilon: float) -> Terms:
+    """Return the terms of a single explanation whose budget is this ε."""
+    return Terms(epsilon, study["delta"], epsilon, study["steps"], study["c"], study["kernel"], study["adjacency"])

@@ -1,7 +1,4 @@
-"""The page's section on private explanations: their loss, their cost, and attacks on them.
-
-The findings on private explanations, as sentences of the page.
-"""
+"""The page's section on private explanations: their loss, their cost, and attacks on them."""
 
 from __future__ import annotations
 
@@ -14,15 +11,20 @@ import numpy as np
 import polars as pl
 
 from mia_audit.explain.black_boxes import OVERFITTED
-from mia_audit.report.data.findings import Estimate, estimate
-from mia_audit.report.data.private import Rows, Studied
-from mia_audit.report.figures.private import PROTOCOLS, draw_pictures, in_parts, of_experiment, of_protocol
-from mia_audit.report.figures.private_models import ATTACKS, attacked, auc_of, correlation
-from mia_audit.report.figures.style import paper_style, png_uri
-from mia_audit.report.page.svg import Sheet, private_figures
-from mia_audit.report.tables.catalogue import Cell, Column, Layout, estimate_cell, text
-from mia_audit.report.tables.private import private_published
-from mia_audit.report.text.formatting import (
+from mia_audit.report.figures.catalogue import paper_style, png_uri
+from mia_audit.report.figures.private import (
+    ATTACKS,
+    PROTOCOLS,
+    attacked,
+    auc_of,
+    correlation,
+    in_parts,
+    of_experiment,
+    of_protocol,
+    pictures,
+)
+from mia_audit.report.findings import Estimate, estimate
+from mia_audit.report.formatting import (
     at_most,
     capital,
     count,
@@ -34,11 +36,14 @@ from mia_audit.report.text.formatting import (
     titled,
     with_interval,
 )
-from mia_audit.report.text.statements import explained_adjacency
+from mia_audit.report.results import Rows, Studied
+from mia_audit.report.statements import explained_adjacency
+from mia_audit.report.tables.catalogue import Cell, Column, Layout, estimate_cell, text
+from mia_audit.report.tables.explanations import private_published
 
 if TYPE_CHECKING:
-    from mia_audit.report.data.findings import Findings
-    from mia_audit.report.data.results import Results
+    from mia_audit.report.findings import Findings
+    from mia_audit.report.results import Results
 
 
 def epsilon(spent: Estimate) -> str:
@@ -65,19 +70,25 @@ def change(saved: Estimate) -> str:
 def findings_of(boxes: Sequence[Studied]) -> Iterator[tuple[str, str]]:
     """Yield the findings on black boxes that were fitted to the pool; the tables list the others too."""
     boxes = [one for one in boxes if one.setting is None] or boxes[:1]
-    yield "Noise", " ".join(_noise(one) for one in boxes)
-    yield "Past answers", " ".join(_adapting(one) for one in boxes)
-    if sentences := [
-        _history(one) for one in boxes if all(len(each.protocol("non-interactive")) for each in one.repetitions)
-    ]:
-        yield "History alone", " ".join(sentences)
-    yield "Where queries lie", " ".join(_density(one) for one in boxes)
-    if sentences := [_parts(one, divided) for one in boxes if (divided := in_parts(one, "non-adaptive"))]:
-        yield "Disjoint parts", " ".join(sentences)
+    said = {
+        "Noise": _noise,
+        "Past answers": _adapting,
+        "History alone": _history,
+        "Where queries lie": _density,
+        "Disjoint parts": _parts,
+    }
+    for term, sentence in said.items():
+        if sentences := [text for one in boxes if (text := sentence(one))]:
+            yield term, " ".join(sentences)
     named = {one.name: one for one in boxes}
     pairs = [(named[plain], named[over]) for plain, over in OVERFITTED.items() if {plain, over} <= set(named)]
-    if sentences := [_overfitting(*pair) for pair in pairs]:
-        yield "Overfitting", " ".join(sentences)
+    if pairs:
+        yield "Overfitting", " ".join(_overfitting(*pair) for pair in pairs)
+
+
+def cost(one: Studied, rows: Rows) -> tuple[str, str]:
+    """Return the ε that some of the answers spend, and their mean loss, in words."""
+    return epsilon(one.spent(rows)), with_interval(one.mean(rows, "excess_loss"))
 
 
 def _noise(one: Studied) -> str:
@@ -95,19 +106,19 @@ def _noise(one: Studied) -> str:
 
 
 def _adapting(one: Studied) -> str:
-    sentences = []
+    spent, loss = cost(one, scratch := of_protocol("non-adaptive"))
+    sentences = [f"from scratch ε = {spent} at {loss}"]
     for protocol in ("adaptive", "enhanced"):
-        rows = of_protocol(protocol)
-        loss, spent = with_interval(one.mean(rows, "excess_loss")), epsilon(one.spent(rows))
+        spent, loss = cost(one, rows := of_protocol(protocol))
         sentences.append(f"{PROTOCOLS[protocol][0]} ε = {spent} at a mean loss of {loss}{saved(one, rows)}")
-    scratch = of_protocol("non-adaptive")
-    loss = with_interval(one.mean(scratch, "excess_loss"))
     queries = count(len(scratch(one.repetitions[0])), "query", "queries")
-    return f"{capital(one.label)}, {queries}: from scratch ε = {epsilon(one.spent(scratch))} at {loss}; {'; '.join(sentences)}."
+    return f"{capital(one.label)}, {queries}: {'; '.join(sentences)}."
 
 
 def _history(one: Studied) -> str:
     rows = of_protocol("non-interactive")
+    if not all(len(rows(each)) for each in one.repetitions):
+        return ""
     loss, zero = (one.mean(rows, name) for name in ("excess_loss", "excess_loss_of_zero"))
     gap = one.mean(lambda each: rows(each).select(gap=pl.col("excess_loss") - pl.col("excess_loss_of_zero")), "gap")
     known = math.isnan(gap.low) or gap.excludes(0)
@@ -122,20 +133,20 @@ def _history(one: Studied) -> str:
 def _density(one: Studied) -> str:
     parts = []
     for name in ("random", "dense", "sparse"):
-        rows = of_experiment(name)
-        loss = with_interval(one.mean(rows, "excess_loss"))
-        parts.append(f"{name} ones ε = {epsilon(one.spent(rows))} (mean loss {loss})")
+        spent, loss = cost(one, of_experiment(name))
+        parts.append(f"{name} ones ε = {spent} (mean loss {loss})")
     queries = count(len(one.repetitions[0].experiment("dense")), "query", "queries")
     return f"{capital(one.label)}, {queries} each by the adaptive protocol: {joined(parts)}."
 
 
-def _parts(one: Studied, divided: tuple[Estimate, Estimate]) -> str:
+def _parts(one: Studied) -> str:
     """Compare the whole data set with disjoint parts of it, each of which answers a part of the queries with the full ε (section 6.2)."""
-    rows, (spent, loss) = of_protocol("non-adaptive"), divided
-    whole = with_interval(one.mean(rows, "excess_loss"))
+    if (divided := in_parts(one, "non-adaptive")) is None:
+        return ""
+    (spent, loss), (whole, lost) = divided, cost(one, of_protocol("non-adaptive"))
     return (
         f"{capital(one.label)}, from scratch: {one.study['parts']} disjoint parts side by side spend ε = {epsilon(spent)} at a mean loss"
-        f" of {with_interval(loss)}, the whole data set {epsilon(one.spent(rows))} at {whole}."
+        f" of {with_interval(loss)}, the whole data set {whole} at {lost}."
     )
 
 
@@ -148,12 +159,10 @@ def misclassification(boxes: Sequence[Studied]) -> Iterator[tuple[str, str]]:
 
 
 def _overfitting(plain: Studied, overfitted: Studied) -> str:
-    rows = of_experiment("overfitted")
-    spent = [epsilon(one.spent(rows)) for one in (plain, overfitted)]
-    losses = [with_interval(one.mean(rows, "excess_loss")) for one in (plain, overfitted)]
+    (less, fewer), (spent, lost) = (cost(one, of_experiment("overfitted")) for one in (plain, overfitted))
     return (
-        f"Where the accuracies of the two differ most, the same queries to the adaptive protocol spend ε = {spent[1]} on"
-        f" {overfitted.label} (mean loss {losses[1]}) and {spent[0]} on {plain.label} ({losses[0]})."
+        f"Where the accuracies of the two differ most, the same queries to the adaptive protocol spend ε = {spent} on"
+        f" {overfitted.label} (mean loss {lost}) and {less} on {plain.label} ({fewer})."
     )
 
 
@@ -169,8 +178,8 @@ SPREAD = (0.05, 0.95)
 """The quantiles between which nine queries in ten lie."""
 
 
-def private_section(results: Results, findings: Findings, sheet: Sheet) -> list[dict[str, Any]]:
-    """Return every study's part of the section, with its figures."""
+def private_section(results: Results, findings: Findings) -> list[dict[str, Any]]:
+    """Return every study's part of the section, without its figures."""
     published = private_published(results, findings)
     parts = []
     for dataset, study in results.spec.studies.items():
@@ -188,8 +197,7 @@ def private_section(results: Results, findings: Findings, sheet: Sheet) -> list[
                 "training": _training(boxes, results),
                 "attacks": _attacks(results, dataset),
                 "published": _published(published, dataset),
-                "figures": list(private_figures(results, findings, dataset, sheet)),
-                "pictures": _pictures(results, dataset) if study["pictures"] else "",
+                "pictures": _pictures(results, findings, dataset) if study["pictures"] else "",
             }
         )
     return parts
@@ -248,7 +256,11 @@ def _losses(boxes: Sequence[Studied], study: Any) -> Layout:
     rows: list[list[Cell | str]] = []
     for one in boxes:
         means = one.losses()
-        cells = [_with_published(means["", at], means["sigma", at]) for at in study["epsilons"]]
+        exact, published = ([means[choice, at] for at in study["epsilons"]] for choice in ("", "sigma"))
+        cells = [
+            Cell(shown.text, (*shown.notes, with_interval(other)))
+            for shown, other in zip(map(_cell, exact), published, strict=True)
+        ]
         rows.append([one.label, *cells, _cell(one.mean(lambda each: each.answers, "excess_loss_of_zero"))])
     caption = (
         "Mean approximation loss of one explanation, by its ε: how much worse it fits than the best explanation. In small print the "
@@ -256,11 +268,6 @@ def _losses(boxes: Sequence[Studied], study: Any) -> Layout:
     )
     heads = [Column(f"ε = {epsilon:g}") for epsilon in study["epsilons"]]
     return Layout([*text("Black box"), *heads, Column("no explanation")], rows, caption)
-
-
-def _with_published(exact: Estimate, published: Estimate) -> Cell:
-    within = significant_interval(exact)
-    return Cell(significant(exact.mean), ((within,) if within else ()) + (with_interval(published),))
 
 
 def _cell(value: Estimate, shown: str = "") -> Cell:
@@ -285,7 +292,8 @@ def _protocols(boxes: Sequence[Studied]) -> Layout:
 
 def _protocol(one: Studied, protocol: str) -> list[Cell | str]:
     rows = of_protocol(protocol)
-    free = estimate([_free(rows(each)) for each in one.repetitions], one.confidence)
+    shares = [float(rows(each)["source"].is_in(("reused", "history")).to_numpy().mean()) for each in one.repetitions]
+    free = estimate(shares, one.confidence)
     alone = protocol == "non-interactive"
     spent, instead = one.spent(rows), None if alone else one.instead(rows)
     within = "" if math.isnan(free.low) else f"{fixed(100 * free.low, 1)} to {fixed(100 * free.high, 1)}"
@@ -298,11 +306,6 @@ def _protocol(one: Studied, protocol: str) -> list[Cell | str]:
         "0" if alone else _cell(spent, at_most(spent.mean)),
         "–" if instead is None else _cell(instead, at_most(instead.mean)),
     ]
-
-
-def _free(rows: pl.DataFrame) -> float:
-    sources = rows["source"].to_list()
-    return sum(source in ("reused", "history") for source in sources) / len(sources)
 
 
 def _training(boxes: Sequence[Studied], results: Results) -> Layout | None:
@@ -370,10 +373,11 @@ def _published(published: pl.DataFrame, dataset: str) -> Layout:
     return Layout(columns, rows, caption)
 
 
-def _pictures(results: Results, dataset: str) -> str:
+def _pictures(results: Results, findings: Findings, dataset: str) -> str:
     """Return the images and their explanations at every ε as a data URI."""
     written = io.BytesIO()
     with paper_style():
-        figure = draw_pictures(results, dataset)
+        figure = pictures(results, findings, dataset)
+        assert not isinstance(figure, str)
         figure.savefig(written, format="png", dpi=150, metadata={"Software": None})
     return png_uri(written.getvalue())

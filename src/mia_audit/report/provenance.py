@@ -1,6 +1,6 @@
 """The provenance of a report: versions, config, seeds, guarantees and the digest of every file that was read.
 
-How report and provenance describe files: by name and digest. Their folders, which may name persons, are only in a local log.
+Files are described by name and digest. Their folders, which may name persons, are only in a local log.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ import math
 import platform
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, count
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.registry import code_files, file_digest
-from mia_audit.report.data.findings import Finding
+from mia_audit.report.findings import Finding, guarantee, noise_mask
 from mia_audit.seeds import AUDIT_ONLY
 
 if TYPE_CHECKING:
-    from mia_audit.report.data.results import Results
-    from mia_audit.report.data.spec import Setting
+    from mia_audit.report.results import Results
+    from mia_audit.report.spec import Setting
 
 FOLDERS = re.compile(r"""(?:~|[A-Za-z]:)?[^\s'"=:;,|&<>()/\\]*[/\\](?:[^\s'"=:;,|&<>()/\\]*[/\\])*""")
 """Pattern of the folders in front of a file's name, in a path or in a command."""
 WORDS = ("title", "label", "classes")
 """Keys whose values are free text or column names, in which a slash is not a separator."""
-
 PATHS = ("path", "signals", "pretrained", "membership")
 """Keys whose value is a single path, which may contain spaces; a list as value holds texts with paths in them."""
 
@@ -140,7 +140,11 @@ def code_digests(config: Any) -> dict[str, str]:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that results depend on."""
-    return {"python": platform.python_version(), **{name: known for name in PACKAGES if (known := _version(name))}}
+    known = {"python": platform.python_version()}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            known[name] = version(name)
+    return known
 
 
 def write_page(
@@ -154,13 +158,6 @@ def write_page(
     write_json(path.parent / "logs" / "paths.json", dict(paths_in(config)))
     write_json(path.parent / "answer.json", dict(answer))
     write_text(path, page)
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _setting(finding: Finding) -> dict[str, Any]:
@@ -192,43 +189,3 @@ def _described(setting: Setting) -> dict[str, Any]:
     if setting.no_guarantee:
         described |= {"epsilon": "none", "nominal_epsilon": setting.named, "no_guarantee": setting.no_guarantee}
     return described
-
-
-def noise_mask(finding: Finding) -> str:
-    """Return the source of the mask that scales the noise; empty if noise is not scaled."""
-    if finding.shadows is None or "noise_mask" not in finding.shadows.columns:
-        return ""
-    source = str(finding.shadows["noise_mask"][0])
-    return "" if source == "none" else source
-
-
-def guarantee(finding: Finding) -> dict[str, Any]:
-    """Return the privacy accounting of the shadow model that spent the most; empty without DP."""
-    if finding.shadows is None or not finding.setting.private:
-        return {}
-    worst = finding.shadows.sort("epsilon", descending=True).row(0, named=True)
-    if finding.setting.claimed:
-        return {"epsilon_claimed": worst["epsilon"], "records": worst["records"]}
-    return {
-        "epsilon_spent": worst["epsilon"],
-        "epsilon_spent_rdp": worst["epsilon_rdp"],
-        "noise_multiplier": worst["noise_multiplier"],
-        "sampling": worst["sampling"],
-        "sampling_rate": worst["sampling_rate"],
-        "steps": worst["steps"],
-        "records": worst["records"],
-        "adjacency": "add or remove one record",
-        **_people(worst),
-    }
-
-
-def _people(worst: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata specific to a guarantee for persons; empty where the guarantee is for records."""
-    if worst.get("unit") != "person":
-        return {}
-    return {
-        "unit": "person",
-        "persons": worst["persons"],
-        "records_per_person": worst["records_per_person"],
-        "adjacency": "add or remove one person with all of their records",
-    }

@@ -1,40 +1,53 @@
-"""Sentences around the answer: the subject of the audit, the null control, and the meaning of guarantees."""
+"""Sentences around the answer: what was audited, the null control, guarantees, intrinsic explanations, groups at risk."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from mia_audit.attacks.design import SENTENCES
+from mia_audit.attacks.design import CORRECTION, SENTENCES
+from mia_audit.explain.catalogue import explainer_label, intrinsic
 from mia_audit.explain.release import release_of
-from mia_audit.report.data.findings import Finding, Findings, Leak, LowerBound
-from mia_audit.report.data.provenance import guarantee, noise_mask
-from mia_audit.report.text.formatting import (
+from mia_audit.report.findings import (
+    Estimate,
+    Finding,
+    Findings,
+    Leak,
+    LowerBound,
+    chosen,
+    difference,
+    guarantee,
+    noise_mask,
+)
+from mia_audit.report.formatting import (
     at_least,
     at_most,
     capital,
     count,
     fixed,
+    interval,
     joined,
     percent,
     power,
     protected,
     significant,
+    titled,
 )
 from mia_audit.seeds import AUDIT_ONLY
 from mia_audit.signals.name import read_signal
 
 if TYPE_CHECKING:
-    from mia_audit.report.data.results import Results
-    from mia_audit.report.data.spec import Gap, Setting
+    from mia_audit.report.results import Results
+    from mia_audit.report.series import Group, Groups
+    from mia_audit.report.spec import Gap, Setting
 
 DESIGNS = {
     "half": "each model trained on its own random half of the pool",
     "bernoulli": "each model trained on the records that a fair coin chose for it",
     "split": "each model trained on its own random {share} of the pool",
 }
-
 MANY = 10
 """With this many attacks or more, the strongest one comes with a warning."""
 
@@ -57,7 +70,9 @@ def scope(results: Results, findings: Findings) -> str:
     if spec.studies and not any(setting.trained for setting in spec.settings):
         return _studied_scope(results, findings)
     if not any(setting.trained for setting in spec.settings):
-        named = [f"{name} ({count(_records(results), 'record')})" for name in datasets.values()]
+        first = results.metrics[0].row(0, named=True)
+        records = count(int(first["members"] + first["non_members"] + first["unscored"]), "record")
+        named = [f"{name} ({records})" for name in datasets.values()]
         return f"{joined(named)}: signals and membership of {models} were given. {attacked}"
     design, share = design_of(results)
     how = DESIGNS.get(design, "").format(share=share)
@@ -101,7 +116,8 @@ def sizes_of(metadata: Mapping[str, Any]) -> str:
 
 def corrections(results: Results) -> list[str]:
     """State which membership designs were recognised and how attacks were corrected for them, a sentence for each."""
-    return [SENTENCES[kind] for kind in results.design_corrections]
+    facts = map(results.facts, results.spec.settings)
+    return [SENTENCES[kind] for kind in dict.fromkeys(known[CORRECTION] for known in facts if CORRECTION in known)]
 
 
 def _studied_scope(results: Results, findings: Findings) -> str:
@@ -119,12 +135,6 @@ def _studied_scope(results: Results, findings: Findings) -> str:
         f"{sets} per setting, the black box being the same for all. Each was attacked in turn, with the help of the others."
     )
     return " ".join(sentences)
-
-
-def _records(results: Results) -> int:
-    """Return the number of records of the first attack."""
-    first = results.metrics[0].row(0, named=True)
-    return int(first["members"] + first["non_members"] + first["unscored"])
 
 
 def most_targets(findings: Findings) -> int:
@@ -162,7 +172,6 @@ ADJACENCY = {
     "replacement": "one record of the explanation set replaced by another",
 }
 """Adjacencies of private explanations."""
-
 BOUND_METHODS = {
     "one-run": "Membership was drawn by fair coins, so the bound is a proof (one-run bound).",
     "clopper-pearson": (
@@ -258,14 +267,12 @@ def guarantee_sentence(finding: Finding, metadata: Mapping[str, Any]) -> str:
         noise = f"{count(terms['steps'], 'noisy step')}, exact Gaussian DP"
         kept = explained_adjacency(terms["adjacency"], finding.by_person)
         return f"with explanations at the ε of each: δ = {delta}, for {kept}, {noise}; the costs of several add up"
-    if setting.finished:
-        text = f"{protected(setting)} {setting.architecture_name}: ε = {setting.epsilon} at δ = {delta} is what its owner claims"
-        return f"{text}; this audit has not accounted for it, and only sets a lower bound beside it"
-    if setting.claimed:
-        whose = "the user's own code" if setting.trained else "their owner"
-        text = f"{protected(setting)}: ε = {setting.epsilon} at δ = {delta} is what {whose} claims"
+    if setting.finished or setting.claimed:
+        named = f"{protected(setting)} {setting.architecture_name if setting.finished else ''}".rstrip()
+        whose = "its owner" if setting.finished else "the user's own code" if setting.trained else "their owner"
         return (
-            f"{text}; this audit has not accounted for it, and only sets a lower bound beside it{worth_clause(finding)}"
+            f"{named}: ε = {setting.epsilon} at δ = {delta} is what {whose} claims; this audit has not accounted for it, and only sets"
+            f" a lower bound beside it{'' if setting.finished else worth_clause(finding)}"
         )
     if not metadata:
         return f"{protected(setting)}, δ = {delta}; the amount spent is unknown"
@@ -347,3 +354,142 @@ def exposed_sentences(finding: Finding, leak: Leak, records: int, maps: bool, ba
     shown = f"{signal.explainer_label} of the {signal.quantity} of the {signal.explained_class} class"
     models = "by a model that was trained on the record and by one that was not, on one scale"
     return f"{text} Beside each record, the {shown}, {models}: {side}. Attacks on explanations exploit this difference."
+
+
+KINDS = {"outputs": "outputs", "intrinsic": "intrinsic explanations", "post-hoc": "post-hoc explanations"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """The outputs or one explainer of an architecture, with the strongest attack on this source under every protection."""
+
+    architecture: str
+    explainer: str
+    kind: str
+    leaks: dict[str, Leak]
+
+    @property
+    def label(self) -> str:
+        """The explainer in prose."""
+        return explainer_label(self.explainer) if self.explainer else "outputs"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The sources of a data set's architectures, and the protections under which they were attacked, in the order of the audit."""
+
+    protections: list[str]
+    sources: list[Source]
+
+    def strongest(self, kind: str, protection: str, architecture: str | None = None) -> Source | None:
+        """Return the source of a kind with the largest leak under a protection, which is corrected for this choice."""
+        known = [
+            source
+            for source in self.sources
+            if source.kind == kind and protection in source.leaks and architecture in (None, source.architecture)
+        ]
+        if not known:
+            return None
+        leaks = [source.leaks[protection] for source in known]
+        place = max(range(len(known)), key=lambda place: float(leaks[place].auc.mean()))
+        return replace(known[place], leaks={protection: chosen(leaks)})
+
+
+def compared(findings: Findings) -> dict[str, Comparison]:
+    """Compare the explainers of every data set that has intrinsic ones; architectures of a sweep are left out."""
+    groups = [group for group in findings.groups().values() if group[0].setting.trained and not group[0].setting.swept]
+    comparisons = {}
+    for dataset in dict.fromkeys(group[0].setting.dataset for group in groups):
+        of_it = [group for group in groups if group[0].setting.dataset == dataset]
+        protections = dict.fromkeys(titled(one.setting) for group in of_it for one in group)
+        comparison = Comparison(list(protections), [source for group in of_it for source in _sources(group)])
+        if any(source.kind == "intrinsic" for source in comparison.sources):
+            comparisons[dataset] = comparison
+    return comparisons
+
+
+def _sources(group: Sequence[Finding]) -> Iterator[Source]:
+    """Yield the outputs of an architecture, its intrinsic explainers and its post-hoc ones."""
+    leaks: dict[str, dict[str, Leak]] = {"": {}}
+    for finding in group:
+        name = titled(finding.setting)
+        if "outputs" in finding.strongest:
+            leaks[""][name] = finding.strongest["outputs"]
+        rivals: dict[str, list[Leak]] = {}
+        for leak in finding.leaks.get("explanations", ()):
+            if explainer := read_signal(leak.signal).explainer:
+                rivals.setdefault(explainer, []).append(leak)
+        for explainer, attacks in rivals.items():
+            leaks.setdefault(explainer, {})[name] = chosen(attacks)
+    kinds = {one: ("intrinsic" if intrinsic(one) else "post-hoc") if one else "outputs" for one in leaks}
+    for explainer in sorted(leaks, key=lambda explainer: list(KINDS).index(kinds[explainer])):
+        yield Source(group[0].setting.architecture_name, explainer, kinds[explainer], leaks[explainer])
+
+
+def intrinsic_sentences(comparison: Comparison, name: str) -> Iterator[str]:
+    """Compare the strongest attack on intrinsic explanations with the strongest on each architecture's post-hoc ones, under one protection."""
+    strongest = comparison.strongest("intrinsic", name)
+    if strongest is None:
+        return
+    yield (
+        f"The strongest attack on intrinsic explanations reads {strongest.label} of {strongest.architecture}:"
+        f" AUC {_with_interval(strongest.leaks[name].auc_estimate)}."
+    )
+    listed: dict[str, list[str]] = {
+        "Among post-hoc explanations, attacks are stronger on": [],
+        "Among post-hoc explanations, attacks are weaker on": [],
+        "No difference could be measured from attacks on the post-hoc explanations": [],
+    }
+    for architecture in dict.fromkeys(source.architecture for source in comparison.sources):
+        other = comparison.strongest("post-hoc", name, architecture)
+        if other is None or set(strongest.leaks[name].targets).isdisjoint(other.leaks[name].targets):
+            continue
+        gap = difference(other.leaks[name], strongest.leaks[name])
+        auc = fixed(other.leaks[name].auc_estimate.mean)
+        text = f"{other.label} of {architecture} ({auc}; difference {_with_interval(gap)})"
+        listed[list(listed)[0 if gap.low > 0 else 1 if gap.high < 0 else 2]].append(text)
+    yield from (f"{start} {joined(texts)}." for start, texts in listed.items() if texts)
+
+
+def _with_interval(value: Estimate) -> str:
+    return fixed(value.mean) if math.isnan(value.low) else f"{fixed(value.mean)}, {interval(value)}"
+
+
+def risk_sentences(grouped: Groups, confidence: float) -> str:
+    """Say which groups of a setting the attack recognises better than everybody else, and which worse."""
+    different = [one for one in grouped.listed if one.difference and one.p <= 1 - confidence]
+    higher = sorted((one for one in different if _gap(one) > 0), key=lambda one: -_gap(one))
+    lower = sorted((one for one in different if _gap(one) < 0), key=_gap)
+    head = f"{titled(grouped.finding.setting)}: "
+    if not different:
+        return (
+            f"{head}no group differs from everybody else beyond chance ({len(grouped.listed)} groups,"
+            f" {confidence * 100:g}\u00a0% level over all of them)."
+        )
+    parts = []
+    if higher and grouped.highest:
+        more = f", and above all others' for {count(len(higher) - 1, 'more group')}" if len(higher) > 1 else ""
+        gap = f"AUC +{fixed(grouped.highest.mean)} against all others, {interval(grouped.highest)}"
+        parts.append(f"the risk is highest for {higher[0].column} {higher[0].label} ({gap}){more}")
+    if lower:
+        parts.append(f"{'it is ' if higher else 'the risk is '}lowest for {lower[0].column} {lower[0].label}")
+    return f"{head}{'; '.join(parts)}."
+
+
+def _gap(group: Group) -> float:
+    return group.difference.mean if group.difference else math.nan
+
+
+def small_sentence(grouped: Sequence[Groups]) -> str:
+    """Say how many groups are not shown because they are small, and why; empty if there are none."""
+    from mia_audit.evaluation.groups import LEAST  # and polars with it
+
+    lost = {column: number for one in grouped for column, number in one.small.items() if number}
+    if not lost:
+        return ""
+    unit = "persons" if any(one.finding.by_person for one in grouped) else "records"
+    columns = joined([f"{count(number, 'group')} of {column}" for column, number in lost.items()])
+    return (
+        f"Not shown, having fewer than {LEAST} {unit}: {columns}. Their intervals would be too wide to tell them from others, and a"
+        f" row about so few {unit} would reveal something about each of them."
+    )

@@ -1,7 +1,4 @@
-"""The most exposed records, or persons, of an audit: how often they are recognised, their explanations and their records.
-
-The page's pictures of explanations: the same records in every setting, with each explainer's map drawn over the record.
-"""
+"""The page's sections on explanations, with pictures of them, and on the most exposed records or persons."""
 
 from __future__ import annotations
 
@@ -17,11 +14,25 @@ import polars as pl
 from mia_audit.evaluation.exposure import called_members, exposure
 from mia_audit.explain import explainers
 from mia_audit.explain.release import named_release, release_of
-from mia_audit.report.data.findings import Finding, Findings, Leak, reference
-from mia_audit.report.data.series import Interpretation
-from mia_audit.report.figures.style import attribution_picture, attribution_scale, blend, data_uri, record_picture
-from mia_audit.report.text.formatting import count, rate, significant, titled
-from mia_audit.report.text.statements import exposed_sentences
+from mia_audit.explanation_metrics import FULL_MAP, OTHER, REFERENCE
+from mia_audit.report.figures.catalogue import attribution_picture, attribution_scale, blend, data_uri, record_picture
+from mia_audit.report.findings import Estimate, Finding, Findings, Leak, reference
+from mia_audit.report.formatting import (
+    count,
+    fixed,
+    interval,
+    joined,
+    percent,
+    plus_minus,
+    points,
+    protected,
+    rate,
+    significant,
+    titled,
+)
+from mia_audit.report.series import Explained, Interpretation, Peer, margin_of, measure_label, peers, similarity
+from mia_audit.report.statements import exposed_sentences
+from mia_audit.report.tables.catalogue import Cell, Column, Layout, auc_cell, estimate_cell, text
 from mia_audit.signals.name import Signal, read_signal
 from mia_audit.storage import read_table
 
@@ -29,7 +40,189 @@ if TYPE_CHECKING:
     from jaxtyping import Float, UInt8
 
     from mia_audit.evaluation.files import Scored
-    from mia_audit.report.data.results import Results
+    from mia_audit.learners import Records
+    from mia_audit.report.results import Results
+
+Place = tuple[str, str]
+COMPARED: dict[str | None, str] = {
+    None: "–",
+    REFERENCE: "unprotected model, same training set",
+    OTHER: "another model of this setting",
+    FULL_MAP: "the full map",
+}
+
+
+def section(results: Results, findings: Findings, interpreted: Mapping[Place, Interpretation]) -> list[dict[str, Any]]:
+    """Return a part for every data set: a table over the settings of all its architectures, sentences and pictures."""
+    datasets: dict[str, dict[Place, list[Finding]]] = {}
+    for place, group in findings.groups().items():
+        if place in interpreted:
+            datasets.setdefault(place[0], {})[place] = group
+    return [_dataset(results, dataset, groups, interpreted) for dataset, groups in datasets.items()]
+
+
+def _dataset(
+    results: Results, dataset: str, groups: Mapping[Place, list[Finding]], interpreted: Mapping[Place, Interpretation]
+) -> dict[str, Any]:
+    named, level = len(groups) > 1, f"{results.spec.confidence * 100:g}\u00a0%"
+    measures = {interpreted[place].headline for place in groups} - {None}
+    return {
+        "name": dataset,
+        "table": _layout(groups, interpreted, joined(sorted(measure_label(str(name)) for name in measures)), level),
+        "items": [
+            {"term": f"{place[1]}: {term}" if named else term, "text": text}
+            for place, group in groups.items()
+            for term, text in _items(group, interpreted[place], results.spec.margins)
+        ],
+        "measured": [
+            {"name": place[1] if named else "", "table": _measured(group, interpreted[place])}
+            for place, group in groups.items()
+        ],
+        "pictures": [
+            {"name": group[0].setting.architecture_name if named else "", "explained": explained}
+            for place, group in groups.items()
+            if (explained := overlaid(results, group, interpreted[place]))
+        ],
+    }
+
+
+def _layout(
+    groups: Mapping[Place, list[Finding]], interpreted: Mapping[Place, Interpretation], measure: str, level: str
+) -> Layout:
+    """Return the table of accuracy, leakage and similarity of explanations in every setting of a data set."""
+    heads = list(dict.fromkeys(one.label for place in groups for one in interpreted[place].drawn)) if measure else []
+    rows: list[list[Cell | str]] = []
+    for place, group in groups.items():
+        for finding in group:
+            values = similarity(finding, reference(group), interpreted[place])
+            similar = {one.label: value for one, value in values.items()}
+            name = titled(finding.setting)
+            leaks = [finding.strongest.get(channel) for channel in ("outputs", "explanations")]
+            rows.append(
+                [
+                    f"{place[1]}: {name}" if len(groups) > 1 else name,
+                    estimate_cell(finding.test_accuracy),
+                    *map(auc_cell, leaks),
+                    *(estimate_cell(similar.get(head)) for head in heads),
+                ]
+            )
+    columns = [
+        *text("Setting"),
+        Column("Test accuracy"),
+        *(Column(name, "AUC of the strongest attack") for name in ("outputs", "explanations")),
+        *(Column(head, "Similarity of explanations") for head in heads),
+    ]
+    meaning = (
+        f" Similarity is the {measure} between a model's explanation of a record and that of the unprotected model with the same "
+        "training set. Rows without protection compare two such models with different training sets, as explanations differ anyway."
+    )
+    caption = f"Accuracy, explanations and leakage side by side, means over models with {level} intervals."
+    return Layout(columns, rows, caption + (meaning if measure else ""))
+
+
+def _items(
+    group: list[Finding], interpretation: Interpretation, margins: Mapping[str, float]
+) -> Iterator[tuple[str, str]]:
+    base, measure = reference(group), interpretation.headline
+    if measure is None:
+        return
+    if base is None:
+        yield (
+            "No reference",
+            "No setting is without protection, so there is nothing to compare these explanations with.",
+        )
+        return
+    for finding in group:
+        if finding is not base and (similar := similarity(finding, base, interpretation)):
+            yield (titled(finding.setting), " ".join(_sentences(finding, base, similar, measure, interpretation)))
+    compared = peers(group, interpretation, interpretation.confidence)
+    for first, second, sentences in _between(compared, measure, interpretation, margins):
+        yield f"{first} against {second}", sentences
+
+
+def _sentences(
+    finding: Finding, base: Finding, similar: Mapping[Explained, Estimate], measure: str, interpretation: Interpretation
+) -> Iterator[str]:
+    """Say how similar a setting's explanations are to the reference's, and whether two reference models are more similar."""
+    values = joined([f"{fixed(value.mean, 2)} ({one.label})" for one, value in similar.items()])
+    yield (
+        f"The {measure_label(measure)} between explanations {protected(finding.setting)} and those of the unprotected model"
+        f" with the same training set is {values}; 1 means identical."
+    )
+    gaps = {one: interpretation.shortfall(finding.setting, base.setting, one, measure) for one in similar}
+    known = {one: gap for one, gap in gaps.items() if gap and not math.isnan(gap.low)}
+    less = [f"{one.label} (by {_gap(gap)})" for one, gap in known.items() if gap.low > 0]
+    more = [f"{one.label} (by {_gap(gap)})" for one, gap in known.items() if gap.high < 0]
+    same = [one.label for one, gap in known.items() if gap.low <= 0 <= gap.high]
+    compared = "two unprotected models with different training sets are to each other"
+    if less:
+        yield f"That is less similar than {compared}, for {joined(less)}: protection changes what these explanations say."
+    if more:
+        yield f"That is more similar than {compared}, for {joined(more)}."
+    if same:
+        yield f"For {joined(same)} it is not distinguishable from how similar {compared}."
+    agreement = interpretation.estimate(finding.setting, next(iter(similar)), measure, REFERENCE, "same_class")
+    if agreement is not None and agreement.mean < 1:
+        yield f"Both models explain the same class for {percent(agreement.mean)} of the records."
+
+
+def _gap(gap: Estimate) -> str:
+    low, high = sorted((abs(gap.low), abs(gap.high)))
+    return f"{fixed(abs(gap.mean))}, {fixed(low)} to {fixed(high)}"
+
+
+def _between(
+    differences: Iterator[Peer], measure: str, interpretation: Interpretation, margins: Mapping[str, float]
+) -> Iterator[tuple[str, str, str]]:
+    """Compare a mechanism with another one at the same ε: in accuracy, in similarity, and in every metric that has a margin."""
+    confidence = interpretation.confidence
+    wanted = {
+        f"{measure} of {one.explainer} ({one.quantity})": f"{measure_label(measure)} of {one.label}"
+        for one in interpretation.drawn
+    }
+    compared: dict[tuple[str, str], list[tuple[Estimate, str]]] = {}
+    tested: dict[tuple[str, str], list[str]] = {}
+    for peer in differences:
+        pair = titled(peer.first.setting), titled(peer.second.setting)
+        kind, _, rest = peer.metric.partition(" of ")
+        called = "AUC" if kind == "auc" else kind.replace("_", " ")
+        margin, what = (
+            margin_of(peer.metric, margins),
+            wanted.get(peer.metric, called + (f" of {rest}" if rest else "")),
+        )
+        if peer.metric == "test_accuracy" or peer.metric in wanted or margin is not None:
+            rate = peer.metric == "test_accuracy"
+            within = f"{interval(peer.gap, 100, 1)} points" if rate else interval(peer.gap)
+            if peer.gap.low > 0 or peer.gap.high < 0:
+                mean = f"{points(peer.gap.mean)} points" if rate else fixed(abs(peer.gap.mean))
+                within = f"by {mean}, {within}"
+            compared.setdefault(pair, []).append((peer.gap, f"{what} ({within})"))
+        if margin is not None and not math.isnan(p := peer.gap.equivalence(margin, confidence)):
+            verdict = "equivalent" if p < 1 - confidence else "equivalence not shown"
+            tested.setdefault(pair, []).append(f"{what} {verdict} within ±{margin:g} (p = {significant(p, 2)})")
+    for pair, gaps in compared.items():
+        sentences = {
+            "Higher: ": [text for gap, text in gaps if gap.low > 0],
+            "Lower: ": [text for gap, text in gaps if gap.high < 0],
+            "No difference could be measured in ": [text for gap, text in gaps if gap.low <= 0 <= gap.high],
+            "By two one-sided tests, not corrected for their number: ": tested.get(pair, []),
+        }
+        yield *pair, " ".join(f"{start}{joined(listed)}." for start, listed in sentences.items() if listed)
+
+
+def _measured(group: list[Finding], interpretation: Interpretation) -> Layout:
+    """Return the table of every measure of every explainer, a column per setting."""
+    rows: list[list[Cell | str]] = []
+    for measure in interpretation.measures:
+        for one in interpretation.explained:
+            for against, name in COMPARED.items():
+                values = [interpretation.estimate(finding.setting, one, measure, against) for finding in group]
+                if any(values):
+                    cells = [plus_minus(value) if value else "–" for value in values]
+                    rows.append([measure_label(measure), one.label, name, *cells])
+    settings = [Column(titled(finding.setting)) for finding in group]
+    return Layout([*text("Measure", "Explanation", "Compared with"), *settings], rows)
+
 
 FEATURES = 6
 """Number of features shown for a row of a table, those with the largest attributions."""
@@ -92,12 +285,12 @@ def exposed_section(results: Results, findings: Findings) -> Iterator[dict[str, 
             "name": name,
             "text": exposed_sentences(finding, leak, len(exposed), maps, bars),
             "records": [
-                vars(one) | {"sentences": _sentences(one, findings.fpr, units, findings.confidence)} for one in exposed
+                vars(one) | {"sentences": _recognised(one, findings.fpr, units, findings.confidence)} for one in exposed
             ],
         }
 
 
-def _sentences(one: Exposed, fpr: float | None, units: str, confidence: float) -> str:
+def _recognised(one: Exposed, fpr: float | None, units: str, confidence: float) -> str:
     """Say how often a record, or a person, is recognised, correctly and wrongly."""
     if not math.isnan(one.percentile):  # a finished model, which was trained on it
         share = f"{math.floor(one.percentile * 1000) / 10:.1f}\u00a0%"
@@ -178,12 +371,8 @@ def _complete(
     if finding.by_person:
         assert scored.person is not None  # tables of persons' scores have their ids
         _list_records(results, finding, leak, exposed, scored.person[places])
-        return
-    membership = {
-        one.record: dict(zip(scored.target.tolist(), scored.member[i].tolist(), strict=True))
-        for one, i in zip(exposed, places, strict=True)
-    }
-    _illustrate(results, finding, exposed, membership)
+    else:
+        _illustrate(results, finding, exposed, scored.target, scored.member[places])
 
 
 def _list_records(
@@ -213,9 +402,11 @@ def _classes(results: Results, finding: Finding) -> Callable[[int], str]:
 
 
 def _illustrate(
-    results: Results, finding: Finding, exposed: list[Exposed], membership: Mapping[int, Mapping[int, bool]]
+    results: Results, finding: Finding, exposed: list[Exposed], targets: np.ndarray, member: np.ndarray
 ) -> None:
     """Add label, picture and attributions to every record, if the audit has the pool and the models."""
+    from mia_audit.learners import Records
+
     setting = finding.setting
     metadata = results.pool_metadata(setting.dataset)
     pool = results.root / "pools" / setting.dataset
@@ -235,9 +426,8 @@ def _illustrate(
     architecture = results.root / setting.dataset / setting.architecture / "architecture.json"
     if shown is None or not architecture.exists():
         return
-    pairs = _attributions(
-        results, finding, architecture, metadata, records, labels[numbers], numbers, membership, shown
-    )
+    asked = Records(records, labels[numbers], metadata, np.asarray(numbers))
+    pairs = _attributions(results, finding, architecture, asked, targets, member, shown)
     for one, record, pair in zip(exposed, records, pairs, strict=True):
         if len(pair) == 2:
             _show(one, record, pair, metadata)
@@ -289,37 +479,26 @@ def _attributions(
     results: Results,
     finding: Finding,
     architecture: Path,
-    metadata: Mapping[str, Any],
-    records: np.ndarray,
-    labels: np.ndarray,
-    numbers: Sequence[int],
-    membership: Mapping[int, Mapping[int, bool]],
+    asked: Records,
+    targets: np.ndarray,
+    member: np.ndarray,
     shown: Signal,
 ) -> list[list[np.ndarray]]:
-    """Return every record's attributions by the first model that trained on it and the first that did not.
+    """Return every record's attributions by the first of the targets that trained on it and the first that did not.
 
     The lists are shorter where a model is no longer on disk.
     """
-    from mia_audit.learners import (
-        Attribution,
-        Compute,
-        ExplainedModel,
-        ExplanationRequest,
-        Records,
-        open_learner,
-        released,
-    )
+    from mia_audit.learners import Attribution, Compute, ExplainedModel, ExplanationRequest, open_learner, released
     from mia_audit.training.stored import model_folder
 
     folder = results.root / finding.setting.path / "models"
     wanted: dict[int, list[tuple[int, int]]] = {}
-    for i, number in enumerate(numbers):
+    for i, trained_on in enumerate(member):
         for position, inside in enumerate((True, False)):
-            models = [shadow for shadow, trained_on in membership[number].items() if trained_on == inside]
-            if models:
-                wanted.setdefault(models[0], []).append((i, position))
-    pairs: list[dict[int, np.ndarray]] = [{} for _ in numbers]
-    asked = Records(records, np.asarray(labels), metadata, np.asarray(numbers))
+            models = targets[trained_on == inside]
+            if len(models):
+                wanted.setdefault(int(models[0]), []).append((i, position))
+    pairs: list[dict[int, np.ndarray]] = [{} for _ in member]
     _, learner = open_learner(architecture, Compute("cpu"))
     options = {**results.spec.explainers, "explain": [shown.quantity]}
     methods = results.spec.explainers.get("methods", ())
@@ -360,7 +539,7 @@ def overlaid(results: Results, group: Sequence[Finding], interpretation: Interpr
                 {
                     "record": record,
                     "picture": record_picture(stored[record]),
-                    "cells": [_cell(rows, finding, record, stored[record], metadata) for finding in group],
+                    "cells": [_overlaid_cell(rows, finding, record, stored[record], metadata) for finding in group],
                 }
                 for record in rows["record"].unique(maintain_order=True).to_list()
             ],
@@ -371,7 +550,7 @@ def overlaid(results: Results, group: Sequence[Finding], interpretation: Interpr
     ]
 
 
-def _cell(
+def _overlaid_cell(
     rows: pl.DataFrame, finding: Finding, record: int, stored: UInt8[np.ndarray, "C H W"], metadata: Mapping[str, Any]
 ) -> dict[str, str]:
     row = rows.filter(**finding.setting.within_group, record=record).row(0, named=True)

@@ -7,10 +7,11 @@ splits. Imports nothing heavy: the files of `report.figures` import this, and th
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from mia_audit.evaluation.intervals import OverTargets, Within
-    from mia_audit.report.data.spec import Setting
+    from mia_audit.report.spec import Setting
 
 CHANNELS = ("outputs", "explanations", "both", "other")
 """The kinds of information that an attack reads."""
@@ -38,6 +39,20 @@ class Estimate:
     targets: int
     future: tuple[float, float] = (math.nan, math.nan)
     """Prediction interval for one further target; NaN if it was not requested."""
+
+    @classmethod
+    def from_numbers(cls, numbers: Mapping[str, Any]) -> Estimate:
+        """Read `numbers`, as answer.json has them."""
+        mean, low, high = (
+            math.nan if numbers[name] is None else float(numbers[name]) for name in ("mean", "low", "high")
+        )
+        return cls(mean, math.nan, low, high, 1)
+
+    @property
+    def numbers(self) -> dict[str, float | None]:
+        """The mean and the ends of its interval, null where unknown."""
+        ends = {name: float(getattr(self, name)) for name in ("mean", "low", "high")}
+        return {name: None if math.isnan(end) else end for name, end in ends.items()}
 
     @property
     def below(self) -> float:
@@ -303,6 +318,11 @@ class Finding:
         return {channel: chosen(attacks) for channel, attacks in self.leaks.items()}
 
     @property
+    def leaking(self) -> dict[str, Leak]:
+        """The strongest attack by channel, where it beats guessing."""
+        return {channel: leak for channel, leak in self.strongest.items() if leak.beats_guessing}
+
+    @property
     def chief(self) -> Leak:
         """The attack with the largest mean AUC on any channel."""
         return chosen(list({leak.key: leak for attacks in self.leaks.values() for leak in attacks}.values()))
@@ -345,8 +365,67 @@ def accuracy_difference(first: Finding, second: Finding, confidence: float) -> E
 
 
 def shadow_estimate(shadows: pl.DataFrame | None, name: str, confidence: float) -> Estimate | None:
-    """Estimate the mean of a column of training.parquet over shadows; None where it is unknown."""
+    """Estimate the mean of a column of training.parquet over shadows, a rate for accuracies; None where it is unknown."""
     if shadows is None or name not in shadows.columns:
         return None
     values = shadows[name].drop_nulls().to_numpy().astype(np.float64)
-    return estimate(values, confidence) if len(values) else None
+    found = estimate(values, confidence) if len(values) else None
+    return found.as_rate() if found and name.endswith("accuracy") else found
+
+
+def fpr_columns(metrics: pl.DataFrame) -> dict[float, str]:
+    """Map the FPRs of a metrics table to their columns, smallest first."""
+    columns = {
+        float(match[1]): name for name in metrics.columns if (match := re.fullmatch(r"tpr_at_fpr_([0-9.e+-]+)", name))
+    }
+    return dict(sorted(columns.items()))
+
+
+def noise_mask(finding: Finding) -> str:
+    """Return the source of the mask that scales the noise; empty if noise is not scaled."""
+    if finding.shadows is None or "noise_mask" not in finding.shadows.columns:
+        return ""
+    source = str(finding.shadows["noise_mask"][0])
+    return "" if source == "none" else source
+
+
+def guarantee(finding: Finding) -> dict[str, Any]:
+    """Return the privacy accounting of the shadow model that spent the most; empty without DP."""
+    if finding.shadows is None or not finding.setting.private:
+        return {}
+    worst = finding.shadows.sort("epsilon", descending=True).row(0, named=True)
+    if finding.setting.claimed:
+        return {"epsilon_claimed": worst["epsilon"], "records": worst["records"]}
+    return {
+        "epsilon_spent": worst["epsilon"],
+        "epsilon_spent_rdp": worst["epsilon_rdp"],
+        "noise_multiplier": worst["noise_multiplier"],
+        "sampling": worst["sampling"],
+        "sampling_rate": worst["sampling_rate"],
+        "steps": worst["steps"],
+        "records": worst["records"],
+        "adjacency": "add or remove one record",
+        **_people(worst),
+    }
+
+
+def _people(worst: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata specific to a guarantee for persons; empty where the guarantee is for records."""
+    if worst.get("unit") != "person":
+        return {}
+    return {
+        "unit": "person",
+        "persons": worst["persons"],
+        "records_per_person": worst["records_per_person"],
+        "adjacency": "add or remove one person with all of their records",
+    }
+
+
+TITLES = {"outputs": "Outputs", "explanations": "Explanations", "both": "Both together", "other": "Signals"}
+"""Headings of the channels."""
+SUBJECTS = {
+    "outputs": "the outputs",
+    "explanations": "the explanations",
+    "both": "both together",
+    "other": "the signals",
+}

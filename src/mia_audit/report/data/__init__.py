@@ -1,1 +1,0 @@
-"""Data: what an audit left on disk, and the findings computed from it."""

@@ -1,1 +1,0 @@
-"""Page: report.html, a single file that loads no other file."""

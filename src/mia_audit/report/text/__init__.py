@@ -1,1 +1,0 @@
-"""Text: numbers and findings in sentences."""
