@@ -9,16 +9,16 @@ from scipy.stats import norm
 
 from mia_audit.errors import UserError
 from mia_audit.privacy.accounting import epsilon_spent
-from mia_audit.privacy.gaussian import check_privacy, epsilon_of_steps, multiplier_for
+from mia_audit.privacy.gaussian import check_privacy, epsilon_of_gdp, multiplier_for
 
 
 @settings(max_examples=20, deadline=None)
 @given(epsilon=st.floats(0.01, 20), steps=st.integers(1, 400), delta=st.sampled_from([1e-3, 1e-6, 1e-9]))
 def test_calibration_is_exact(epsilon, steps, delta):
     multiplier = multiplier_for(epsilon, steps, delta)
-    assert epsilon_of_steps(multiplier, steps, delta) == pytest.approx(epsilon, rel=1e-6)
-    assert epsilon_of_steps(multiplier, steps, delta) <= epsilon * (1 + 1e-9)
     mu = math.sqrt(steps) / multiplier
+    assert epsilon_of_gdp(mu, delta) == pytest.approx(epsilon, rel=1e-6)
+    assert epsilon_of_gdp(mu, delta) <= epsilon * (1 + 1e-9)
     profile = norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
     assert profile == pytest.approx(delta, rel=1e-3)
 

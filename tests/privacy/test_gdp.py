@@ -9,7 +9,6 @@ from scipy.special import ndtri
 from mia_audit.privacy.gaussian import (
     allows,
     epsilon_of_gdp,
-    epsilon_of_steps,
     limit_for,
     mu_for,
     multiplier_for,
@@ -22,8 +21,9 @@ from mia_audit.privacy.gaussian import (
 
 def test_what_the_published_noise_really_costs():
     multiplier = published_multiplier(0.1, 300, 1e-6)
-    assert round(epsilon_of_steps(multiplier, 300, 1e-6), 4) == 0.0042
-    assert round(epsilon_of_steps(multiplier / 2, 300, 1e-6), 4) == 0.0091
+    mu = math.sqrt(300) / multiplier
+    assert round(epsilon_of_gdp(mu, 1e-6), 4) == 0.0042
+    assert round(epsilon_of_gdp(2 * mu, 1e-6), 4) == 0.0091
     assert 15 < multiplier / multiplier_for(0.1, 300, 1e-6) < 25
 
 

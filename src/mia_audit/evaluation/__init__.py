@@ -6,7 +6,6 @@ from mia_audit.evaluation.metrics import (
     balanced_accuracy,
     log_grid,
     mean_log_roc,
-    roc_curve,
     target_metrics,
     tpr_at_fpr,
 )
@@ -17,7 +16,6 @@ __all__ = [
     "exposure",
     "log_grid",
     "mean_log_roc",
-    "roc_curve",
     "target_metrics",
     "tpr_at_fpr",
 ]

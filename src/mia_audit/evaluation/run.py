@@ -199,7 +199,7 @@ def by_count(
     With `persons`, the metrics are those of persons, by the headline's aggregate.
     A row has `attack`, `signal`, `likelihood` and `others`. For every metric m that all targets have, it also has
     `m_mean`, and the gain from using all models, as mean and standard error over targets: `m_more` and `m_more_error`.
-    `roc` has the mean TPR over targets at `ROC_POINTS` FPRs from 1/`non_members` to 1 (`roc.log_grid`), if every target
+    `roc` has the mean TPR over targets at `ROC_POINTS` FPRs from 1/`non_members` to 1 (`log_grid`), if every target
     has a member and a non-member. There are no rows under designs whose correction needs all models, or with at most
     four others.
     """

@@ -69,11 +69,6 @@ def largest_epsilon(holds: Callable[[float], bool]) -> float:
     return high
 
 
-def epsilon_of_steps(multiplier: float, steps: int, delta: float) -> float:
-    """Return ε at δ of `steps` Gaussian steps whose noise is `multiplier` times the sensitivity, exactly."""
-    return epsilon_of_gdp(math.sqrt(steps) / multiplier, delta)
-
-
 @cache
 def mu_for(epsilon: float, delta: float) -> float:
     """Return the largest μ with which μ-GDP is (ε, δ)-DP."""
