@@ -45,6 +45,7 @@ def test_a_table_of_repeated_visits(tmp_path: Path) -> None:
     config = yaml.safe_load((tmp_path / "visits.yaml").read_text())
     assert config["datasets"]["visits"]["person"] == "patient_nr"
     config["membership"]["models"], config["training"]["epochs"] = 4, 5
+    config["attacks"] = {"methods": ["threshold", "loss-lira"], "likelihoods": ["pooled"]}
     (tmp_path / "visits.yaml").write_text(yaml.safe_dump(config, allow_unicode=True))
     assert mia_audit(tmp_path, "check", "visits.yaml").returncode == 0
     done = mia_audit(tmp_path, "run", "visits.yaml", "--cores", "1")
