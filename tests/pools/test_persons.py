@@ -14,10 +14,11 @@ from PIL import Image
 
 from mia_audit.cli import main
 from mia_audit.errors import UserError
+from mia_audit.explain.private_local.records import ExplanationSet
 from mia_audit.pools import pools
 from mia_audit.pools.build import Pool, build_pool
 from mia_audit.pools.persons import Persons, ids_of_files
-from mia_audit.pools.section import Dataset, Draw, Membership, Source
+from mia_audit.pools.section import Dataset, Draw, Membership, Source, load_source
 from mia_audit.pools.store import (
     draw_membership,
     draw_training_sets,
@@ -194,6 +195,40 @@ def test_images_without_a_person_are_refused(named: str, words: str) -> None:
     with pytest.raises(UserError, match=words) as raised:
         ids_of_files(named, ["cat/u_0.png"], ["u_0.png"], "datasets.mine")
     assert "\n" not in str(raised.value)
+
+
+OWN = """
+import numpy as np
+from mia_audit.pools.section import Source, pool
+
+@pool("", "person")
+def own(dataset, where):
+    return Source("table", np.ones((4, 1), "f4"), np.arange(4) % 2, ["0", "1"], ["x"], persons=np.array({ids}))
+"""
+
+
+@pytest.mark.parametrize("word", ["nan", "NA", "None", " ", "<NA>"])
+def test_a_word_for_no_id_is_nobody_from_every_source(word: str, tmp_path: Path) -> None:
+    ids = ["a", word, word, "b"]
+    names = [f"{number % 2}/{who}_{number}.png" for number, who in enumerate(ids)]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.new("L", (4, 4)).save(tmp_path / name)
+    pl.DataFrame({"file": names, "person": ids}).write_csv(tmp_path / "who.csv")
+    pl.DataFrame({"x": [0.5, 1.5, 2.5, 3.5], "who": ids, "label": [0, 1, 0, 1]}).write_csv(tmp_path / "t.csv")
+    np.savez(tmp_path / "a.npz", records=np.ones((4, 1)), labels=np.arange(4) % 2, who=np.array(ids))
+    (tmp_path / "own.py").write_text(OWN.format(ids=ids))
+    for kind, path, person in (
+        ("table", tmp_path / "t.csv", "who"),
+        ("arrays", tmp_path / "a.npz", "who"),
+        ("images", tmp_path, "{person}_*"),
+        ("images", tmp_path, str(tmp_path / "who.csv")),
+        (f"{tmp_path / 'own.py'}:own", "", "who"),
+    ):
+        with pytest.raises(UserError, match="has no id for 2 of 4 records"):
+            load_source(Dataset(source=kind, path=str(path), person=person), "datasets.mine")
+    with pytest.raises(UserError, match="has no id for 2 of 4 records"):
+        ExplanationSet.from_arrays(np.ones((4, 1)), np.zeros(4), persons=np.array(ids))
 
 
 @pytest.mark.parametrize(

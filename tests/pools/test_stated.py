@@ -87,6 +87,17 @@ def test_values_that_are_not_listed_are_one_line(tmp_path: Path, section: dict[s
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("more", ["1.0", "1.5", "1e3", "x", " 1"])
+@pytest.mark.parametrize("codes", [["01", "1"], ["12345678901234567", "12345678901234568"]])
+def test_no_record_changes_the_listed_values_of_others(codes: list[str], more: str, tmp_path: Path) -> None:
+    stated = {"categories": {"code": codes}, "other": "rest", "classes": ["no", "yes"], "take": "first"}
+    dataset = Dataset(source="table", path=str(tmp_path / "t.csv"), **stated)
+    for added in ("", f"{more},no\n"):
+        (tmp_path / "t.csv").write_text(f"code,label\n{codes[0]},no\n{codes[1]},yes\n{added}")
+        records = np.asarray(load_source(dataset, "datasets.t").records)
+        assert records[:2].tolist() == [[1, 0, 0], [0, 1, 0]]
+
+
 @pytest.mark.parametrize(
     ("section", "match"),
     [

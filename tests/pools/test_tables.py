@@ -2,9 +2,11 @@
 
 import sys
 import zipfile
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -104,7 +106,10 @@ def workbook(path: Path, **sheets: list[Any]) -> Path:
     package = "http://schemas.openxmlformats.org/package/2006"
 
     def cell(value: Any) -> str:
-        return f'<c t="inlineStr"><is><t>{value}</t></is></c>' if isinstance(value, str) else f"<c><v>{value}</v></c>"
+        if isinstance(value, str):
+            return f'<c t="inlineStr"><is><t>{value}</t></is></c>'
+        kind = {bool: "b", datetime: "d"}.get(type(value), "n")
+        return f'<c t="{kind}"><v>{value.isoformat() if isinstance(value, datetime) else int(value) if kind == "b" else value}</v></c>'
 
     def links(*targets: tuple[str, str]) -> str:
         every = (
@@ -136,6 +141,21 @@ def test_a_workbook_gives_the_records_of_the_text(tmp_path: Path) -> None:
     text = load(tmp_path / "t.csv")
     assert (sheet.records == text.records).all() and (sheet.labels == text.labels).all()
     assert sheet.features == text.features
+
+
+@pytest.mark.parametrize("more", [True, 5, 1.5, "x", datetime(2021, 1, 2, 3, 4)])
+@pytest.mark.parametrize(
+    ("cells", "listed"),
+    [((datetime(2021, 1, 1), datetime(2021, 1, 2)), ("2021-01-01", "2021-01-02")), ((True, False), ("true", "false"))],
+)
+def test_no_cell_changes_the_listed_values_of_others(cells: Any, listed: Any, more: Any, tmp_path: Path) -> None:
+    pytest.importorskip("fastexcel")
+    section = {"categories": {"kind": listed}, "other": "rest", "label": "class", "classes": ("a", "b")}
+    rows = [["kind", "class"], *([cell, name] for cell, name in zip(cells, "ab", strict=True))]
+    for added in ([], [[more, "a"]]):
+        sheet = workbook(tmp_path / "t.xlsx", data=[*rows, *added])
+        dataset = Dataset(source="table", path=str(sheet), **section)
+        assert np.asarray(load_source(dataset, "datasets.t").records)[:2].tolist() == [[1, 0, 0], [0, 1, 0]]
 
 
 @pytest.mark.parametrize(

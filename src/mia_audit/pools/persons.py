@@ -68,15 +68,21 @@ class Persons:
         return common
 
 
-NOBODY = ("", "nan", "NaN", "None", "<NA>", "NaT")
-"""Texts that Python and its libraries write for a missing id, which would all become one person."""
+MISSING = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null")
+"""Words for missing values."""
+NOBODY = (*MISSING, "None", "none", "<NA>", "NaT")
+"""Words for a missing id.
+
+They would make one person of many, whose clipped mean one of these many changes by up to twice the clipping norm.
+"""
 
 
 def numbered_ids(values: np.ndarray, what: str) -> Ids:
-    """Return ids as int64 or text; UserError for anything else, such as fractions, and for words that stand for no id."""
+    """Return ids as int64 or text without the blanks around it; UserError for anything else, such as fractions, and for `NOBODY`."""
     if values.ndim == 1 and values.dtype.kind in "iu":
         return values.astype(np.int64)
     if values.ndim == 1 and values.dtype.kind == "U":
+        values = np.char.strip(values)
         if (missing := np.isin(values, NOBODY)).any():
             raise missing_ids(what, missing, "every record needs a person")
         return values
@@ -201,8 +207,10 @@ def ids_of_column(column: Any, what: str) -> Ids:
     import polars as pl
 
     if column.dtype in (pl.String, pl.Categorical, pl.Enum):
-        column = column.cast(pl.String).str.strip_chars().replace("", None)  # blanks make no other person
+        column = column.cast(pl.String).str.strip_chars()  # blanks make no other person
     missing = column.is_null()
+    if column.dtype == pl.String:
+        missing |= column.is_in(NOBODY).fill_null(True)
     if column.dtype.is_float():
         missing |= column.is_nan().fill_null(True)
     if missing.any():

@@ -260,7 +260,7 @@ def spelled(text: pl.Series) -> pl.Series:
     """
     import polars as pl
 
-    word = pl.col("").str.strip_chars()
+    word = pl.col("").str.strip_chars().str.replace("[T ]00:00:00$", "")  # a date in a workbook
     number = word.str.replace(",", ".", literal=True).cast(pl.Float64, strict=False)
     whole = number.cast(pl.Int64, strict=False)
     as_it_is = word.str.contains(r"^-?\d+$") | number.is_null() | ~number.is_finite()

@@ -349,10 +349,17 @@ def check_keys(section: Dataset, where: str) -> None:
 
 
 def load_source(section: Dataset, where: str) -> Source:
-    """Load a section's source, with the classes that the section states. Raises UserError for a record of another class."""
+    """Load a section's source, with the classes that the section states.
+
+    Raises UserError for a record of another class, and for one without a person where persons are named.
+    """
     import numpy as np
 
+    from mia_audit.pools.persons import numbered_ids
+
     source = pools[section.source].load(section, where)
+    if source.persons is not None:
+        source = replace(source, persons=numbered_ids(source.persons, f"{where}.person: '{section.person}'"))
     if not section.classes:
         return source
     if odd := [name for name in source.classes if name not in section.classes]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from zipfile import BadZipFile
 
 from mia_audit.errors import UserError, few, first_line
+from mia_audit.pools.persons import MISSING
 from mia_audit.pools.scaling import PADDED, no_words
 from mia_audit.pools.section import root_of
 from mia_audit.storage.unpacked import check_csv, check_workbook, read_foreign
@@ -34,8 +35,6 @@ MOST_COLUMNS, MOST_HEADER = 50_000, 20_000_000
 """Largest number of columns of a CSV file, and number of bytes of its first line that are read to count columns."""
 UNNAMED = "unnamed"
 """The name of a column whose header is empty, such as that of an exported index."""
-MISSING = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null")
-"""Words for missing values."""
 DECIMAL_COMMA = r"^[-+]?\d+(,\d+)?([eE][-+]?\d+)?$"
 NINES = r"^-?9{2,}(\.0+)?$"
 """Numbers that stand for missing values, if they lie apart from all others."""
@@ -60,9 +59,9 @@ def read_frame(dataset: Dataset, where: str) -> tuple[Path, pl.DataFrame]:
 
     root = root_of(dataset, where)
     readers = {
-        ".csv": lambda: _read_csv(root, where, dataset.person),
+        ".csv": lambda: _read_csv(root, where, dataset),
         ".parquet": lambda: read_foreign(root),
-        ".xlsx": lambda: _read_sheet(root, where),
+        ".xlsx": lambda: _read_sheet(root, where, dataset),
     }
     if root.suffix.lower() not in readers or not root.is_file():
         raise UserError(f"{where}.path: {root}: expected a file that ends in {' or '.join(readers)}")
@@ -93,8 +92,11 @@ def _not_utf8(root: Path, where: str) -> UserError:
     )
 
 
-def _read_csv(path: Path, where: str, person: str) -> pl.DataFrame:
-    """Read a CSV file; numbers with decimal commas become numbers; those with leading zeros, and ids of persons, stay text."""
+def _read_csv(path: Path, where: str, dataset: Dataset) -> pl.DataFrame:
+    """Read a CSV file; numbers with decimal commas become numbers; those with leading zeros, and ids of persons, stay text.
+
+    So do fractions in a column with stated categories, because as numbers they would change other values of the column.
+    """
     import polars as pl
 
     with path.open("rb") as file:
@@ -103,21 +105,25 @@ def _read_csv(path: Path, where: str, person: str) -> pl.DataFrame:
         raise UserError(f"{where}.path: {path}: {columns:,} columns; expected at most {MOST_COLUMNS:,}")
     check_csv(path)
     separator, _ = separator_and_names(path)
+    person, stated = dataset.person, dataset.categories
     texts = {person: pl.String} if person else None
     frame = pl.read_csv(path, infer_schema_length=None, glob=False, separator=separator, schema_overrides=texts)
-    whole = [name for name in frame.columns if frame[name].dtype.is_integer()]
+    fractions = [name for name in frame.columns if name in stated and frame[name].dtype.is_float()]
+    whole = [name for name in frame.columns if frame[name].dtype.is_integer()] + fractions
     changed = []
     if whole:
         text = pl.read_csv(path, infer_schema=False, glob=False, separator=separator, columns=whole)
-        changed = [text[name] for name in whole if text[name].str.contains(PADDED).any()]
-    others = [column for column in frame if column.name != person]
-    changed += [number for column in others if (number := _as_numbers(column, separator)) is not None]
+        changed = [text[name] for name in whole if name in fractions or text[name].str.contains(PADDED).any()]
+    others = [
+        number for column in frame if column.name != person and (number := _as_numbers(column, separator)) is not None
+    ]
+    changed += [number for number in others if number.name not in stated or number.dtype.is_integer()]
     frame = frame.with_columns(changed)
     return frame.rename({"": UNNAMED}) if "" in frame.columns else frame
 
 
-def _read_sheet(path: Path, where: str) -> pl.DataFrame:
-    """Read the only sheet of a workbook that has cells."""
+def _read_sheet(path: Path, where: str, dataset: Dataset) -> pl.DataFrame:
+    """Read the only sheet of a workbook that has cells. Ids of persons, and values that the config lists, are the text of their cells."""
     import polars as pl
 
     check_workbook(path)
@@ -133,7 +139,11 @@ def _read_sheet(path: Path, where: str) -> pl.DataFrame:
     if len(filled) != 1:
         held = f"{len(filled)} sheets ({few(filled)})" if filled else "no cells"
         raise UserError(f"{where}.path: {path}: {held}; expected one sheet: save the one to audit in a file of its own")
-    return next(iter(filled.values()))
+    ((name, frame),) = filled.items()
+    texts = {column: pl.String for column in (dataset.person, *dataset.categories) if column in frame.columns}
+    if not texts:
+        return frame
+    return pl.read_excel(path, sheet_name=name, engine="calamine", infer_schema_length=None, schema_overrides=texts)
 
 
 def _as_numbers(column: pl.Series, separator: str) -> pl.Series | None:

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from mia_audit.errors import UserError
 from mia_audit.explain.private_local.solver import Problem
 from mia_audit.explain.private_local.terms import capped, kernels
-from mia_audit.pools.persons import Persons
+from mia_audit.pools.persons import Persons, numbered_ids
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, Num, Shaped
@@ -65,8 +65,8 @@ class ExplanationSet:
     ) -> ExplanationSet:
         """Use the default scale if none is given: √n, or 255√n for pixels; `persons` are the ids of the records' persons.
 
-        Raises UserError if there are no records, or the values are not one row per record. Single values are not
-        checked here.
+        Raises UserError if there are no records, the values are not one row per record, or a record has no person.
+        Single values are not checked here.
         """
         if not len(records):
             raise UserError("the explanation set has no records")
@@ -80,7 +80,8 @@ class ExplanationSet:
             raise UserError(
                 f"the explanation set has {len(records)} records and {len(persons)} ids of persons: expected one id per record"
             )
-        return cls(records, values, scale, None if persons is None else Persons.numbered(persons))
+        ids = None if persons is None else numbered_ids(np.asarray(persons), "persons of the explanation set")
+        return cls(records, values, scale, None if ids is None else Persons.numbered(ids))
 
     def among(self, member: Bool[np.ndarray, " m"]) -> ExplanationSet:
         """Return the set of some of the records."""

@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from mia_audit.errors import UserError, first_line, suggest
 from mia_audit.pools.frames import coded
-from mia_audit.pools.persons import ids_of_column, missing_ids, numbered_ids
+from mia_audit.pools.persons import ids_of_column, numbered_ids
 from mia_audit.pools.scaling import category, described, stated_category
 from mia_audit.pools.section import FILE_KEYS, TABLE_KEYS, Header, Source, pool, root_of
 from mia_audit.pools.tables import (
@@ -267,8 +267,6 @@ def _array_persons(root: Path, name: str, records: int, where: str) -> np.ndarra
         raise UserError(
             f"{where}.person: {root}: array '{name}' has {len(ids)} ids for {records} records: expected one per record"
         )
-    if ids.dtype.kind == "U" and (missing := ids == "").any():
-        raise missing_ids(f"{where}.person: {root}: array '{name}'", missing, "every record needs a person")
     return ids
 
 
