@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from mia_audit.cli import main
+from mia_audit.privacy.accounting import epsilon_spent
 from mia_audit.privacy.ledger import Ledger, read_ledger
 
 from .conftest import config
@@ -64,6 +65,17 @@ def test_a_release_verifies_and_its_ledger_is_shown(written, capsys):
         assert match in message and message.count("\n") == 1
     assert "missing" in ran(capsys, "ledger", "add", "rows.ledger", "--mu", "1", code=2)
     assert json.loads(ran(capsys, "ledger", "show", "rows.ledger", "--json")) == after
+    printed = ran(capsys, "ledger", "show", "rows.ledger").partition("total per record: ε = ")[2].split()[0]
+    assert float(printed) >= after["total"]["epsilon"]
+
+
+@pytest.mark.parametrize("multiplier", [0.9, 1.0, 1.4, 1.6])
+def test_no_printed_epsilon_is_below_the_computed_one(capsys, multiplier):
+    terms = ("--batch", 100, "--records", 100, "--epochs", 3, "--delta", 1e-5)
+    row = ran(capsys, "epsilon", "--noise-multiplier", multiplier, "--accountant", "pld", *terms).split()[-3:]
+    assert epsilon_spent(multiplier, 1.0, 3, 1e-5, "pld") <= float(row[-1])
+    target = ran(capsys, "epsilon", "--target-epsilon", multiplier, "--accountant", "pld", *terms).split()[-3:]
+    assert epsilon_spent(float(target[1]), 1.0, 3, 1e-5, "pld") <= multiplier
 
 
 def test_an_audit_keeps_its_ledger_wherever_a_release_is_started(written, capsys, monkeypatch, tmp_path):

@@ -585,6 +585,7 @@ def run_epsilon(options: argparse.Namespace) -> None:
     """Print the terms, and ε or the noise multiplier by every accountant."""
     _check(options)
     from mia_audit.privacy.accounting import epsilon_spent, noise_multiplier_for, steps_per_epoch
+    from mia_audit.report.formatting import at_most
 
     rate = options.batch / options.records
     steps = options.epochs * steps_per_epoch(options.records, options.batch)
@@ -604,7 +605,7 @@ def run_epsilon(options: argparse.Namespace) -> None:
                 print(f"{accountant:<12}{'none':<18}cannot certify an ε this small at this δ")
                 continue
         epsilon = epsilon_spent(multiplier, rate, steps, options.delta, accountant)
-        print(f"{accountant:<12}{multiplier:<18.6g}{epsilon:.4g}")
+        print(f"{accountant:<12}{at_most(multiplier, 6):<18}{at_most(epsilon, 4)}")
 
 
 def _check(options: argparse.Namespace) -> None:

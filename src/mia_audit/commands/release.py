@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from mia_audit.commands._arguments import add_batch, add_device, compute_of
 from mia_audit.errors import UserError
+from mia_audit.report.formatting import at_most
 from mia_audit.sanitise import console, visible
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ def _print(header: "Header", entries: "list[Entry]", head: str, total: "Total") 
         table.add_row(*map(visible, (str(number), one.what, *released[:2], terms, released[2][:8])))
     display.print(table)
     for part, epsilon in total.parts.items():
-        display.print(visible(f"part {part}: ε = {epsilon:.6g}"), highlight=False)
+        display.print(visible(f"part {part}: ε = {at_most(epsilon, 6)}"), highlight=False)
     display.print(visible(_sentence(total)), highlight=False)
     display.print(
         f"digest of the last line {head}: keep a copy of it elsewhere; it reveals whether an older ledger was restored",
@@ -195,6 +196,6 @@ def _short(value: Any) -> str:
 def _sentence(total: "Total") -> str:
     budget = "" if math.isinf(total.budget) else f" of {total.budget:g}"
     return (
-        f"total per {total.unit}: ε = {total.epsilon:.6g}{budget} at δ = {total.delta:g} ({total.adjacency}), by"
+        f"total per {total.unit}: ε = {at_most(total.epsilon, 6)}{budget} at δ = {total.delta:g} ({total.adjacency}), by"
         f" {total.composed_by}"
     )

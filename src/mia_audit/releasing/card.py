@@ -223,7 +223,7 @@ def _page(values: Mapping[str, Any]) -> Iterator[str]:
     yield f"# Model card: {setting['name']}\n"
     yield from _promise(values)
     yield "\n## Privacy\n"
-    yield from _rows(privacy, leave_out=("charged",))
+    yield from _rows(privacy, leave_out=("charged", "epsilon"))
     yield "\nAssumptions of this guarantee:\n"
     yield from (f"- {sentence}" for sentence in values["assumptions"])
     yield "\n## All releases from these records\n"
