@@ -158,6 +158,13 @@ def test_no_cell_changes_the_listed_values_of_others(cells: Any, listed: Any, mo
         assert np.asarray(load_source(dataset, "datasets.t").records)[:2].tolist() == [[1, 0, 0], [0, 1, 0]]
 
 
+def test_a_number_written_as_text_rounds_no_others(tmp_path: Path) -> None:
+    pytest.importorskip("fastexcel")
+    sheet = workbook(tmp_path / "t.xlsx", data=[["dose", "label"], [1.25e-12, "a"], [2.5e-12, "b"], ["5", "a"]])
+    records = load(sheet, columns={"dose": "feature"}).records
+    assert records[:, 0].tolist() == np.float32([1.25e-12, 2.5e-12, 5]).tolist()
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

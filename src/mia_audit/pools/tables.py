@@ -123,7 +123,10 @@ def _read_csv(path: Path, where: str, dataset: Dataset) -> pl.DataFrame:
 
 
 def _read_sheet(path: Path, where: str, dataset: Dataset) -> pl.DataFrame:
-    """Read the only sheet of a workbook that has cells. Ids of persons, and values that the config lists, are the text of their cells."""
+    """Read the only sheet of a workbook that has cells; those of persons and stated roles are read each by itself.
+
+    Ids of persons and values of stated categories are text. In a column of mixed cells, others are rounded as text.
+    """
     import polars as pl
 
     check_workbook(path)
@@ -140,10 +143,16 @@ def _read_sheet(path: Path, where: str, dataset: Dataset) -> pl.DataFrame:
         held = f"{len(filled)} sheets ({few(filled)})" if filled else "no cells"
         raise UserError(f"{where}.path: {path}: {held}; expected one sheet: save the one to audit in a file of its own")
     ((name, frame),) = filled.items()
-    texts = {column: pl.String for column in (dataset.person, *dataset.categories) if column in frame.columns}
-    if not texts:
+    kinds: dict[str, type[pl.DataType]] = {}
+    for column in frame:
+        texts = dataset.columns.get(column.name) == "feature" and column.dtype == pl.String
+        if column.name in (dataset.person, *dataset.categories):
+            kinds[column.name] = pl.String
+        elif texts and column.cast(pl.Float64, strict=False).null_count() == column.null_count():
+            kinds[column.name] = pl.Float64
+    if not kinds:
         return frame
-    return pl.read_excel(path, sheet_name=name, engine="calamine", infer_schema_length=None, schema_overrides=texts)
+    return pl.read_excel(path, sheet_name=name, engine="calamine", infer_schema_length=None, schema_overrides=kinds)
 
 
 def _as_numbers(column: pl.Series, separator: str) -> pl.Series | None:
