@@ -1,27 +1,32 @@
 """Attack prediction vectors with one shadow model, as the FADP paper does, beside the confidence of the true class.
 
     snakemake --cores all --configfile config/fadp/digits.yaml --until train membership
-    python benchmarks/prediction_vectors.py results/fadp_digits/seed-*    (a minute each)
+    python benchmarks/prediction_vectors.py results/fadp_digits/seed-*    (half a minute each)
 
 The paper's Algorithm 1: a classifier learns from the prediction vectors of one shadow model, the sorted softmax, who was
 trained on, and is asked about the target's. Every model is the target once, and the next one its shadow model. The
 classifier is a network with a hidden layer of 64, as the paper names none. Beside it are the same with the confidence
-alone and with both, and the confidence as it is. A row per setting: the mean AUC with a 95 % t interval over targets.
-prediction_vectors.tsv has the rows of the settings none and fadp.
+alone and with both, and the confidence as it is. A row per setting and attack: the mean AUC over seeds with its 95 %
+interval; of one seed, over its targets.
 """
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from scipy.stats import t as student
 from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import StandardScaler
 
 from mia_audit.evaluation.metrics import auc
 from mia_audit.learners import Compute, Records, open_learner
 from mia_audit.pools.store import read_membership, read_records
+from mia_audit.report.findings import Estimate, estimate
+from mia_audit.report.over_seeds import mean_over_seeds
 from mia_audit.training.stored import shadow_folders
+
+MECHANISMS = ("none", "fadp")
+CONFIDENCE = 0.95
 
 
 def features(logits: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
@@ -49,25 +54,33 @@ def attacked(models: list[dict[str, np.ndarray]], member: np.ndarray) -> dict[st
     return {name: np.array(values) for name, values in found.items()}
 
 
+def found(results: Path) -> Iterator[tuple[str, str, Estimate]]:
+    """Yield setting, attack and mean AUC of one seed's results."""
+    (pool,) = (results / "pools").iterdir()
+    stored = read_records(pool)
+    member, labels = read_membership(pool / "membership.parquet"), np.asarray(stored.labels)
+    for setting in sorted(path.parent for path in results.glob("*/*/*/models")):
+        if setting.name.split("-eps")[0] not in MECHANISMS:
+            continue
+        _, learner = open_learner(setting.parent / "architecture.json", Compute("cpu", 1))
+        folders = shadow_folders(setting / "models", range(member.shape[1])).values()
+        logits = [learner.load(folder).logits(Records.from_stored(stored)).astype(np.float64) for folder in folders]
+        for name, values in attacked([features(one, labels) for one in logits], member).items():
+            yield setting.name.replace("-eps", ", ε = ").replace("inf", "∞"), name, estimate(values, CONFIDENCE)
+
+
 def main() -> None:
     """Print the table, separated by tabs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", type=Path, nargs="+", help="folders of the audits' results, one per seed")
-    print("seed", "setting", "attack", "auc_mean", "auc_low", "auc_high", sep="\t")
-    for seed, results in enumerate(parser.parse_args().results):
-        (pool,) = (results / "pools").iterdir()
-        stored = read_records(pool)
-        member, labels = read_membership(pool / "membership.parquet"), np.asarray(stored.labels)
-        for setting in sorted(path.parent for path in results.glob("*/*/*/models")):
-            _, learner = open_learner(setting.parent / "architecture.json", Compute("cpu", 1))
-            folders = shadow_folders(setting / "models", range(member.shape[1])).values()
-            logits = [learner.load(folder).logits(Records.from_stored(stored)).astype(np.float64) for folder in folders]
-            for name, values in attacked([features(one, labels) for one in logits], member).items():
-                half = student.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
-                cells = (f"{value:.4f}" for value in (values.mean(), values.mean() - half, values.mean() + half))
-                print(
-                    seed, setting.name.replace("-eps", ", ε = ").replace("inf", "∞"), name, *cells, sep="\t", flush=True
-                )
+    parser.add_argument("results", type=Path, nargs="+", help="folders of the results, one per seed")
+    by_row: dict[tuple[str, str], list[Estimate]] = {}
+    for results in parser.parse_args().results:
+        for setting, attack, mean in found(results):
+            by_row.setdefault((setting, attack), []).append(mean)
+    print("setting", "attack", "seeds", "auc_mean", "auc_low", "auc_high", sep="\t")
+    for row, means in by_row.items():
+        over = mean_over_seeds(means, CONFIDENCE)
+        print(*row, len(means), *(f"{value:.4f}" for value in (over.mean, over.low, over.high)), sep="\t")
 
 
 if __name__ == "__main__":
