@@ -303,7 +303,7 @@ def worth_clause(finding: Finding) -> str:
     values = [
         f"no guarantee for {one.records}"
         if math.isinf(one.epsilon)
-        else f"{at_most(one.epsilon)} for {one.records} (δ = {power(one.delta)})"
+        else f"{at_most(one.epsilon)} for {one.records} (δ = {power(float(at_most(one.delta, 2)))})"
         for one in finding.worth
     ]
     return f"; that ε is for a record: for a person with several records it is {joined(values)}"

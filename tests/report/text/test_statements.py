@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from mia_audit.report.advice import RELEASE, next_steps, not_examined
-from mia_audit.report.findings import Finding, Findings, guarantee
+from mia_audit.report.findings import Finding, Findings, Worth, guarantee
 from mia_audit.report.opened import find
 from mia_audit.report.results import Results
 from mia_audit.report.spec import Setting
@@ -18,6 +18,7 @@ from mia_audit.report.statements import (
     exposed_sentences,
     guarantee_sentence,
     setting_notes,
+    worth_clause,
 )
 
 
@@ -177,3 +178,9 @@ def test_explanation_sets_name_theirs() -> None:
     records, persons = (explained_adjacency("zero-out", by_person) for by_person in (False, True))
     assert records.startswith("one record's term") and persons.startswith("one person's term")
     assert "the number of persons being public" in persons
+
+
+def test_no_delta_of_a_person_is_printed_below_the_computed_one() -> None:
+    worth = [Worth(2, 2.0, 1e-5), Worth(3, 3.0, 3.41e-5)]
+    text = worth_clause(replace(finding("record"), worth=worth))
+    assert "(δ = 10⁻⁵)" in text and "(δ = 3.5 · 10⁻⁵)" in text
