@@ -410,8 +410,10 @@ def table_figure(drawn: Sequence[Strip], numbers: Sequence[int], metadata: Mappi
 
 CELL = 0.46
 """Side of a filter in inches."""
-HEADING = 0.2
-"""Height of the line of headings."""
+HEADING = 0.32
+"""Height of two lines of headings."""
+TITLE_LETTERS = 11
+"""Letters in a line of a title above a filter."""
 
 
 @dataclass(frozen=True)
@@ -485,12 +487,14 @@ def record_sheet(
     most = [one.top.shares.shape[1] for one in columns]
     wide = 1 if len(shape) == 3 else 3
     ratios = [1.0] + [part for count in most for part in [0.25, *[1.0] * count]]
-    size = (CELL * wide * sum(ratios) + 0.2, (CELL + 0.15) * len(records) + HEADING)
+    size = (CELL * wide * sum(ratios) + 0.2, (CELL + 0.25) * len(records) + HEADING)
     figure = tight(size, 1 - HEADING / size[1])
     grid = figure.subplots(len(records), len(ratios), squeeze=False, width_ratios=ratios)
     for row, record in enumerate(records):
         draw_cell(grid[row][0], record, record.shape, None)
-        grid[row][0].set_title(labels[row], fontsize=6, loc="center", pad=2)
+        grid[row][0].set_title(
+            fill(labels[row], TITLE_LETTERS, break_on_hyphens=False), fontsize=6, loc="center", pad=2
+        )
         position = 1
         for one, count in zip(columns, most, strict=True):
             grid[row][position].set_axis_off()  # a gap between settings
@@ -499,12 +503,13 @@ def record_sheet(
                 values = one.top.filters[row, rank]
                 draw_cell(axes, values, shape, float(np.abs(values).max()))
                 share = f"{one.top.shares[row, rank]:.2f}"
-                named = f"{metadata['classes'][one.top.classes[row]]}: {share}" if rank == 0 else share
-                axes.set_title(named, fontsize=5.5, loc="center", pad=2)
+                named = f"{metadata['classes'][one.top.classes[row]]} {share}" if rank == 0 else share
+                axes.set_title(fill(named, TITLE_LETTERS, break_on_hyphens=False), fontsize=5.5, loc="center", pad=2)
                 if row == 0 and rank == 0:
                     heading = axes.annotate(
-                        one.title, (0, 1), (0, 11), xycoords="axes fraction", textcoords="offset points", fontsize=7
-                    )
+                        fill(one.title, max(20, 9 * count)), (0, 1), (0, 18),
+                        xycoords="axes fraction", textcoords="offset points", fontsize=7,
+                    )  # fmt: skip
                     heading.set_in_layout(False)  # it may be wider than its first filter
             position += 1 + count
     return figure
@@ -522,7 +527,9 @@ def class_sheet(columns: Sequence[Filters], metadata: Mapping[str, Any]) -> Figu
             values = one.leading[k]
             draw_cell(grid[row][k], values, shape, float(np.abs(values).max()))
             if row == 0:
-                grid[row][k].set_title(str(name), fontsize=7, loc="center", pad=2)
+                grid[row][k].set_title(
+                    fill(str(name), TITLE_LETTERS, break_on_hyphens=False), fontsize=6, loc="center", pad=2
+                )
         grid[row][0].set_ylabel(one.title, rotation=0, ha="right", va="center", fontsize=7)
     return figure
 
