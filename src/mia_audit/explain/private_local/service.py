@@ -296,7 +296,7 @@ class PrivateExplainer:
 
     @property
     def epsilon(self) -> float:
-        """ε at δ of all answers so far."""
+        """ε at δ of the charges so far, which depend on the answers: the guarantee is the budget."""
         return self.ledger.epsilon
 
     def answer(self, queries: Num[np.ndarray, "q ..."], values: Float[np.ndarray, "q C"] | None = None) -> Answers:
