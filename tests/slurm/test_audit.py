@@ -91,7 +91,8 @@ def run(finished: Any, cluster: Any, profile: Path, tmp_path_factory: pytest.Tem
         "shadows_per_job": 5,
         "blocks_explained_per_job": 5,
     }  # fewer jobs, the same scores
-    audit.configure(audit.config | {"compute": packed, "mechanisms": {"none": {}}})
+    fewer = {"mechanisms": {"none": {}}, "explanation_metrics": {"records": 0}}
+    audit.configure(audit.config | {"compute": packed} | fewer)
     audit.profile, audit.snakemake, audit.options = profile, cluster.snakemake, cluster.quick
     audit.environment |= cluster.environment
     audit.hold("membership", "architecture", "train", "signals")
