@@ -19,7 +19,7 @@ import torch.nn.functional as F
 
 from mia_audit.explain import explainers
 from mia_audit.explain.catalogue import Explainers
-from mia_audit.explanation_metrics.study import Task as Measuring
+from mia_audit.explanation_metrics.study import MetricsTask as Measuring
 from mia_audit.explanation_metrics.study import explained
 from mia_audit.learners import Records, TrainedOn
 from mia_audit.learners.torch_module import TorchModel
@@ -27,7 +27,7 @@ from mia_audit.models import Inputs, construct, describe, inputs
 from mia_audit.privacy.catalogue import Mechanism, mechanisms
 from mia_audit.privacy.noise import automatic
 from mia_audit.privacy.per_record import ClippedSum
-from mia_audit.signals.compute import Task, model_signals
+from mia_audit.signals.compute import SignalsTask, model_signals
 from mia_audit.signals.families import families
 from mia_audit.training.checkpoints import Checkpoint
 from mia_audit.training.section import Training
@@ -122,7 +122,7 @@ def signals(device: str, model: str, methods: Sequence[str], precision: str = "f
     computed: Arrays = {}
     for family, options in families(section, model).items():
         asked = TorchModel(built, batch=11, prepare=lambda _: data)
-        computed |= model_signals(asked, pool, Task(family, options, 0), TrainedOn(pool, MEMBERS, 0))
+        computed |= model_signals(asked, pool, SignalsTask(family, options, 0), TrainedOn(pool, MEMBERS, 0))
     return computed
 
 

@@ -28,7 +28,7 @@ from mia_audit.learners.torch_module import TorchModel
 from mia_audit.models import Inputs, load, read_architecture
 from mia_audit.models.weights import WEIGHTS
 from mia_audit.pools.store import read_membership, read_records
-from mia_audit.signals.compute import Task, model_signals
+from mia_audit.signals.compute import SignalsTask, model_signals
 from mia_audit.signals.name import Signal, read_signal
 from mia_audit.training.stored import shadow_folders
 from paired import paired
@@ -96,7 +96,7 @@ def main() -> None:
 
     def signals(family: str, choices: dict[str, Any]) -> tuple[dict[str, np.ndarray], float]:
         """Return every signal as [N, K], and the processor seconds per model."""
-        task = Task(family, {"explain": list(QUANTITIES), "explained_class": "predicted"} | choices, 0)
+        task = SignalsTask(family, {"explain": list(QUANTITIES), "explained_class": "predicted"} | choices, 0)
         start = time.process_time()
         found = [model_signals(model, Records.from_stored(records), task) for model in models]
         spent = (time.process_time() - start) / len(models)

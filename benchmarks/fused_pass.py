@@ -26,7 +26,7 @@ from mia_audit.explain.batch import summarise
 from mia_audit.learners import Records
 from mia_audit.learners.torch_module import TorchModel, confidence, loss
 from mia_audit.models import Inputs, build, to_input
-from mia_audit.signals.compute import Task, model_signals
+from mia_audit.signals.compute import SignalsTask, model_signals
 from mia_audit.signals.families import shared
 from mia_audit.signals.name import stem
 from paper_scale import operations
@@ -40,7 +40,7 @@ CAPTUM = {"ixg": captum.attr.InputXGradient, "saliency": captum.attr.Saliency}
 Signals = dict[str, np.ndarray]
 
 
-def plain(model: nn.Module, records: np.ndarray, labels: np.ndarray, task: Task) -> Signals:
+def plain(model: nn.Module, records: np.ndarray, labels: np.ndarray, task: SignalsTask) -> Signals:
     """Return the same columns from one captum call per explainer and quantity."""
     forwards: dict[str, Any] = {"logit": model, "probability": lambda inputs: model(inputs).softmax(dim=1)}
     parts: list[dict[str, Tensor]] = []
@@ -97,7 +97,7 @@ def main() -> None:
     print(f"{options.model}, {options.records} records of {'×'.join(map(str, shape))}, batch {options.batch}")
     for explain in (["logit"], ["logit", "probability"]):
         choices = {"explainers": shared(), "explain": explain, "explained_class": "predicted"}
-        task = Task("gradient", choices, seed=0, batch=options.batch)
+        task = SignalsTask("gradient", choices, seed=0, batch=options.batch)
         sides: dict[str, Callable[[], Signals]] = {
             "alone": lambda task=task: plain(trained, records[:few], labels[:few], replace(task, batch=1)),
             "batched": lambda task=task: plain(trained, records, labels, task),

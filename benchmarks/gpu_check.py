@@ -24,7 +24,7 @@ from mia_audit.learners.torch_module import TorchModel
 from mia_audit.models import Inputs, construct, describe
 from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
 from mia_audit.runtime.machine import installed_gpus
-from mia_audit.signals.compute import Task, model_signals
+from mia_audit.signals.compute import SignalsTask, model_signals
 from mia_audit.training.section import Training
 
 LARGE = ("vit_small_patch16_224", (3, 224, 224), 10)
@@ -94,7 +94,7 @@ def halving(device: str) -> Iterator[Row]:
     def explain() -> Arrays:
         model = construct(described, seed=0).to(device).eval().requires_grad_(False)
         options = {"explain": ["logit"], "explained_class": "predicted", "explainers": ["ixg"]}
-        return model_signals(TorchModel(model, 64, lambda _: data), pool, Task("gradient", options, 0))
+        return model_signals(TorchModel(model, 64, lambda _: data), pool, SignalsTask("gradient", options, 0))
 
     def step() -> Arrays:
         model = construct(described, seed=0).to(device)

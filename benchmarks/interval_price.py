@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from mia_audit.attacks.catalogue import Run, attacks
+from mia_audit.attacks.catalogue import AttackRun, attacks
 from mia_audit.evaluation.intervals import without_each
 from mia_audit.signals.name import Reading, read_signal
 
@@ -33,7 +33,7 @@ def seconds(work: Callable[[], object]) -> float:
 def priced(likelihood: str, values: np.ndarray, member: np.ndarray) -> tuple[float, float]:
     """Return the CPU seconds of a likelihood's scores, and those of the further scores for its intervals."""
     reading = Reading(read_signal("confidence"), [values])
-    run = Run("loss-lira", (reading.signal,), likelihood, null_control=False)
+    run = AttackRun("loss-lira", (reading.signal,), likelihood, null_control=False)
     scores: list[np.ndarray] = []
     first = seconds(lambda: scores.append(attacks[run.attack].score([reading], member, likelihood)))
     stored = scores[0].astype(np.float32)

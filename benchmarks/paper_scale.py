@@ -26,7 +26,7 @@ from mia_audit.learners.torch_module import TorchModel
 from mia_audit.models import Inputs, build
 from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
 from mia_audit.runtime.device import computing, make_deterministic
-from mia_audit.signals.compute import Task, model_signals
+from mia_audit.signals.compute import SignalsTask, model_signals
 from mia_audit.training.loop import fit
 from mia_audit.training.section import Training
 
@@ -105,7 +105,7 @@ class Bench:
         model = build(MODEL, {}, SHAPE, CLASSES, seed=0).to(self.device).eval().requires_grad_(False)
         count = self.records if family == "gradient" else max(4, self.records // 8)
         inputs, labels = self.inputs(count)
-        task = Task(family, OPTIONS | choices | {"precision": precision}, 0)
+        task = SignalsTask(family, OPTIONS | choices | {"precision": precision}, 0)
         there, back = operations(model, SHAPE)
         each = both * (there + back) + forward * there
         asked = TorchModel(model, self.batch, lambda _: inputs)

@@ -64,14 +64,14 @@ def side(records: int, size: int, batch: int) -> None:
     from mia_audit.pools.build import build_pool
     from mia_audit.pools.section import Dataset, Source
     from mia_audit.pools.store import read_records, write_pool
-    from mia_audit.signals.compute import Task, model_signals
+    from mia_audit.signals.compute import SignalsTask, model_signals
 
     model = build(
         "vision_transformer", {"patch_size": 16, "embed_dim": 48, "depth": 1, "num_heads": 2}, (3, size, size), 10, 0
     )
     model.eval().requires_grad_(False)
     options = {"explainers": ["ixg", "saliency"], "explain": ["logit"], "explained_class": "predicted"}
-    task = Task("gradient", options, seed=0)
+    task = SignalsTask("gradient", options, seed=0)
     asked = TorchModel(model, batch, lambda part: Inputs(part.values, part.metadata, (3, size, size)))
     warm = np.stack([MadeUp(batch, size)[row] for row in range(batch)])
     kind = {"kind": "image"}

@@ -25,11 +25,11 @@ from mia_audit.explain.private_local.history import WARM
 from mia_audit.explain.private_local.records import ExplanationSet
 from mia_audit.explain.private_local.service import PrivateExplainer
 from mia_audit.explain.private_local.solver import Problem, descend, learning_rate, minimum
-from mia_audit.explain.private_local.terms import Terms, capped, kernels
+from mia_audit.explain.private_local.terms import ExplanationTerms, capped, kernels
 
 
 def direct(
-    explained: ExplanationSet, query: np.ndarray, value: float, noise: np.ndarray, rate: float, terms: Terms
+    explained: ExplanationSet, query: np.ndarray, value: float, noise: np.ndarray, rate: float, terms: ExplanationTerms
 ) -> np.ndarray:
     """Take the noisy steps with a pass over the records at each."""
     away = explained.points(np.asarray(explained.records)) - query
@@ -98,7 +98,7 @@ def rates(repetitions: int = 10) -> None:
     records += 0.5 * random.standard_normal(records.shape).astype(np.float32)
     labels = np.sign(records @ random.standard_normal(20) + 2 * np.sin(records[:, 0]))
     for epsilon in (0.1, 1.0):
-        terms = Terms(epsilon=epsilon, delta=1e-6, budget=1e6, steps=300)
+        terms = ExplanationTerms(epsilon=epsilon, delta=1e-6, budget=1e6, steps=300)
         found = []
         for seed in range(repetitions):
             queries = np.random.default_rng(seed).permutation(len(records))[:60]
@@ -147,7 +147,7 @@ def measure(options: argparse.Namespace, records: np.ndarray) -> None:
     memory = Memory()
     memory.start()
     explained = ExplanationSet.from_arrays(records, values)
-    terms = Terms(epsilon=0.1, delta=1e-7, budget=1e6, steps=options.steps)
+    terms = ExplanationTerms(epsilon=0.1, delta=1e-7, budget=1e6, steps=options.steps)
     wall, cpu = time.perf_counter(), time.process_time()
     service = PrivateExplainer(explained, terms, "non-adaptive", seed=0)
     service.answer(records[: options.queries], values[: options.queries])

@@ -1,6 +1,7 @@
 """The layers of the package: a module imports from its own package and from lower layers only, and no imports form a cycle."""
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -113,6 +114,17 @@ def test_no_module_imports_from_a_higher_layer() -> None:
 
 def test_no_modules_import_each_other_in_a_cycle() -> None:
     assert cycles(graph()) == set()
+
+
+def test_a_word_names_one_class() -> None:
+    """But for the three that users write in a config and meet in Python: the same thing, in its two forms."""
+    named = [
+        node.name
+        for path in MODULES.values()
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef)
+    ]
+    assert {name for name, count in Counter(named).items() if count > 1} == {"Audit", "Compute", "Mechanism"}
 
 
 def test_imports_are_seen_wherever_they_stand() -> None:

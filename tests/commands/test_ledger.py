@@ -21,7 +21,7 @@ def test_noise_beyond_the_range_is_one_line(
     option: str, value: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "rows.ledger"
-    ledger.charge(path, ledger.Terms("rows", "record", 10.0, 1e-5), [])
+    ledger.charge(path, ledger.LedgerTerms("rows", "record", 10.0, 1e-5), [])
     words = ["ledger", "add", str(path), "--unit", "record", "--adjacency", "add-remove", option, value]
     assert main(words) == 2
     told = capsys.readouterr().err

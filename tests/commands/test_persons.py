@@ -21,7 +21,7 @@ from mia_audit.report.opened import find
 from mia_audit.report.page import render
 from mia_audit.report.provenance import provenance
 from mia_audit.report.results import Results
-from mia_audit.report.spec import Setting, Spec
+from mia_audit.report.spec import AuditedSetting, ReportedAudit
 from mia_audit.report.tables.catalogue import tables
 from mia_audit.storage import read_frame, table_metadata
 
@@ -32,7 +32,7 @@ ATTACKS = {
     "methods": ["threshold", "loss-lira", "rmia", "joint-lrt:confidence+loss"],
     "likelihoods": ["pooled", "shrunk"],
 }
-SETTING = Setting("d", "signals", "given", "inf", trained=False, folder=".", by_person=True)
+SETTING = AuditedSetting("d", "signals", "given", "inf", trained=False, folder=".", by_person=True)
 
 
 def written(path: Path, ids: np.ndarray, split: bool = False) -> Path:
@@ -104,7 +104,7 @@ def test_further_scorings_are_those_of_persons(judged: Path) -> None:
 
 
 def test_the_page_shows_both_and_names_persons(judged: Path) -> None:
-    spec = Spec("d", (SETTING,), exposed=8, likelihood="pooled", config={"seed": 0})
+    spec = ReportedAudit("d", (SETTING,), exposed=8, likelihood="pooled", config={"seed": 0})
     results = Results(judged, spec)
     findings = find(results)
     (finding,) = findings.settings

@@ -13,7 +13,7 @@ from mia_audit.attacks.engine.likelihood import likelihood_ratio
 from mia_audit.pools.section import Membership
 from mia_audit.pools.store import draw_membership, write_membership
 from mia_audit.report.results import Results
-from mia_audit.report.spec import Setting, Spec
+from mia_audit.report.spec import AuditedSetting, ReportedAudit
 from mia_audit.storage import table_metadata
 
 from ..builders import run
@@ -115,8 +115,8 @@ def say_it(folder: Path) -> None:
     from mia_audit.report.page import render
     from mia_audit.report.provenance import provenance
 
-    setting = Setting("toy", "release", "none", "inf", trained=False, finished="release.skops")
-    results = Results(folder, Spec("release", (setting,), exposed=2))
+    setting = AuditedSetting("toy", "release", "none", "inf", trained=False, finished="release.skops")
+    results = Results(folder, ReportedAudit("release", (setting,), exposed=2))
     findings = find(results)
     page = render(results, findings, provenance(results, findings.settings))
     assert "interval is that of this one model" in page

@@ -17,7 +17,7 @@ from mia_audit.report.opened import find
 from mia_audit.report.page import render
 from mia_audit.report.provenance import provenance
 from mia_audit.report.results import Results
-from mia_audit.report.spec import Setting, Spec
+from mia_audit.report.spec import AuditedSetting, ReportedAudit
 from mia_audit.report.tables.catalogue import tables
 
 from ..builders import one_line, run
@@ -85,8 +85,8 @@ def test_persons_of_the_finished_model_are_scored(audited: Any) -> None:
 def test_the_page_speaks_of_persons_and_groups(audited: Any) -> None:
     folder, _, _ = audited
     finished = {"trained": False, "finished": "release.skops", "by_person": True, "grouped": True}
-    setting = Setting("toy", "release", "none", "inf", **finished)
-    results = Results(folder, Spec("release", (setting,), exposed=2))
+    setting = AuditedSetting("toy", "release", "none", "inf", **finished)
+    results = Results(folder, ReportedAudit("release", (setting,), exposed=2))
     findings = find(results)
     page = render(results, findings, provenance(results, findings.settings)).split("<script")[0]
     assert "Who bears the risk" in page and "Persons and their records" in page

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mia_audit.attacks.catalogue import Run
+from mia_audit.attacks.catalogue import AttackRun
 from mia_audit.evaluation import auc
 from mia_audit.evaluation.metrics import log_grid
 from mia_audit.evaluation.run import by_count, examined
@@ -21,7 +21,7 @@ def draw(models=10, records=300):
 
 def test_more_models_find_more_and_all_of_them_what_the_audit_finds():
     readings, member = draw()
-    run = Run("loss-lira", (readings[0].signal,), "hierarchical", null_control=False)
+    run = AttackRun("loss-lira", (readings[0].signal,), "hierarchical", null_control=False)
     rows = by_count(run, readings, member, [0.1, 0.0001])
     assert [row["others"] for row in rows] == [4, 8, 9]
     assert rows[0]["auc_mean"] < rows[-1]["auc_mean"]
@@ -40,7 +40,7 @@ def test_more_models_find_more_and_all_of_them_what_the_audit_finds():
 def test_a_design_that_needs_all_models_is_left_out():
     readings, _ = draw(models=8)
     member = np.random.default_rng(0).random((300, 8)).argsort(axis=1) < 4
-    assert by_count(Run("loss-lira", (readings[0].signal,), "pooled", False), readings, member, [0.1]) == []
+    assert by_count(AttackRun("loss-lira", (readings[0].signal,), "pooled", False), readings, member, [0.1]) == []
 
 
 def test_the_strongest_attack_is_examined_with_all_of_its_likelihoods():

@@ -13,7 +13,7 @@ from mia_audit.explain.catalogue import Explainers, explainer_label, private_eps
 from mia_audit.explain.release import RELEASES, release_maps, release_of
 from mia_audit.learners import Attribution, ExplanationRequest, Records, released
 from mia_audit.learners.torch_module import TorchModel
-from mia_audit.signals.compute import Task, model_signals, summarise
+from mia_audit.signals.compute import SignalsTask, model_signals, summarise
 from mia_audit.signals.families import columns, families
 from mia_audit.signals.name import Reading, read_signal
 from mia_audit.storage import write_table
@@ -115,10 +115,10 @@ def test_signals_are_those_of_the_released_maps_from_no_more_passes(model: Torch
     passes = []
     model.module.register_forward_hook(lambda module, arguments, output: passes.append(len(arguments[0])))
     plain = families(Explainers(methods=("ig",)), "mlp")["ig"]
-    without = model_signals(model, records, Task("ig", plain, 5, model=1))
+    without = model_signals(model, records, SignalsTask("ig", plain, 5, model=1))
     before = sum(passes)
     options = families(Explainers(methods=("ig",), release=("full", *RELEASES)[1:]), "mlp")["ig"]
-    signals = model_signals(model, records, Task("ig", options, 5, model=1))
+    signals = model_signals(model, records, SignalsTask("ig", options, 5, model=1))
     assert sum(passes) == 2 * before and list(signals) == columns("ig", options)
     for name, values in without.items():
         np.testing.assert_array_equal(signals[name], values)
@@ -126,7 +126,7 @@ def test_signals_are_those_of_the_released_maps_from_no_more_passes(model: Torch
     for (explainer, _), maps in released(model.attributions(records, request), request, range(9)).items():
         for summary, values in summarise(maps).items():
             np.testing.assert_allclose(signals[f"{explainer}_{summary}"], values, rtol=1e-4, err_msg=explainer)
-    alone = model_signals(model, records[3:5], Task("ig", options, 5, model=1))
+    alone = model_signals(model, records[3:5], SignalsTask("ig", options, 5, model=1))
     np.testing.assert_allclose(alone["ig~noisy_l1"], signals["ig~noisy_l1"][3:5], rtol=1e-5)
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from mia_audit.explain.release import release_maps
-from mia_audit.explanation_metrics.study import Task
+from mia_audit.explanation_metrics.study import MetricsTask
 from mia_audit.explanation_metrics.tables import explain_settings, measure_tables
 from mia_audit.learners import Records
 from mia_audit.learners.torch_module import TorchModel
@@ -21,7 +21,7 @@ def test_a_release_is_measured_like_an_explainer_and_against_the_full_map() -> N
     explaining = {"explain": ["logit"], "explained_class": "predicted", "release": ["full", "top-k:0.25", "noisy"]}
     measuring = {"curve_steps": 4, "perturbations": 3, "radius": 0.1, "removed_share": 0.2}
     asked = ("cosine", "gini", "deletion", "sensitivity", "infidelity")
-    task = Task(["ixg"], explaining, asked, measuring, 5, 8, (20,), 0)
+    task = MetricsTask(["ixg"], explaining, asked, measuring, 5, 8, (20,), 0)
     setting = ("none", "inf")
     explanations = list(explain_settings(lambda *_: model, [setting], [0], sample, task))
     table = pl.concat([pl.from_arrow(part) for part in measure_tables(iter(explanations), setting, sample, task)])

@@ -89,17 +89,17 @@ def _decoded(path: Path) -> object:
 
 
 def _ledger(folder: Path) -> None:
-    from mia_audit.privacy.ledger import Entry, Header, Ledger
+    from mia_audit.privacy.ledger import Entry, Ledger, LedgerHeader
 
-    with Ledger(folder / "x.ledger", Header("record", "zero-out", {"delta": 1e-6})) as ledger:
+    with Ledger(folder / "x.ledger", LedgerHeader("record", "zero-out", {"delta": 1e-6})) as ledger:
         for _ in range(3):
             ledger.append([Entry("explanation", "record", "zero-out", {"mu_squared": 0.1}, {"explanation": [0.5]})])
 
 
 def _ledger_read(path: Path) -> object:
-    from mia_audit.privacy.ledger import Header, Ledger
+    from mia_audit.privacy.ledger import Ledger, LedgerHeader
 
-    with Ledger(path, Header("record", "zero-out", {"delta": 1e-6})) as ledger:
+    with Ledger(path, LedgerHeader("record", "zero-out", {"delta": 1e-6})) as ledger:
         return [asdict(entry) for entry in ledger.entries]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from mia_audit.learners import Compute, Records, TrainingTask
 from mia_audit.learners.estimators import EstimatorLearner
-from mia_audit.learners.script import ScriptLearner, Task
+from mia_audit.learners.script import ScriptLearner, ScriptTask
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "models.md").read_text(encoding="utf-8")
 PIPELINE, SCRIPT, PROGRAMS, *_ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -81,5 +81,5 @@ def test_the_script_that_calls_programs(
 def test_the_task_is_listed_in_full() -> None:
     listed = re.findall(r"^\| (`.*?) \|", PAGE.partition("| `task` |")[2].partition("\n\n")[0], re.MULTILINE)
     assert {name.split("(")[0] for row in listed for name in re.findall(r"`([^`]+)`", row)} == set(
-        Task.__dataclass_fields__
+        ScriptTask.__dataclass_fields__
     )

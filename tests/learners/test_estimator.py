@@ -22,7 +22,7 @@ from mia_audit.errors import UserError
 from mia_audit.learners import Compute, ExplanationRequest, Records, TrainedOn, TrainingTask
 from mia_audit.learners.estimators import FILE, EstimatorLearner, EstimatorModel, load_estimator, rows_of, votes_of
 from mia_audit.learners.script import ScriptLearner
-from mia_audit.signals.compute import Task, model_signals
+from mia_audit.signals.compute import SignalsTask, model_signals
 
 FOREST = "sklearn.ensemble:RandomForestClassifier"
 SMALL = {"n_estimators": 7}
@@ -82,7 +82,7 @@ def test_an_estimator_is_trained_stored_and_asked(
     opened = EstimatorLearner(architecture, Compute(micro_batch=60)).load(tmp_path / "model")
     np.testing.assert_allclose(opened.logits(table), logits, rtol=1e-5)
     signals = model_signals(
-        opened, table, Task("gradient", {"explainers": [], "explain": [], "explained_class": "true"}, 0)
+        opened, table, SignalsTask("gradient", {"explainers": [], "explain": [], "explained_class": "true"}, 0)
     )
     assert list(signals) == ["label", "predicted", "loss", "confidence"] and np.isfinite(signals["confidence"]).all()
 
@@ -286,7 +286,7 @@ def test_an_estimator_is_explained(
         "explainers": [explainer], "explain": ["logit", "probability"], "explained_class": "predicted",
         "shap_evaluations": 16, "shap_background": 2,
     }  # fmt: skip
-    found = model_signals(trained, table, Task("shap", options, 0, batch=50), TrainedOn(table, made.members, 3))
+    found = model_signals(trained, table, SignalsTask("shap", options, 0, batch=50), TrainedOn(table, made.members, 3))
     name = explainer if explain == "logit" else f"{explainer}_probability"
     assert f"{name}_l1" in found and (found[f"{name}_l1"] > 0).any() and np.isfinite(found[f"{name}_l2"]).all()
     quantities = {"tree_shap": 1, "linear_shap": 1, "permutation_shap": 2}[explainer]
@@ -297,7 +297,10 @@ def test_an_estimator_is_explained(
             UserError, match=f"explain: {explainer} explains only the {explain} of this model; add this quantity"
         ):
             model_signals(
-                trained, table, Task("shap", options | {"explain": [other]}, 0), TrainedOn(table, made.members, 3)
+                trained,
+                table,
+                SignalsTask("shap", options | {"explain": [other]}, 0),
+                TrainedOn(table, made.members, 3),
             )
 
 

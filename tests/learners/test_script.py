@@ -13,7 +13,7 @@ from mia_audit.learners import Attribution, Compute, ExplanationRequest, Records
 from mia_audit.learners.script import ScriptLearner
 from mia_audit.learners.torch_module import TorchLearner
 from mia_audit.models import describe
-from mia_audit.signals.compute import Task, explainers_of, model_signals
+from mia_audit.signals.compute import SignalsTask, explainers_of, model_signals
 from mia_audit.training.checkpoints import Checkpoint
 
 MakeTask = Callable[..., TrainingTask]
@@ -106,7 +106,7 @@ def test_a_model_of_its_own_kind_is_trained_stored_asked_and_explained(
     opened = learner.load(saved(trained, tmp_path / "model"))
     np.testing.assert_array_equal(opened.logits(table), logits)
     options = {"explainers": ["own:difference"], "explain": ["logit"], "explained_class": "predicted"}
-    found = model_signals(opened, table, Task("own", options, 0, batch=7))
+    found = model_signals(opened, table, SignalsTask("own", options, 0, batch=7))
     centres = json.loads((tmp_path / "model" / "centroids.json").read_text())
     expected = np.abs(table.values - np.array(centres)[logits.argmax(axis=1)]).sum(axis=1)
     np.testing.assert_allclose(found["own:difference_l1"], expected, rtol=1e-5)
@@ -154,7 +154,7 @@ def test_a_torch_module_is_stored_by_its_weights_and_explained(
     np.testing.assert_array_equal(opened.logits(table), trained.logits(table))
     assert isinstance(opened, TorchBackedModel)
     options = {"explainers": ["ixg", "saliency"], "explain": ["logit"], "explained_class": "predicted"}
-    task_of_signals = Task("gradient", options, 0)
+    task_of_signals = SignalsTask("gradient", options, 0)
     assert explainers_of(opened, task_of_signals) == ["ixg", "saliency"]
     signals = model_signals(opened, table, task_of_signals)
     assert (signals["ixg_l1"] > 0).any()
@@ -211,7 +211,7 @@ def test_a_wrapped_built_in_model_has_its_scores_to_the_last_bit(
     theirs = learner.load(saved(learner.train(one), tmp_path / "model"))
     np.testing.assert_array_equal(theirs.logits(records), ours.logits(records))
     options = {"explainers": ["ixg", "saliency"], "explain": ["logit", "probability"], "explained_class": "predicted"}
-    asked = Task("gradient", options, 0, batch=5)
+    asked = SignalsTask("gradient", options, 0, batch=5)
     first, second = model_signals(ours, records, asked), model_signals(theirs, records, asked)
     assert list(first) == list(second)
     for name, values in first.items():

@@ -12,7 +12,7 @@ import pytest
 from mia_audit.cli import main
 from mia_audit.explain.catalogue import Explainer, explainers
 from mia_audit.learners import Records
-from mia_audit.signals.compute import Task, model_signals
+from mia_audit.signals.compute import SignalsTask, model_signals
 from mia_audit.storage import read_table, write_json
 
 from ..builders import contents, halves, one_line, words, write_pool
@@ -127,7 +127,7 @@ def test_a_model_with_attributions_of_its_own_has_signals_of_them(monkeypatch: p
     records = Records(values, random.integers(0, 3, 11), {"classes": list("abc")}, np.arange(11))
     model = ExplainedLogistic(random.normal(size=(5, 3)))
     options = {"explainers": ["ixg", "products"], **EXPLAINED}
-    found = model_signals(model, records, Task("gradient", options, 0, batch=3))
+    found = model_signals(model, records, SignalsTask("gradient", options, 0, batch=3))
     summaries = [f"products_{name}" for name in ("variance", "l1", "l2", "linf")]
     assert list(found) == ["label", "predicted", "loss", "confidence", *summaries], "ixg needs a torch module"
     products = values * model.coefficients[:-1, model.logits(records).argmax(axis=1)].T

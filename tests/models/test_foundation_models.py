@@ -11,7 +11,7 @@ from mia_audit.learners.torch_module import TorchModel
 from mia_audit.models import describe, fetch
 from mia_audit.models.timm_models import published_traits
 from mia_audit.privacy.catalogue import Mechanism
-from mia_audit.signals.compute import Task, model_signals
+from mia_audit.signals.compute import SignalsTask, model_signals
 from mia_audit.signals.families import columns
 from mia_audit.training.section import Training
 from mia_audit.training.shadow import Recipe, train_shadow
@@ -59,7 +59,7 @@ def test_it_is_fine_tuned_and_explained(name: str, monkeypatch: pytest.MonkeyPat
         model = TorchModel(trained.model, batch=8)
         records = Records(inputs.numpy(), labels.numpy(), {}, np.arange(COUNT))
         for family, options in OPTIONS.items():
-            task = Task(family, EXPLAINED | options, seed=0)
+            task = SignalsTask(family, EXPLAINED | options, seed=0)
             signals = model_signals(model, records, task)
             assert list(signals) == columns(family, task.options)
             assert all(np.isfinite(values).all() for values in signals.values())

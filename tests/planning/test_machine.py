@@ -8,10 +8,10 @@ import pytest
 
 from mia_audit.cli import main
 from mia_audit.planning import machine
-from mia_audit.planning.machine import Finding
+from mia_audit.planning.machine import CheckResult
 
 
-def verdicts(findings: list[Finding]) -> dict[str, str]:
+def verdicts(findings: list[CheckResult]) -> dict[str, str]:
     return {finding.what: finding.verdict for finding in findings}
 
 
@@ -51,7 +51,7 @@ def test_slurm(tmp_path: Path) -> None:
     assert machine.slurm_profile(tmp_path) == profile and machine.slurm_profile(profile.parent) is None
     assert list(machine.slurm(answering({}), everywhere.get, None)) == []
 
-    def found(answers: dict[str, str]) -> list[Finding]:
+    def found(answers: dict[str, str]) -> list[CheckResult]:
         return list(machine.slurm(answering(answers), everywhere.get, profile))
 
     (none,) = machine.slurm(answering({}), lambda name: None, profile)

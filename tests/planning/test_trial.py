@@ -10,7 +10,7 @@ from mia_audit.config.load import check_audit
 from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError
 from mia_audit.planning.sizes import Size
-from mia_audit.planning.trial import Unfinished, tried
+from mia_audit.planning.trial import OutOfTime, tried
 
 SIZE = Size(569, 0, (30,), 2)
 CONFIG = """audit: mine
@@ -43,7 +43,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_code_that_does_not_end_is_stopped() -> None:
     Path("net.py").write_text(WORKS)
-    with pytest.raises(Unfinished, match=r"architectures.own: its trial on a few records did not end in 0.2 s"):
+    with pytest.raises(OutOfTime, match=r"architectures.own: its trial on a few records did not end in 0.2 s"):
         tried(audit(own={"model": "net.py"}), "breast_cancer", "own", SIZE, seconds=0.2)
 
 

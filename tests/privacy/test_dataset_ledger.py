@@ -10,7 +10,7 @@ from mia_audit.errors import UserError
 from mia_audit.privacy import accounting, ledger
 from mia_audit.privacy.accounting import Gaussian, PoissonGaussian, Stated, Unprotected, ZeroConcentrated
 from mia_audit.privacy.gaussian import mu_for
-from mia_audit.privacy.ledger import RESTART, Terms, add, charge, entry, read_ledger, total_of
+from mia_audit.privacy.ledger import RESTART, LedgerTerms, add, charge, entry, read_ledger, total_of
 
 from ..killing import Killed
 
@@ -19,7 +19,7 @@ STEP = PoissonGaussian(2.0, 0.1, 50)
 
 
 def terms(**changes):
-    return Terms(**({"dataset": "digits", "unit": "record", "epsilon": 3.0, "delta": DELTA} | changes))
+    return LedgerTerms(**({"dataset": "digits", "unit": "record", "epsilon": 3.0, "delta": DELTA} | changes))
 
 
 def made(charged=STEP, what="release", release="1", **changes):
@@ -82,7 +82,7 @@ def test_other_units_adjacencies_and_kinds_are_refused(tmp_path):
         assert "\n" not in str(caught.value)
     assert path.read_bytes() == before
     add(path, [made(Gaussian(4.0), adjacency="zero-out")])
-    ledger.Ledger(tmp_path / "other", ledger.Header("record", "zero-out", {"delta": 1e-6})).close()
+    ledger.Ledger(tmp_path / "other", ledger.LedgerHeader("record", "zero-out", {"delta": 1e-6})).close()
     with pytest.raises(UserError, match="a ledger of another kind"):
         read_ledger(tmp_path / "other")
 

@@ -9,9 +9,9 @@ import pytest
 
 from mia_audit.errors import UserError
 from mia_audit.privacy import ledger
-from mia_audit.privacy.ledger import Entry, Header, Ledger, read
+from mia_audit.privacy.ledger import Entry, Ledger, LedgerHeader, read
 
-HEADER = Header("record", "zero-out", {"delta": 1e-6})
+HEADER = LedgerHeader("record", "zero-out", {"delta": 1e-6})
 ENTRY = Entry("explanation", "record", "zero-out", {"mu_squared": 0.25}, {"explanation": [0.1, -0.2]})
 
 

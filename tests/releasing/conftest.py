@@ -15,7 +15,7 @@ from mia_audit.pools.build import build_pool
 from mia_audit.pools.section import load_source
 from mia_audit.pools.store import write_pool
 from mia_audit.registry import code_files, file_digest
-from mia_audit.releasing.recipe import Recipe
+from mia_audit.releasing.recipe import ReleaseRecipe
 from mia_audit.storage import table_metadata, write_json
 
 RECORDS = 80
@@ -91,13 +91,13 @@ def audited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tu
 
 
 @pytest.fixture
-def recipe(audited: Callable[..., tuple[Audit, Path]]) -> Callable[..., Recipe]:
+def recipe(audited: Callable[..., tuple[Audit, Path]]) -> Callable[..., ReleaseRecipe]:
     """Return the recipe of a setting of such an audit."""
 
     def make(
         setting: str = "rows/mlp/dp-sgd-eps4", where: str = "here", swapped: bool | float = False, **changes: Any
-    ) -> Recipe:
+    ) -> ReleaseRecipe:
         audit, results = audited(where, swapped, **changes)
-        return Recipe.from_audit(audit, setting, results)
+        return ReleaseRecipe.from_audit(audit, setting, results)
 
     return make

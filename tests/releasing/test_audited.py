@@ -11,7 +11,7 @@ from mia_audit.errors import UserError
 from mia_audit.learners import Compute
 from mia_audit.models import construct, save_weights
 from mia_audit.releasing.audited import training_sha256
-from mia_audit.releasing.recipe import Recipe
+from mia_audit.releasing.recipe import ReleaseRecipe
 from mia_audit.releasing.release import release
 from mia_audit.report.provenance import base_names, code_digests, training_digest
 from mia_audit.storage import sha256
@@ -149,7 +149,7 @@ def test_a_pool_that_was_built_before_the_config_changed_is_refused(audited, lef
     audit, results = audited(datasets={"rows": ROWS | left_out})
     audit = check_audit(config(), "config")
     with pytest.raises(UserError, match="pools/rows: not what the config describes"):
-        released(Recipe.from_audit(audit, SETTING, results))
+        released(ReleaseRecipe.from_audit(audit, SETTING, results))
     assert not Path("out").exists() and not Path(".out.unfinished").exists()
 
 

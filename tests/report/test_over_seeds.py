@@ -8,7 +8,7 @@ import pytest
 
 from mia_audit.report.findings import Estimate
 from mia_audit.report.over_seeds import FLOOR, OverSeeds, answer_over, mean_over_seeds, with_means
-from mia_audit.report.spec import Spec
+from mia_audit.report.spec import ReportedAudit
 from mia_audit.storage import write_table
 
 
@@ -33,7 +33,7 @@ def test_one_seed_keeps_its_interval() -> None:
 
 
 def over(root: Path) -> OverSeeds:
-    return OverSeeds(root, Spec("a", (), title="A"), (3, 1))
+    return OverSeeds(root, ReportedAudit("a", (), title="A"), (3, 1))
 
 
 def table(root: Path, seed: int, **values: object) -> None:

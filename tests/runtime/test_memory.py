@@ -17,7 +17,7 @@ from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
 from mia_audit.privacy.noise import automatic
 from mia_audit.privacy.per_record import ClippedSum
 from mia_audit.runtime.device import SHARE, AdaptiveBatchSize, fitting
-from mia_audit.signals.compute import Task, model_signals
+from mia_audit.signals.compute import SignalsTask, model_signals
 from mia_audit.training.loop import fit, hits_and_losses
 from mia_audit.training.section import Training
 
@@ -75,7 +75,7 @@ class SmallForGradients(Small):
 def test_signals_continue_with_smaller_batches(
     table: tuple[Tensor, Tensor], kind: type[Small], family: str, explainer: str
 ) -> None:
-    task = Task(family, {"explainers": [explainer], "explain": ["logit"], "explained_class": "predicted"}, 0)
+    task = SignalsTask(family, {"explainers": [explainer], "explain": ["logit"], "explained_class": "predicted"}, 0)
     records = Records(table[0].numpy(), table[1].numpy().astype(np.int32), {}, np.arange(40))
     whole, parts = (model_signals(TorchModel(kind(room), batch=32), records, task) for room in (1000, 7))
     assert list(whole) == list(parts)

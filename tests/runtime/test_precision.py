@@ -14,7 +14,7 @@ from mia_audit.learners.torch_module import TorchModel
 from mia_audit.models import build
 from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
 from mia_audit.runtime.device import computing
-from mia_audit.signals.compute import Task, model_signals
+from mia_audit.signals.compute import SignalsTask, model_signals
 from mia_audit.signals.families import families
 from mia_audit.training.loop import fit
 from mia_audit.training.section import Training
@@ -55,7 +55,7 @@ def test_signals_in_bf16_are_close_to_those_in_float32() -> None:
     records = Records(inputs.numpy(), np.zeros(32, dtype=np.int64), {}, np.arange(32))
     section = Explainers(methods=("ixg",))
     exact, rounded = (
-        model_signals(TorchModel(model, batch=32), records, Task("gradient", options, 0))
+        model_signals(TorchModel(model, batch=32), records, SignalsTask("gradient", options, 0))
         for options in (
             families(chosen, "vision_transformer")["gradient"]
             for chosen in (section, section.model_copy(update={"precision": "bf16"}))

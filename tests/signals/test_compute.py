@@ -18,7 +18,7 @@ from mia_audit.learners import Records, torch_module
 from mia_audit.learners.torch_module import TorchModel
 from mia_audit.models import Inputs, to_input
 from mia_audit.signals import compute
-from mia_audit.signals.compute import Task, model_signals
+from mia_audit.signals.compute import SignalsTask, model_signals
 from mia_audit.signals.families import columns, families
 from mia_audit.training import task as outputs
 
@@ -126,14 +126,14 @@ def pool() -> tuple[np.ndarray, np.ndarray]:
 
 
 def signals_of(
-    model: nn.Module, pool: tuple[np.ndarray, np.ndarray], task: Task, batch: int = 8
+    model: nn.Module, pool: tuple[np.ndarray, np.ndarray], task: SignalsTask, batch: int = 8
 ) -> dict[str, np.ndarray]:
     asked = TorchModel(model, batch, lambda records: Inputs(records.values, FACTS, SHAPE))
     return model_signals(asked, Records(*pool, FACTS, np.arange(len(pool[1]))), task)
 
 
-def task(family: str, **options: Any) -> Task:
-    return Task(family, OPTIONS | {"explainers": FAMILIES[family]} | options, seed=1)
+def task(family: str, **options: Any) -> SignalsTask:
+    return SignalsTask(family, OPTIONS | {"explainers": FAMILIES[family]} | options, seed=1)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -222,7 +222,7 @@ def test_an_explainer_that_is_asked_for_by_name_is_never_left_out_in_silence(
 
     records = Records(*pool, FACTS, np.arange(len(pool[1])))
     for named, left_out in ((Explainers(), True), (Explainers(methods=("ixg",)), False)):
-        asked = Task("gradient", families(named, "train.py", "script")["gradient"], seed=1)
+        asked = SignalsTask("gradient", families(named, "train.py", "script")["gradient"], seed=1)
         if left_out:
             assert list(model_signals(Answering(), records, asked)) == ["label", "predicted", "loss", "confidence"]
         else:

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from mia_audit.explain.private_local.terms import Terms
+from mia_audit.explain.private_local.terms import ExplanationTerms
 from mia_audit.signals.compute import membership_signals, neighbours
 
-TERMS = Terms(1.0, 1e-6, 1.0, steps=20)
+TERMS = ExplanationTerms(1.0, 1e-6, 1.0, steps=20)
 
 
 def test_the_nearest_other_point(clustered):

@@ -16,7 +16,7 @@ from mia_audit.explanation_metrics.catalogue import DRAWS, ExplanationMetrics
 from mia_audit.learners import Records
 from mia_audit.learners.torch_module import TorchModel
 from mia_audit.seeds import generator
-from mia_audit.signals.compute import Task, model_signals, signals
+from mia_audit.signals.compute import SignalsTask, model_signals, signals
 from mia_audit.signals.families import columns, families
 from mia_audit.signals.name import PROBED, PROBES, SHARES, read_signal
 
@@ -44,7 +44,7 @@ def options_of(metrics: ExplanationMetrics = METRICS, **changes: Any) -> dict[st
 
 def computed(net: nn.Module, rows: np.ndarray, options: dict[str, Any], batch: int = 3) -> dict[str, np.ndarray]:
     records = Records(rows, np.zeros(len(rows), np.int32), {}, np.arange(10, 10 + len(rows)))
-    return model_signals(TorchModel(net, batch), records, Task("gradient", options, SEED, batch, 2))
+    return model_signals(TorchModel(net, batch), records, SignalsTask("gradient", options, SEED, batch, 2))
 
 
 def confidence(net: nn.Module, row: np.ndarray, label: int) -> float:

@@ -148,7 +148,7 @@ class Attacks(Section):
 
 
 @dataclass(frozen=True)
-class Run:
+class AttackRun:
     """One attack on its signals with one likelihood, on the models' own membership or on a permuted one."""
 
     attack: str
@@ -162,7 +162,7 @@ class Run:
         return "+".join(signal.name for signal in self.signals)
 
 
-def plan(methods: Sequence[str], signals: Sequence[Signal], likelihoods: Sequence[str]) -> list[Run]:
+def plan(methods: Sequence[str], signals: Sequence[Signal], likelihoods: Sequence[str]) -> list[AttackRun]:
     """List the runs of the attacks on the available signals, grouped by signals so that each is read once.
 
     A method may name its signals, as in `joint-lrt:confidence+ixg_l1`. An attack with likelihoods runs once for each
@@ -176,7 +176,7 @@ def plan(methods: Sequence[str], signals: Sequence[Signal], likelihoods: Sequenc
             known = [one for one in attacks[name].likelihoods if len(group) <= AT_MOST.get(one, len(group))]
             chosen = [likelihood for likelihood in likelihoods if likelihood in known] or known[:1] or ["none"]
             for null_control in (False, True) if attacks[name].learns else (False,):
-                runs += [Run(name, group, likelihood, null_control) for likelihood in chosen]
+                runs += [AttackRun(name, group, likelihood, null_control) for likelihood in chosen]
     order = {signal: index for index, signal in enumerate(signals)}
     return sorted(dict.fromkeys(runs), key=lambda run: [order[signal] for signal in run.signals])
 
@@ -207,14 +207,14 @@ def _resolve(method: str, signals: Sequence[Signal]) -> tuple[str, list[tuple[Si
 class Scores(NamedTuple):
     """The scores of one run, with the data from which they were computed; matrices are [N records, K targets]."""
 
-    run: Run
+    run: AttackRun
     readings: list[Reading]
     member: Member
     scores: Cells
 
 
 def scores_of(
-    runs: Iterable[Run],
+    runs: Iterable[AttackRun],
     read: Callable[[Signal], Sequence[Cells]],
     member: Member,
     null: Member,
@@ -246,13 +246,13 @@ class Held:
         return readings
 
 
-def _scored(run: Run, readings: list[Reading], member: Member) -> Scores:
+def _scored(run: AttackRun, readings: list[Reading], member: Member) -> Scores:
     scores = attacks[run.attack].score(readings, member, run.likelihood)
     _check_scored(run, scores, member)
     return Scores(run, readings, member, scores)
 
 
-def _check_scored(run: Run, scores: Cells, member: Member) -> None:
+def _check_scored(run: AttackRun, scores: Cells, member: Member) -> None:
     if not any(np.isnan(column).any() for column in scores.T):
         return
     scored = ~np.isnan(scores)

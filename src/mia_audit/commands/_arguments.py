@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mia_audit.config.specs import Spec
 from mia_audit.learners.protocol import Compute
-from mia_audit.planning.requests import Run
+from mia_audit.planning.requests import RunFile
 
 
 def add_spec(parser: argparse.ArgumentParser, model: type[Spec]) -> None:
@@ -67,7 +67,7 @@ def add_stamp(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def computing(run: Run, threads: int) -> Compute:
+def computing(run: RunFile, threads: int) -> Compute:
     """Return how a job computes by its run file."""
     stated = run.compute
     return Compute(stated.device, threads, stated.micro_batch)

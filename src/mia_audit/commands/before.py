@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from mia_audit.config.schema import Audit
     from mia_audit.planning.check import Checked
     from mia_audit.planning.first_config import Looked
-    from mia_audit.planning.machine import Finding
+    from mia_audit.planning.machine import CheckResult
     from mia_audit.planning.plan import Plan
 
 
@@ -304,7 +304,7 @@ def _check_config(config: Path, with_code: bool) -> None:
     print(f"{config}: plain YAML, follows the schema, and {exist if checked.files else 'names no file of data'}")
 
 
-def _findings(audit: "Audit", checked: "Checked") -> "Iterator[Finding]":
+def _findings(audit: "Audit", checked: "Checked") -> "Iterator[CheckResult]":
     """Check this machine for an audit; disk and memory are those of its plan, where nothing is timed."""
     from mia_audit.planning import machine
 

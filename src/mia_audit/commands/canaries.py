@@ -12,7 +12,7 @@ from typing import Any
 from mia_audit.commands._arguments import add_device, add_pool, add_run, add_spec, computing
 from mia_audit.config.specs import CanariesSpec, TrainingSpec
 from mia_audit.errors import UserError
-from mia_audit.planning.requests import Run
+from mia_audit.planning.requests import RunFile
 from mia_audit.runtime.machine import acquire_gpu
 
 DEFAULT_KINDS = ("natural", "mislabelled", "rare", "noise")
@@ -175,7 +175,7 @@ def canary_bounds_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_canary_bounds(options: argparse.Namespace) -> None:
     """Train on canaries/train without a seed, query the model on canaries/ask, and write the bounds; the model is not kept."""
-    planned = Run.read(options.run)
+    planned = RunFile.read(options.run)
     acquire_gpu(planned.compute.device)
     import numpy as np
 

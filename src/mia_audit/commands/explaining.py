@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from mia_audit.commands._arguments import add_pool, add_run, add_spec, add_threads, computing
 from mia_audit.config.specs import BlackBoxSpec, ExplanationMetricsSpec, ExplanationSignalsSpec, PrivateExplanationsSpec
 from mia_audit.errors import UserError
-from mia_audit.planning.requests import Run
+from mia_audit.planning.requests import RunFile
 from mia_audit.runtime.machine import acquire_gpu
 
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ def explanation_metrics_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_explanation_metrics(options: argparse.Namespace) -> None:
     """Write the measures of every shadow model, one row group each, and the first model's maps for the report."""
-    planned = Run.read(options.run)
+    planned = RunFile.read(options.run)
     acquire_gpu(planned.compute.device)
     import pyarrow as pa
 
-    from mia_audit.explanation_metrics.study import Task, defined, draw_sample, shown_rows
+    from mia_audit.explanation_metrics.study import MetricsTask, defined, draw_sample, shown_rows
     from mia_audit.explanation_metrics.tables import (
         COLUMNS,
         CURVES,
@@ -78,7 +78,7 @@ def run_explanation_metrics(options: argparse.Namespace) -> None:
     sample = records[draw_sample(len(records), spec.records, spec.dataset, spec.seed)]
     shape = tuple(architecture["input_shape"])
     known = defined(spec.measures, shape)
-    task = Task(spec.explainers, spec.explaining, known, spec.measuring, spec.seed, compute.micro_batch, shape)
+    task = MetricsTask(spec.explainers, spec.explaining, known, spec.measuring, spec.seed, compute.micro_batch, shape)
     shown: list[pa.Table] = []
     curves = [CURVES.empty_table()]
 
@@ -217,7 +217,7 @@ def run_explanation_signals(options: argparse.Namespace) -> None:
 
     from mia_audit.explain.private_local.records import ExplanationSet
     from mia_audit.explain.private_local.study import read_values
-    from mia_audit.explain.private_local.terms import Terms
+    from mia_audit.explain.private_local.terms import ExplanationTerms
     from mia_audit.pools.store import read_membership, read_records
     from mia_audit.signals.compute import membership_signals, neighbours
     from mia_audit.storage import write_table
@@ -226,7 +226,7 @@ def run_explanation_signals(options: argparse.Namespace) -> None:
     study = spec.study
     noisy = spec.epsilon != "inf"
     epsilon = float(spec.epsilon) if noisy else 1.0
-    terms = Terms(epsilon, study.delta, epsilon, study.steps, study.c, study.kernel, study.adjacency)
+    terms = ExplanationTerms(epsilon, study.delta, epsilon, study.steps, study.c, study.kernel, study.adjacency)
     stored = read_records(options.pool)
     records = np.asarray(stored.data)
     explained = ExplanationSet.from_arrays(

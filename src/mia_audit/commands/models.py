@@ -20,7 +20,7 @@ from mia_audit.commands._arguments import add_pool, add_run, add_spec, computing
 from mia_audit.config.specs import ArchitectureSpec, PretrainingSpec, TargetSpec, WeightsSpec
 from mia_audit.errors import UserError
 from mia_audit.explain.catalogue import explainers
-from mia_audit.planning.requests import Run, refuse_model
+from mia_audit.planning.requests import RunFile, refuse_model
 from mia_audit.pools.store import read_records
 from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.runtime.machine import acquire_gpu
@@ -45,7 +45,7 @@ def run_architecture(options: argparse.Namespace) -> None:
     from mia_audit.learners import Compute, learner_named
     from mia_audit.planning.check import describe_model
 
-    spec, planned = ArchitectureSpec.read(options.spec), Run.read(options.run)
+    spec, planned = ArchitectureSpec.read(options.spec), RunFile.read(options.run)
     name, pool = spec.name, table_metadata(options.pool / "records.parquet", "records")
     metadata = describe_model(name, spec.architecture, pool, name in planned.private)
     methods = [one for one in planned.config.get("explainers", {}).get("methods", ()) if explainers[one].applies]
@@ -84,7 +84,7 @@ def _check_untrained(
                 raise UserError(f"architectures.{architecture['name']}: {error}") from None
 
 
-def _check_targets(planned: Run, architecture: Mapping[str, Any]) -> None:
+def _check_targets(planned: RunFile, architecture: Mapping[str, Any]) -> None:
     """Raise UserError, before shadow models are trained, if a finished estimator of the config is of another recipe."""
     if architecture["learner"] != "estimator":
         return
@@ -145,7 +145,7 @@ def run_pretrain(options: argparse.Namespace) -> None:
     The public model was not trained on the audited records. The report shows its accuracy and loss on them as the start
     of private training.
     """
-    run = Run.read(options.run)
+    run = RunFile.read(options.run)
     acquire_gpu(run.compute.device)
     import numpy as np
 
@@ -237,7 +237,7 @@ def run_target(options: argparse.Namespace) -> None:
     member = named_members(spec.data, spec.target.members, spec.target.id, rows, count, where)
     if pool_metadata.get("unit") == "person" and (ids := read_persons(table)) is not None:
         check_persons(member, Persons.numbered(ids), f"{where}.members: {spec.target.members}")
-    _, learner = open_learner(options.architecture, computing(Run.read(options.run), options.threads))
+    _, learner = open_learner(options.architecture, computing(RunFile.read(options.run), options.threads))
     path = Path(spec.target.model)
     with atomic_folder(options.out) as folder:
         model = folder / f"shadow-{spec.number}"

@@ -18,7 +18,7 @@ from mia_audit.sanitise import console, visible
 
 if TYPE_CHECKING:
     from mia_audit.privacy.accounting import Charge
-    from mia_audit.privacy.ledger import Entry, Header, Total
+    from mia_audit.privacy.ledger import Entry, LedgerHeader, Total
 
 
 def release_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,10 +46,10 @@ def run_release(options: argparse.Namespace) -> None:
     with in_folder_of(options.config) as config:
         audit = load_audit(config)
         acquire_gpu(options.device)
-        from mia_audit.releasing.recipe import Recipe
+        from mia_audit.releasing.recipe import ReleaseRecipe
         from mia_audit.releasing.release import release, summary
 
-        recipe = Recipe.from_audit(audit, options.setting, results or Path("results", audit.audit))
+        recipe = ReleaseRecipe.from_audit(audit, options.setting, results or Path("results", audit.audit))
         print(summary(release(recipe, sha256(config), out, compute_of(options), options.to, verdicts)))
 
 
@@ -144,7 +144,7 @@ def _charge(options: argparse.Namespace) -> "Charge":
     return accounting.PoissonGaussian(value, options.sampling_rate, steps)
 
 
-def ledger_metadata(header: "Header", entries: "list[Entry]", head: str, total: "Total") -> dict[str, Any]:
+def ledger_metadata(header: "LedgerHeader", entries: "list[Entry]", head: str, total: "Total") -> dict[str, Any]:
     """Return a ledger as JSON: its header, its entries in order, and the total."""
 
     def finite(number: float) -> float | None:
@@ -167,7 +167,7 @@ def ledger_metadata(header: "Header", entries: "list[Entry]", head: str, total: 
     }
 
 
-def _print(header: "Header", entries: "list[Entry]", head: str, total: "Total") -> None:
+def _print(header: "LedgerHeader", entries: "list[Entry]", head: str, total: "Total") -> None:
     from rich.table import Table
 
     display = console(sys.stdout)

@@ -231,12 +231,12 @@ def over_seeds_arguments(parser: argparse.ArgumentParser) -> None:
 def run_over_seeds(options: argparse.Namespace) -> None:
     """Read the results of every seed, and write tables, figure, page, answer, provenance and SHA256SUMS of all seeds."""
     from mia_audit.report.over_seeds import OverSeeds, write
-    from mia_audit.report.spec import Spec
+    from mia_audit.report.spec import ReportedAudit
     from mia_audit.storage.digests import write_manifest
 
     spec = SeedsSpec.read(options.spec)
     names = ("audit", "title", "confidence", "compare", "explanation_metrics", "figures", "config", "config_hash")
-    shown = Spec(settings=(), **{name: getattr(spec, name) for name in names})
+    shown = ReportedAudit(settings=(), **{name: getattr(spec, name) for name in names})
     write(OverSeeds(options.results, shown, spec.seeds))
     print(f"{options.results}: root hash {write_manifest(options.results)}")
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from mia_audit.attacks.catalogue import Run, Scores, permuted_membership, plan, scores_of
+from mia_audit.attacks.catalogue import AttackRun, Scores, permuted_membership, plan, scores_of
 from mia_audit.attacks.design import HEADLINE, RECORDS, in_unit, recognise
 from mia_audit.attacks.io.outliers import LEFT_OUT, without_left_out
 from mia_audit.attacks.io.parquet import (
@@ -78,7 +78,7 @@ def run_attack(options: argparse.Namespace) -> None:
         targets, metadata[TARGET] = slice(place, place + 1), signals_metadata[TARGET]
         metadata[UNLIKE] = signals_metadata.get(UNLIKE)
 
-    def of_targets(one: Scores) -> tuple[Run, np.ndarray, np.ndarray]:
+    def of_targets(one: Scores) -> tuple[AttackRun, np.ndarray, np.ndarray]:
         return one.run, one.member[:, targets], one.scores[:, targets]
 
     with threadpool_limits(1, "blas"):  # the attacks' matrix products are too small to gain from threads

@@ -18,7 +18,7 @@ from mia_audit.commands.training import training_sets
 from mia_audit.config.expand import needs_training_records
 from mia_audit.config.specs import MergeSpec, SignalsSpec
 from mia_audit.errors import UserError
-from mia_audit.planning.requests import Run
+from mia_audit.planning.requests import RunFile
 from mia_audit.pools.persons import Persons
 from mia_audit.pools.store import persons_of, read_membership
 from mia_audit.runtime.machine import acquire_gpu
@@ -56,7 +56,7 @@ def run_signals(options: argparse.Namespace) -> None:
     """Write the missing signals: for every family, one table per shadow model."""
     from mia_audit.training.stored import model_table, require_weights, shadow_folders, stated_digests
 
-    spec, planned = SignalsSpec.read(options.spec), Run.read(options.run)
+    spec, planned = SignalsSpec.read(options.spec), RunFile.read(options.run)
     shadows = parse_range(options.shadows, "--shadows")
     folders = shadow_folders(options.models, shadows, weights=False)  # existing signals need no model
     acquire_gpu(planned.compute.device)
@@ -65,7 +65,7 @@ def run_signals(options: argparse.Namespace) -> None:
 
     from mia_audit.learners import Records, TrainedModel, TrainedOn, open_learner
     from mia_audit.pools.store import read_membership, read_records
-    from mia_audit.signals.compute import Task, model_signals
+    from mia_audit.signals.compute import SignalsTask, model_signals
     from mia_audit.signals.families import columns
     from mia_audit.storage import sha256, write_table
     from mia_audit.storage.tables import column_of, diverged_metadata, diverged_models
@@ -91,7 +91,7 @@ def run_signals(options: argparse.Namespace) -> None:
 
     def table_of(family: str, shadow: int, folder: Path, model: TrainedModel) -> pa.Table:
         trained_on = TrainedOn(records, membership[shadow], shadow, stored.units) if membership else None
-        task = Task(family, spec.families[family], spec.seed, compute.micro_batch, shadow)
+        task = SignalsTask(family, spec.families[family], spec.seed, compute.micro_batch, shadow)
         try:
             signals = model_signals(model, records, task, trained_on)
         except UserError as error:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from mia_audit.commands._arguments import add_pool, add_run, add_shadows, add_spec, add_stamp, computing
 from mia_audit.config.specs import SignalsSpec, TrainingSpec
 from mia_audit.errors import UserError
-from mia_audit.planning.requests import Run
+from mia_audit.planning.requests import RunFile
 from mia_audit.pools.store import draw_training_sets, read_membership, read_records
 from mia_audit.registry import forgotten_files
 from mia_audit.runtime.machine import acquire_gpu
@@ -73,7 +73,7 @@ def train_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_train(options: argparse.Namespace) -> None:
     """Write a folder shadow-{k} and a table shadow-{k}.parquet for every missing shadow model."""
-    planned = Run.read(options.run)
+    planned = RunFile.read(options.run)
     acquire_gpu(planned.compute.device)
     from mia_audit.learners import Records, TrainedModel, open_learner
     from mia_audit.training.block import Block, Checkpoints, train_block

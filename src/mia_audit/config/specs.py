@@ -24,7 +24,7 @@ from mia_audit.config.sections import Architecture, Parameter, Target
 from mia_audit.errors import UserError
 from mia_audit.evaluation.section import Evaluation
 from mia_audit.explain.catalogue import EXPLANATION_SETS, Explainers
-from mia_audit.explain.methods.llm import Top
+from mia_audit.explain.methods.llm import TopKeys
 from mia_audit.explain.private_local.terms import PrivateExplanations
 from mia_audit.explanation_metrics import measures
 from mia_audit.foreign_json import parse_json
@@ -403,7 +403,7 @@ class FiltersSpec(Spec):
         return cls(
             seed=audit.seed,
             dataset=dataset,
-            top=audit.explainers.read(Top).llm_top,
+            top=audit.explainers.read(TopKeys).llm_top,
             shown=audit.explanation_metrics.shown,
             architectures={name: tuple((one.label, one.path) for one in group) for name, group in groups},
             figures=audit.report.figures,
@@ -514,23 +514,23 @@ class StudiedSetting(Section):
     mechanism_label: str = ""
 
 
-class Study(PrivateExplanations):
+class StudySpec(PrivateExplanations):
     """A study of private explanations, and the settings among its black boxes."""
 
     settings: tuple[StudiedSetting, ...]
     dataset_label: str = ""
 
 
-def studies(audit: Audit) -> dict[str, Study]:
+def studies(audit: Audit) -> dict[str, StudySpec]:
     """Return the studies of private explanations by data set, in the form that their tables and figures read."""
     return {dataset: _study(audit, dataset) for dataset in audit.private_explanations}
 
 
-def _study(audit: Audit, dataset: str) -> Study:
+def _study(audit: Audit, dataset: str) -> StudySpec:
     section = audit.private_explanations[dataset].model_dump(exclude={"architectures"})
     explained = expand.explained_settings(audit, dataset).items()
     settings = tuple(StudiedSetting(name=name, **asdict(one), **_setting_labels(audit, one)) for name, one in explained)
-    return Study(**section, settings=settings, dataset_label=audit.report.labels.datasets.get(dataset, ""))
+    return StudySpec(**section, settings=settings, dataset_label=audit.report.labels.datasets.get(dataset, ""))
 
 
 class ExplanationSets(Section):
@@ -692,7 +692,7 @@ class ReportSpec(Spec):
     """Data sets, architectures, mechanisms or explainers that are compared pairwise."""
     margins: dict[str, float] = Field(default_factory=dict)
     """Largest differences between two mechanisms that are irrelevant, by metric."""
-    studies: dict[str, Study] = Field(default_factory=dict)
+    studies: dict[str, StudySpec] = Field(default_factory=dict)
     """Studies of private explanations by data set; not used by tables and figures."""
     policy: Policy | None = None
     """The policy that the report evaluates; not used by tables and figures."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import polars as pl
     from jaxtyping import Float, Int
 
-    from mia_audit.attacks.catalogue import Attack, Run
+    from mia_audit.attacks.catalogue import Attack, AttackRun
     from mia_audit.pools.persons import Persons
     from mia_audit.signals.name import Cells, Member
 
@@ -355,7 +355,7 @@ class Rescored:
 
 
 def without_each(
-    run: Run,
+    run: AttackRun,
     readings: Sequence[Reading],
     member: Member,
     scores: Cells,
@@ -372,7 +372,7 @@ def without_each(
     return {} if rescored is None else metrics_without(rescored, scores, member, fprs)
 
 
-def scored_without(run: Run, readings: Sequence[Reading], member: Member) -> Rescored | None:
+def scored_without(run: AttackRun, readings: Sequence[Reading], member: Member) -> Rescored | None:
     """Return the scores for the metrics of `without_each`, or None if there are none."""
     models = member.shape[1]
     attack = attacks[run.attack]

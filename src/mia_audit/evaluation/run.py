@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from mia_audit.attacks.catalogue import Held, Run, attacks, scores_of
+from mia_audit.attacks.catalogue import AttackRun, Held, attacks, scores_of
 from mia_audit.attacks.design import HEADLINE, RECORDS, aggregates_of, counts, in_unit, recognise, scored_with
 from mia_audit.attacks.engine.ratios import STAND_INS
 from mia_audit.attacks.io.parquet import SignalsFile
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mia_audit.signals.name import Cells, Member
 
 
-class Source(Protocol):
+class SignalSource(Protocol):
     """A source of membership and signals: a signals.parquet or matrix files."""
 
     signals: list[Signal]
@@ -54,15 +54,15 @@ class Source(Protocol):
 class Evaluated(NamedTuple):
     """A run's scores of records as stored (float32), the membership for their evaluation, [N records, K targets], and its metrics."""
 
-    run: Run
+    run: AttackRun
     member: Bool[np.ndarray, "N K"]
     scores: Float[np.ndarray, "N K"]
     rows: list[dict[str, Any]]
 
 
 def score_and_evaluate(
-    runs: Sequence[Run],
-    source: Source,
+    runs: Sequence[AttackRun],
+    source: SignalSource,
     null: Bool[np.ndarray, "N K"],
     fprs: Sequence[float],
     confidence: float,
@@ -70,7 +70,7 @@ def score_and_evaluate(
 ) -> Iterator[Evaluated]:
     """Yield the scores and metrics of all runs in their order, working on as many signals at a time as there are threads."""
 
-    def work(group: list[Run]) -> list[Evaluated]:
+    def work(group: list[AttackRun]) -> list[Evaluated]:
         judged = []
         for run, readings, member, scores in scores_of(group, source.read, source.member, null):
             stored = scores.astype(np.float32, copy=False)
@@ -104,7 +104,9 @@ def score_and_evaluate(
                 future.cancel()
 
 
-def _in_unit(key: tuple[str, str, str, bool], source: Source, member: Member, scores: Cells, aggregate: str) -> Scored:
+def _in_unit(
+    key: tuple[str, str, str, bool], source: SignalSource, member: Member, scores: Cells, aggregate: str
+) -> Scored:
     """Return scores of records as they are, or aggregated to scores of persons."""
     target, persons = source.target[: member.shape[1]], source.persons
     if persons is None or aggregate == RECORDS:
@@ -124,7 +126,7 @@ class FurtherScorings:
         self._path = path
         self._known = {signal.name: signal for signal in self.file.signals}
         self._held = Held(self.file.read)
-        self._last: tuple[Run, Rescored | None] | None = None
+        self._last: tuple[AttackRun, Rescored | None] | None = None
 
     def persons(self, scored: Scored) -> Persons | None:
         """Return the person of every record if these are scores of persons, else None."""
@@ -140,7 +142,7 @@ class FurtherScorings:
         if not (set(names.split("+")) <= set(self._known) and unit.shape == scored.member.shape):
             return None
         signals = tuple(self._known[name] for name in names.split("+"))
-        run = Run(attack, signals, likelihood, null_control)
+        run = AttackRun(attack, signals, likelihood, null_control)
         if self._last is None or self._last[0] != run:
             self._last = None
             readings = self._held.of(signals, signals)
@@ -187,7 +189,7 @@ def ranked(metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def by_count(
-    run: Run,
+    run: AttackRun,
     readings: Sequence[Reading],
     member: Member,
     fprs: Sequence[float],
@@ -225,7 +227,7 @@ def by_count(
 
 
 def scores_by_count(
-    run: Run,
+    run: AttackRun,
     readings: Sequence[Reading],
     member: Member,
     numbers: Sequence[int],
@@ -246,7 +248,7 @@ def scores_by_count(
 
 def model_counts(
     metrics: pl.DataFrame,
-    source: Source,
+    source: SignalSource,
     fprs: Sequence[float],
     place: int | None = None,
 ) -> list[dict[str, Any]]:
@@ -258,7 +260,7 @@ def model_counts(
             signals = tuple(known[name] for name in names.split("+"))
             readings = [Reading(signal, source.read(signal)) for signal in signals]
             rows += by_count(
-                Run(attack, signals, likelihood, False), readings, source.member, fprs, place, source.persons
+                AttackRun(attack, signals, likelihood, False), readings, source.member, fprs, place, source.persons
             )
     return rows
 
@@ -286,7 +288,7 @@ def by_first(
             strongest.setdefault((attack, likelihood, read_signal(names).channel), names)
     rows = []
     for (attack, likelihood, _), names in strongest.items():
-        run = Run(attack, tuple(known[name] for name in names.split("+")), likelihood, False)
+        run = AttackRun(attack, tuple(known[name] for name in names.split("+")), likelihood, False)
         readings = [Reading(signal, file.read(signal), first) for signal in run.signals]
         scores = attacks[attack].score(readings, member, likelihood).astype(np.float32, copy=False)
         scored = _in_unit((attack, names, likelihood, False), file, member, scores, aggregate)
@@ -310,7 +312,7 @@ def _parts(values: Mapping[str, np.ndarray], full: Mapping[str, np.ndarray]) -> 
     return parts
 
 
-def in_halves(metrics: pl.DataFrame, source: Source, fprs: Sequence[float]) -> dict[str, Any]:
+def in_halves(metrics: pl.DataFrame, source: SignalSource, fprs: Sequence[float]) -> dict[str, Any]:
     """Return, as metadata of metrics.parquet, the counts of `Halves` by the strongest attack that does not take long.
 
     Membership must be independent between models, and each half have enough of them; the result is empty otherwise.
@@ -338,11 +340,11 @@ def in_halves(metrics: pl.DataFrame, source: Source, fprs: Sequence[float]) -> d
     return {HALVES: Halves.from_scores((run.attack, run.signal, run.likelihood), aggregate, parts, fprs).packed()}
 
 
-def _strongest(metrics: pl.DataFrame, known: Mapping[str, Signal]) -> Run | None:
+def _strongest(metrics: pl.DataFrame, known: Mapping[str, Signal]) -> AttackRun | None:
     """Return the run with the largest mean AUC, of those that can be repeated in reasonable time."""
     for attack, names, likelihood, *_ in ranked(metrics).iter_rows():
         quick = STAND_INS.get(likelihood, likelihood)
         able = attacks[attack].repeatable or quick in attacks[attack].pairwise if attack in attacks else False
         if able and set(names.split("+")) <= set(known):
-            return Run(attack, tuple(known[name] for name in names.split("+")), likelihood, False)
+            return AttackRun(attack, tuple(known[name] for name in names.split("+")), likelihood, False)
     return None

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from mia_audit.explain.private_local.records import ExplanationSet
 from mia_audit.explain.private_local.solver import Problem
-from mia_audit.explain.private_local.terms import Terms
+from mia_audit.explain.private_local.terms import ExplanationTerms
 from mia_audit.explain.vectors import pooling, projection
 from mia_audit.models.passes import FastPass
 from mia_audit.runtime.device import AdaptiveBatchSize
@@ -164,7 +164,7 @@ class Members:
         records: Sequence[int],
         values: Float[np.ndarray, " B"],
         classes: Int[np.ndarray, " B"],
-        terms: Terms,
+        terms: ExplanationTerms,
     ) -> list[Problem]:
         """Return the problem of explaining each record; those of the last batch are cached for the next explainer of the family."""
         if self._last[0] != records:

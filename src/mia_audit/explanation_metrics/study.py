@@ -33,7 +33,7 @@ from mia_audit.seeds import generator
 
 
 @dataclass(frozen=True)
-class Task:
+class MetricsTask:
     """The request: explainers by name with their options (from `signals.families`), and measures by name with their options.
 
     `shape` is that of a model's inputs, [C, H, W] or [d], to which attributions are converted.
@@ -53,7 +53,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Explained:
+class ExplainedSample:
     """One model's explanations of the sample by one explainer: the explained classes, the maps, and the measures that query the model.
 
     `full` are the maps before they are released in another form; the maps themselves if they are not.
@@ -82,13 +82,13 @@ def shown_rows(labels: Int[np.ndarray, " n"], wanted: int) -> list[int]:
     return sorted(turns[:wanted])
 
 
-def explained(model: TrainedModel, sample: Records, task: Task) -> dict[Attribution, Explained]:
+def explained(model: TrainedModel, sample: Records, task: MetricsTask) -> dict[Attribution, ExplainedSample]:
     """Explain the sample by one model, and compute the measures that query the model.
 
     Raises UserError for a model without attributions, for attributions that do not match the coordinates of a record,
     and for a measure that needs a torch module if the model is not one.
     """
-    parts: dict[Attribution, list[Explained]] = {}
+    parts: dict[Attribution, list[ExplainedSample]] = {}
     at_once = AdaptiveBatchSize(task.batch)
     start = 0
     while start < len(sample):
@@ -99,20 +99,22 @@ def explained(model: TrainedModel, sample: Records, task: Task) -> dict[Attribut
 
 
 def _explained_part(
-    model: TrainedModel, sample: Records, task: Task, start: int, size: int
-) -> dict[Attribution, Explained]:
+    model: TrainedModel, sample: Records, task: MetricsTask, start: int, size: int
+) -> dict[Attribution, ExplainedSample]:
     return dict(_explained_batch(model, sample[start : start + size], replace(task, batch=size)))
 
 
-def _joined(parts: list[Explained]) -> Explained:
+def _joined(parts: list[ExplainedSample]) -> ExplainedSample:
     probed = {name: np.concatenate([part.probed[name] for part in parts]) for name in parts[0].probed}
     classes, maps, full = (
         np.concatenate([getattr(part, name) for part in parts]) for name in ("classes", "maps", "full")
     )
-    return Explained(classes, maps, probed, full)
+    return ExplainedSample(classes, maps, probed, full)
 
 
-def _explained_batch(model: TrainedModel, sample: Records, task: Task) -> Iterator[tuple[Attribution, Explained]]:
+def _explained_batch(
+    model: TrainedModel, sample: Records, task: MetricsTask
+) -> Iterator[tuple[Attribution, ExplainedSample]]:
     if not isinstance(model, ExplainedModel):
         raise UserError(
             "explanation_metrics: the model has no attributions: exclude its architecture from these measures"
@@ -131,10 +133,10 @@ def _explained_batch(model: TrainedModel, sample: Records, task: Task) -> Iterat
             given = {"maps": maps, **task.measuring}
             if isinstance(model, TorchBackedModel):
                 given["probe"] = _probe(model, sample, classes, key, values, task)
-            yield key, Explained(classes, maps, {name: measures[name].of(given) for name in probing}, full)
+            yield key, ExplainedSample(classes, maps, {name: measures[name].of(given) for name in probing}, full)
 
 
-def _at_inputs(attributions: np.ndarray, key: Attribution, task: Task) -> Tensor:
+def _at_inputs(attributions: np.ndarray, key: Attribution, task: MetricsTask) -> Tensor:
     try:
         return at_inputs(torch.from_numpy(attributions), task.shape)
     except ValueError as error:
@@ -144,7 +146,7 @@ def _at_inputs(attributions: np.ndarray, key: Attribution, task: Task) -> Tensor
 
 
 def _probe(
-    model: TorchBackedModel, sample: Records, classes: np.ndarray, key: Attribution, values: Tensor, task: Task
+    model: TorchBackedModel, sample: Records, classes: np.ndarray, key: Attribution, values: Tensor, task: MetricsTask
 ) -> Probe:
     inputs = model.inputs(sample)[0 : len(sample)]
     options = {**task.explaining, "explained_class": "true", "explain": [key.quantity]}
@@ -165,7 +167,7 @@ def _probe(
     )  # fmt: skip
 
 
-def alone(one: Explained, labels: Int[np.ndarray, " n"], task: Task) -> dict[str, Float[np.ndarray, " n"]]:
+def alone(one: ExplainedSample, labels: Int[np.ndarray, " n"], task: MetricsTask) -> dict[str, Float[np.ndarray, " n"]]:
     """Return the measures of one model's explanations that need no other model."""
     given = {"maps": one.maps, "labels": labels, **task.measuring}
     own = [name for name in task.measures if not measures[name].compares and not measures[name].probes]
@@ -178,7 +180,7 @@ def below(heights: Float[np.ndarray, "n steps"]) -> Float[np.ndarray, " n"]:
     return np.asarray(np.trapezoid(heights, dx=1 / (heights.shape[1] - 1), axis=1))
 
 
-def beside(one: Explained, other: Explained, task: Task) -> dict[str, Float[np.ndarray, " n"]]:
+def beside(one: ExplainedSample, other: ExplainedSample, task: MetricsTask) -> dict[str, Float[np.ndarray, " n"]]:
     """Return the measures that compare two models' explanations."""
     given = {"maps": one.maps, "other": other.maps, **task.measuring}
     return {name: measures[name].of(given) for name in task.measures if measures[name].compares}

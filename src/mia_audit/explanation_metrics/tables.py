@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from mia_audit.explain.release import FULL, release_of
 from mia_audit.explanation_metrics.catalogue import FULL_MAP, OTHER, REFERENCE
-from mia_audit.explanation_metrics.study import Explained, Task, alone, beside, explained
+from mia_audit.explanation_metrics.study import ExplainedSample, MetricsTask, alone, beside, explained
 from mia_audit.learners import Attribution, Records, TrainedModel
 
 Setting = tuple[str, str]
 """A setting: mechanism and ε."""
-Explanations = Mapping[Setting, Mapping[Attribution, Explained]]
+Explanations = Mapping[Setting, Mapping[Attribution, ExplainedSample]]
 """One shadow model's explanations of the sample in every setting."""
 
 COLUMNS = pa.schema(
@@ -45,7 +45,7 @@ def explain_settings(
     settings: Sequence[Setting],
     shadows: Sequence[int],
     sample: Records,
-    task: Task,
+    task: MetricsTask,
 ) -> Iterator[tuple[int, Explanations]]:
     """Yield every shadow model's explanations of the sample, by setting; one model is loaded at a time."""
     for shadow in shadows:
@@ -56,7 +56,7 @@ def explain_settings(
 
 
 def measure_tables(
-    explanations: Iterator[tuple[int, Explanations]], reference: Setting | None, sample: Records, task: Task
+    explanations: Iterator[tuple[int, Explanations]], reference: Setting | None, sample: Records, task: MetricsTask
 ) -> Iterator[pa.Table]:
     """Yield the measures of every shadow model: of the model alone, and compared with the reference.
 
@@ -64,7 +64,7 @@ def measure_tables(
 
     The pairs of consecutive models are disjoint, so their values are independent.
     """
-    last, before = -1, dict[Setting, Mapping[Attribution, Explained]]()
+    last, before = -1, dict[Setting, Mapping[Attribution, ExplainedSample]]()
     for shadow, settings in explanations:
         parts = []
         for setting, keys in settings.items():
@@ -86,9 +86,9 @@ def _compared(
     shadow: int,
     key: Attribution,
     sample: Records,
-    one: Explained,
-    other: Explained,
-    task: Task,
+    one: ExplainedSample,
+    other: ExplainedSample,
+    task: MetricsTask,
     against: str,
 ) -> pa.Table:
     return _table(setting, shadow, key, sample, beside(one, other, task), against, one.classes == other.classes)

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Task:
+class ScriptTask:
     """The task of training one model, in the form that a script receives.
 
     `members` are row numbers of the records. Records have the pool's form: rows of float32, or images of uint8 [n, C,
@@ -99,10 +99,10 @@ class Task:
     """A function to call in every step with the step's number of records and the epoch's number, from 1."""
 
 
-def script_task(task: TrainingTask, architecture: Mapping[str, Any], compute: Compute, checkpoints: Path) -> Task:
+def script_task(task: TrainingTask, architecture: Mapping[str, Any], compute: Compute, checkpoints: Path) -> ScriptTask:
     """Return a task in the form that a script receives."""
     public = task.public if task.public is not None and len(task.public) else None
-    return Task(
+    return ScriptTask(
         records=received_records(task.records),
         labels=task.records.labels,
         members=np.flatnonzero(task.members),

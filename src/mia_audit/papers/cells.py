@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from mia_audit.attacks.catalogue import AUTHORS, Run
+from mia_audit.attacks.catalogue import AUTHORS, AttackRun
 from mia_audit.attacks.io.parquet import SignalsFile
 from mia_audit.evaluation.files import of_aggregate
 from mia_audit.evaluation.intervals import OverTargets
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from mia_audit.report.results import Results
-    from mia_audit.report.spec import Setting
+    from mia_audit.report.spec import AuditedSetting
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Measured:
 
     def __init__(self, audits: Sequence[Results]) -> None:
         """Collect the audits' settings; if two audits have the same setting, the later one is used."""
-        self._settings: dict[Place, tuple[Results, Setting]] = {}
+        self._settings: dict[Place, tuple[Results, AuditedSetting]] = {}
         self._read: dict[tuple[Place, str], Float[np.ndarray, "3 K"]] = {}
         self._fewer: dict[tuple[Place, str, str, str, int], tuple[np.ndarray, np.ndarray]] = {}
         for results in audits:
@@ -216,7 +216,9 @@ class Measured:
         for one in (known for known in file.signals if known.name == signal):
             readings = [Reading(one, file.read(one))]
             known = [others for others in numbers if others < file.models]
-            for others, scores in scores_by_count(Run(attack, (one,), likelihood, False), readings, file.member, known):
+            for others, scores in scores_by_count(
+                AttackRun(attack, (one,), likelihood, False), readings, file.member, known
+            ):
                 yield others, scores, file.member
 
     def _by_fewer(
@@ -310,7 +312,7 @@ def signal_of(key: Key) -> str:
     return OUTPUTS.get(key.attack) or f"{key.explainer}_{SUMMARIES[key.attack]}"
 
 
-def place_of(one: Key | Setting) -> Place:
+def place_of(one: Key | AuditedSetting) -> Place:
     """Return the setting of a cell or of its results."""
     epsilon = one.epsilon if isinstance(one, Key) else one.budget or one.epsilon
     return one.dataset, one.architecture, one.mechanism, budget(epsilon)

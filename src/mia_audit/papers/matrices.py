@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from mia_audit.attacks import attacks
-from mia_audit.attacks.io.layouts import Published
+from mia_audit.attacks.io.layouts import PublishedMatrices
 from mia_audit.evaluation.metrics import FPRS, log_grid, mean_log_roc, target_metrics
 from mia_audit.papers.cells import READ, printed_cells, read_out
 from mia_audit.report.figures.catalogue import COLUMN, draw_roc, log_log
@@ -42,7 +42,7 @@ JOINTLY = {f"{JOINT}, {name}": name for name in ("pooled", "hierarchical", "type
 
 
 @dataclass(frozen=True)
-class Row:
+class MatrixRow:
     """A line of the table: the paper's name of the attack, the method, its signal, mean and spread over targets of `READ`, and scores."""
 
     attack: str
@@ -53,7 +53,7 @@ class Row:
     scores: Float[np.ndarray, "N K"] | None = None
 
 
-def rows(published: Published) -> Iterator[Row]:
+def rows(published: PublishedMatrices) -> Iterator[MatrixRow]:
     """Yield the lines of the table by attack; without printed numbers for what the paper does not print."""
     printed = {(cell.key.attack, cell.key.metric): cell for cell in printed_cells("huang2024") if cell.table == "3"}
     for kind, (words, attack) in ATTACKS.items():
@@ -61,16 +61,16 @@ def rows(published: Published) -> Iterator[Row]:
             cells = [printed[attack, metric] for metric in READ if (attack, metric) in printed]
             if cells:
                 mean, sd = (np.array([getattr(cell, part) for cell in cells], float) for part in ("mean", "sd"))
-                yield Row(words, PRINTED, name, mean, sd)
+                yield MatrixRow(words, PRINTED, name, mean, sd)
             yield from _computed(published, words, attack, name)
 
 
-def _computed(published: Published, words: str, attack: str, name: str) -> Iterator[Row]:
+def _computed(published: PublishedMatrices, words: str, attack: str, name: str) -> Iterator[MatrixRow]:
     def scores(method: str, *names: str, likelihood: str = "none") -> Float[np.ndarray, "N K"]:
         readings = [Reading(read_signal(one), [published.signals[one]]) for one in names]
         return attacks[method].score(readings, published.member, likelihood)
 
-    def row(method: str, signal: str, values: Float[np.ndarray, "N K"]) -> Row:
+    def row(method: str, signal: str, values: Float[np.ndarray, "N K"]) -> MatrixRow:
         pairs = zip(values.T, published.member.T, strict=True)
         metrics = [target_metrics(column, here, FPRS) for column, here in pairs]
         return _over_targets(words, method, signal, [[one[metric] for one in metrics] for metric in READ], values)
@@ -97,12 +97,12 @@ def _over_targets(
     signal: str,
     values: Sequence[Sequence[float]] | np.ndarray,
     scores: np.ndarray | None = None,
-) -> Row:
+) -> MatrixRow:
     known = np.asarray(values, dtype=np.float64)
-    return Row(attack, method, signal, known.mean(axis=1), known.std(axis=1, ddof=1), scores)
+    return MatrixRow(attack, method, signal, known.mean(axis=1), known.std(axis=1, ddof=1), scores)
 
 
-def table(lines: Sequence[Row]) -> pl.DataFrame:
+def table(lines: Sequence[MatrixRow]) -> pl.DataFrame:
     """Return the table: means and standard deviations over targets; null where a target has too few records to resolve the metric."""
     words = {"attack": "attack", "way": "method", "signal": "signal"}
     columns = {title: [getattr(line, part) for line in lines] for title, part in words.items()}
@@ -114,7 +114,7 @@ def table(lines: Sequence[Row]) -> pl.DataFrame:
     return pl.DataFrame(columns | numbers).with_columns(pl.col(*numbers).fill_nan(None))
 
 
-def plain(lines: Sequence[Row]) -> str:
+def plain(lines: Sequence[MatrixRow]) -> str:
     """Return the table as text for a terminal."""
     width, wide = (max(len(getattr(line, part)) for line in lines) for part in ("method", "signal"))
     text, last = [], ""
@@ -127,7 +127,7 @@ def plain(lines: Sequence[Row]) -> str:
     return "\n".join(text).lstrip("\n")
 
 
-def curves_figure(lines: Sequence[Row], member: Bool[np.ndarray, "N K"]) -> Figure:
+def curves_figure(lines: Sequence[MatrixRow], member: Bool[np.ndarray, "N K"]) -> Figure:
     """Draw exact log-log ROC curves of the authors' score, of the default attack and of the best one, with printed values as points."""
     from matplotlib.figure import Figure
 

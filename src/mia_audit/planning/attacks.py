@@ -28,7 +28,7 @@ from mia_audit.signals.families import columns
 from mia_audit.signals.name import FIT_ERROR, SUMMARIES, Reading, is_signal, read_signal
 
 if TYPE_CHECKING:
-    from mia_audit.attacks.catalogue import Run
+    from mia_audit.attacks.catalogue import AttackRun
     from mia_audit.config.schema import Audit
     from mia_audit.planning.sizes import Size
 
@@ -98,7 +98,7 @@ class Attacked:
     """
 
     columns: int
-    runs: Sequence[Run]
+    runs: Sequence[AttackRun]
     records: int
     models: int
     vector: int = 0
@@ -151,7 +151,7 @@ def attack_seconds(every: Sequence[Attacked], fprs: Sequence[float]) -> dict[str
     return total
 
 
-def _seconds(run: Run, records: int, models: int, fprs: Sequence[float], vector: int) -> dict[str, float]:
+def _seconds(run: AttackRun, records: int, models: int, fprs: Sequence[float], vector: int) -> dict[str, float]:
     """Return the seconds of a run of an attack, of its evaluation, and of its repetitions without some of the models."""
 
     def of(stage: Callable[[list[Reading], np.ndarray], object]) -> float:

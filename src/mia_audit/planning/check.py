@@ -20,7 +20,7 @@ from mia_audit.errors import UserError
 from mia_audit.learners import Compute, ModelSection, learner_named
 from mia_audit.learners.naming import BUILT_IN, functions_of, script_and_function
 from mia_audit.planning.sizes import SOURCES, Size, selected
-from mia_audit.planning.trial import REPORTED, Unfinished, tried
+from mia_audit.planning.trial import REPORTED, OutOfTime, tried
 from mia_audit.pools import pools
 from mia_audit.pools.build import check_source
 from mia_audit.pools.groups import CLASS, RECORDS, grouped_column, grouping
@@ -127,7 +127,7 @@ def try_code(checked: Checked, audit: Audit) -> list[str]:
             announce(f"training {name} on a few records of {dataset}")
             try:
                 checked.attempt(tried, audit, dataset, name, checked.sizes.get(dataset))
-            except Unfinished as error:
+            except OutOfTime as error:
                 notes.append(str(error))
     return notes
 

@@ -16,7 +16,7 @@ from mia_audit.errors import UserError
 from mia_audit.explain.batch import Members, explained_batch
 from mia_audit.explain.catalogue import GRADIENT
 from mia_audit.explain.private_local.records import ExplanationSet
-from mia_audit.explanation_metrics.study import Task, alone, beside, defined, explained
+from mia_audit.explanation_metrics.study import MetricsTask, alone, beside, defined, explained
 from mia_audit.learners import ExplanationRequest, Records
 from mia_audit.learners.torch_module import TorchModel, module_summaries
 from mia_audit.models import construct
@@ -25,8 +25,7 @@ from mia_audit.privacy.catalogue import Job, Mechanism
 from mia_audit.privacy.per_record import LEAST
 from mia_audit.runtime.device import computing
 from mia_audit.sections import Precision
-from mia_audit.signals.compute import Task as SignalsTask
-from mia_audit.signals.compute import probed
+from mia_audit.signals.compute import SignalsTask, probed
 from mia_audit.training.loop import OPTIMIZERS
 from mia_audit.training.section import Training
 from mia_audit.training.trainable import Features, choose_part
@@ -103,7 +102,7 @@ class Costs:
         asked = {name: spec[name] for name in ("explainers", "explaining", "measures", "measuring")}
         shape = tuple(architecture["input_shape"])
         known = defined(asked["measures"], shape)
-        task = Task(asked["explainers"], asked["explaining"], known, asked["measuring"], 0, self.batch, shape)
+        task = MetricsTask(asked["explainers"], asked["explaining"], known, asked["measuring"], 0, self.batch, shape)
 
         def run(model: nn.Module, inputs: Tensor, labels: np.ndarray) -> None:
             sample = Records(inputs.cpu().numpy(), labels, {}, np.arange(len(inputs)))

@@ -33,7 +33,7 @@ TIMEOUT = 10.0
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """The result of one check: `ok`, `warn` (an audit runs, with a limitation) or `fail` (an audit would stop)."""
 
     verdict: Literal["ok", "warn", "fail"]
@@ -56,7 +56,7 @@ def ask(words: Sequence[str]) -> str | None:
 
 def gpus(
     ask: Ask, torch_cuda: str | None, problem: Callable[[], str | None], wanted: str, slurm: bool
-) -> Iterator[Finding]:
+) -> Iterator[CheckResult]:
     """List the driver's GPUs, and check that torch can use them.
 
     `torch_cuda` is the version of CUDA for which torch was built, or None. `problem` returns the error that torch
@@ -67,7 +67,7 @@ def gpus(
     if not listed:
         where = "jobs on SLURM use those of their partition" if slurm else "everything runs on the CPU"
         says = f"the NVIDIA driver does not respond to nvidia-smi: {where}"
-        yield Finding(
+        yield CheckResult(
             "fail" if needed == "fail" else "ok",
             "gpus",
             says + (f", but compute.device is {wanted}" * (needed == "fail")),
@@ -75,32 +75,32 @@ def gpus(
         return
     names = "; ".join(listed.splitlines())
     if torch_cuda is None:
-        yield Finding(
+        yield CheckResult(
             needed,
             "gpus",
             f"{names}; but this torch is built without CUDA: install a torch with CUDA (pytorch.org)",
         )
     elif trouble := problem():
-        yield Finding(
+        yield CheckResult(
             needed,
             "gpus",
             f"{names}; but torch, built for CUDA {torch_cuda}, cannot use them ({trouble}): update the driver, or install a torch"
             " built for an older CUDA",
         )
     else:
-        yield Finding("ok", "gpus", f"{names}; torch is built for CUDA {torch_cuda}")
+        yield CheckResult("ok", "gpus", f"{names}; torch is built for CUDA {torch_cuda}")
 
 
-def slurm(ask: Ask, which: Callable[[str], str | None], profile: Path | None) -> Iterator[Finding]:
+def slurm(ask: Ask, which: Callable[[str], str | None], profile: Path | None) -> Iterator[CheckResult]:
     """Check that SLURM answers and has a profile's partitions and accounts, and that it keeps accounts; without a profile, nothing."""
     if profile is None:
         return
     if which("sbatch") is None:
-        yield Finding("ok", "slurm", "SLURM is not installed here: jobs run on this machine")
+        yield CheckResult("ok", "slurm", "SLURM is not installed here: jobs run on this machine")
         return
     said = ask(["sinfo", "--noheader", "--format=%P %a"])
     if said is None:
-        yield Finding(
+        yield CheckResult(
             "warn",
             "slurm",
             "sinfo does not answer: an audit runs on this machine; to use the cluster, start its controller",
@@ -110,25 +110,29 @@ def slurm(ask: Ask, which: Callable[[str], str | None], profile: Path | None) ->
     if odd := [
         name for names in stated_in(profile, "slurm_partition") for name in names.split(",") if name not in known
     ]:
-        yield Finding("fail", "slurm", f"{profile}: slurm_partition: no partition '{odd[0]}': {suggest(odd[0], known)}")
+        yield CheckResult(
+            "fail", "slurm", f"{profile}: slurm_partition: no partition '{odd[0]}': {suggest(odd[0], known)}"
+        )
     elif not any(known.values()):
-        yield Finding("warn", "slurm", "no partition is available: an audit runs on this machine, not on the cluster")
+        yield CheckResult(
+            "warn", "slurm", "no partition is available: an audit runs on this machine, not on the cluster"
+        )
     else:
-        yield Finding("ok", "slurm", f"partitions {', '.join(name for name, up in known.items() if up)}")
+        yield CheckResult("ok", "slurm", f"partitions {', '.join(name for name, up in known.items() if up)}")
     listed = ask(["sacctmgr", "-n", "-s", "list", "user", getuser(), "format=account%256"]) or ""
     accounts = {line.strip().lower() for line in listed.splitlines()}
     if accounts and (odd := [name for name in stated_in(profile, "slurm_account") if name.lower() not in accounts]):
-        yield Finding(
+        yield CheckResult(
             "fail", "slurm", f"{profile}: slurm_account: no account '{odd[0]}' of yours: {suggest(odd[0], accounts)}"
         )
     if ask(["sacct", "--noheader", "--parsable2", "--starttime=now-1minute", "--format=JobID"]) is None:
-        yield Finding(
+        yield CheckResult(
             "warn",
             "slurm accounts",
             "sacct does not answer: jobs are lost when the controller cannot be reached; ask the cluster's administrators for slurmdbd",
         )
     else:
-        yield Finding("ok", "slurm accounts", "sacct answers")
+        yield CheckResult("ok", "slurm accounts", "sacct answers")
 
 
 def slurm_profile(folder: Path) -> Path | None:
@@ -148,27 +152,31 @@ def stated_in(profile: Path, key: str) -> list[str]:
     return list(dict.fromkeys(str(one[key]) for one in resources if isinstance(one, dict) and key in one))
 
 
-def disk(results: Path, needed: int, usage: Callable[[Path], "tuple[int, int, int]"] = shutil.disk_usage) -> Finding:
+def disk(
+    results: Path, needed: int, usage: Callable[[Path], "tuple[int, int, int]"] = shutil.disk_usage
+) -> CheckResult:
     """Compare the free bytes at the results with those that the plan needs."""
     free = usage(_existing(results))[2]
     if free < needed:
-        return Finding(
+        return CheckResult(
             "fail", "disk", f"{human(free)} free at {results}, but the audit writes about {human(needed)}: make room"
         )
     verdict: Literal["ok", "warn"] = "ok" if free > 2 * needed else "warn"
     tight = "" if verdict == "ok" else ": tight"
-    return Finding(verdict, "disk", f"{human(free)} free at {results}; the audit writes about {human(needed)}{tight}")
+    return CheckResult(
+        verdict, "disk", f"{human(free)} free at {results}; the audit writes about {human(needed)}{tight}"
+    )
 
 
-def memory(job: int, available: int) -> Finding:
+def memory(job: int, available: int) -> CheckResult:
     """Compare the available bytes with those that the largest job needs."""
     says = f"{human(available)} available; the largest job takes about {human(job)}"
     if available < job:
-        return Finding("fail", "memory", f"{says}: lower compute.micro_batch")
-    return Finding("ok", "memory", f"{says}: {available // job} at a time")
+        return CheckResult("fail", "memory", f"{says}: lower compute.micro_batch")
+    return CheckResult("ok", "memory", f"{says}: {available // job} at a time")
 
 
-def file_system(results: Path) -> Iterator[Finding]:
+def file_system(results: Path) -> Iterator[CheckResult]:
     """Check that files in the folder of results can be written, renamed, locked and removed, and compare their dates with the clock."""
     folder = _existing(results)
     try:
@@ -185,37 +193,37 @@ def file_system(results: Path) -> Iterator[Finding]:
             dated = new.stat().st_mtime
             skew = dated - min(max(dated, before), after)  # the time spent waiting in between does not matter
     except OSError as error:
-        yield Finding("fail", "file system", f"{folder}: {error.strerror}: choose a folder in which you may write")
+        yield CheckResult("fail", "file system", f"{folder}: {error.strerror}: choose a folder in which you may write")
         return
     if not renamed:
-        yield Finding(
+        yield CheckResult(
             "fail", "file system", f"{folder}: a rename does not replace a file: keep results on another file system"
         )
     elif not locked:
-        yield Finding(
+        yield CheckResult(
             "fail",
             "file system",
             f"{folder}: locks (flock) do not work: jobs would use the same GPUs and files at once; mount the file system with"
             " locks, or use another folder",
         )
     else:
-        yield Finding("ok", "file system", f"{folder}: written, renamed and locked")
+        yield CheckResult("ok", "file system", f"{folder}: written, renamed and locked")
     yield clock(skew, time.time())
 
 
-def clock(skew: float, now: float) -> Finding:
+def clock(skew: float, now: float) -> CheckResult:
     """Check that the clocks of the file system and of this machine differ by at most `SKEW` seconds, and that the date is plausible."""
     if abs(skew) > SKEW:
-        return Finding(
+        return CheckResult(
             "fail",
             "clock",
             f"the dates of files differ by {skew:+.0f} s from this machine's clock: synchronise both clocks (ntp)",
         )
     if now < EARLIEST_DATE:
-        return Finding(
+        return CheckResult(
             "fail", "clock", f"this machine's date is {time.strftime('%Y-%m-%d', time.gmtime(now))}: set its clock"
         )
-    return Finding("ok", "clock", time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(now)))
+    return CheckResult("ok", "clock", time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(now)))
 
 
 def _lock_excludes(path: Path) -> bool:

@@ -284,7 +284,7 @@ Usage = Callable[[Path], "tuple[int, int, int]"]
 """Returns total, used and free bytes of the file system of a folder."""
 
 
-class Run(Section):
+class RunFile(Section):
     """How the jobs of an audit compute, and their limits; the defaults are those of a command that is called by hand."""
 
     compute: Compute = Compute()
@@ -298,7 +298,7 @@ class Run(Section):
     """The largest memory that a job may have, if it is known."""
 
     @classmethod
-    def read(cls, path: Path | None) -> Run:
+    def read(cls, path: Path | None) -> RunFile:
         """Read a run file; without one, return the defaults. UserError if it is no run file."""
         if path is None:
             return cls()
@@ -329,7 +329,7 @@ DESCRIBED = "a file that `mia-audit architecture` wrote"
 
 def refuse(path: Path, results: Path) -> None:
     """Raise UserError for the first architecture in the results whose jobs fit no machine, or whose models do not fit on disk."""
-    known = _limits(Run.read(path), str(path))
+    known = _limits(RunFile.read(path), str(path))
     for described in sorted(results.glob("*/*/architecture.json")):
         metadata = read_object(described, DESCRIBED)
         try:
@@ -341,14 +341,14 @@ def refuse(path: Path, results: Path) -> None:
             ) from None
 
 
-def refuse_model(run: Run, group: Path, metadata: Mapping[str, Any], records: int) -> None:
+def refuse_model(run: RunFile, group: Path, metadata: Mapping[str, Any], records: int) -> None:
     """Do what `refuse` does for one architecture. `group` is its folder, and `records` the number of records in its pool."""
     if run.config:
         _limits(run, FILE).check(group, metadata, records)
 
 
 @dataclass(frozen=True)
-class Limits:
+class JobLimits:
     """The limits of an audit's jobs: megabytes of memory, if they are known."""
 
     audit: Audit
@@ -364,8 +364,8 @@ class Limits:
         refuse_full_disk(self.audit, dataset, architecture, metadata, group, records)
 
 
-def _limits(run: Run, where: str) -> Limits:
-    return Limits(check_audit(run.config, where), run.megabytes)
+def _limits(run: RunFile, where: str) -> JobLimits:
+    return JobLimits(check_audit(run.config, where), run.megabytes)
 
 
 def refuse_full_disk(

@@ -34,14 +34,14 @@ sys.exit(next(filter(None, map(main, json.loads(sys.argv[1]))), 0))
 """A process that runs stages until one fails."""
 
 
-class Unfinished(Exception):
+class OutOfTime(Exception):
     """The code did not end within the time limit."""
 
 
 def tried(audit: Audit, dataset: str, architecture: str, size: Size | None, seconds: float = SECONDS) -> None:
     """Train one model on a few records and query it.
 
-    Raises UserError with the exception of the code and its line, and Unfinished after the time limit. If the `size` of
+    Raises UserError with the exception of the code and its line, and OutOfTime after the time limit. If the `size` of
     the pool is unknown, all of its records are used.
     """
     section = audit.datasets[dataset]
@@ -62,7 +62,7 @@ def tried(audit: Audit, dataset: str, architecture: str, size: Size | None, seco
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise Unfinished(f"{where}: its trial on a few records did not end in {seconds:g} s") from None
+            raise OutOfTime(f"{where}: its trial on a few records did not end in {seconds:g} s") from None
         if done.returncode:
             said = [line.removeprefix(MARK) for line in done.stderr.splitlines() if line.startswith(MARK)]
             why = said[-1] if said else f"{where}: ended with exit code {done.returncode}"

@@ -33,7 +33,7 @@ AHEAD = 4
 """Largest number of tasks per thread that wait to be written."""
 
 
-class Store:
+class RecordStore:
     """Records on disk in the order in which they were added. They are in an unnamed file, which disappears when nothing uses it."""
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[np.generic], folder: Path | None) -> None:
@@ -59,7 +59,7 @@ class Distinct:
     """Distinct records: their source and store, their rows in it and content hashes in the same order, and the dropped duplicates."""
 
     source: Source
-    store: Store
+    store: RecordStore
     rows: Int[np.ndarray, " n"]
     sha256: list[str]
     read: int
@@ -89,7 +89,7 @@ def distinct_records(
     other in the order. Then `wanted` counts persons, and all records are kept: one person's records would otherwise
     decide about those of others. Raises UserError that names every record that cannot be read.
     """
-    store: Store | None = None
+    store: RecordStore | None = None
     rows: list[int] = []
     hashes: list[str] = []
     bad: list[str] = []
@@ -111,7 +111,7 @@ def distinct_records(
             seen.add((digest, int(source.labels[row])))
         distinct += owner != last
         last = owner
-        store = store or Store(record.shape, record.dtype, folder)
+        store = store or RecordStore(record.shape, record.dtype, folder)
         store.add(record)
         rows.append(row)
         hashes.append(digest)
@@ -157,7 +157,7 @@ CHUNK = 2**24
 class Data:
     """The audited or the public records, read from their store chunk by chunk, and standardised as they are read."""
 
-    store: Store
+    store: RecordStore
     positions: Int[np.ndarray, " n"]
     scaling: Scaling | None = None
 
@@ -189,7 +189,7 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Records:
+class PoolRecords:
     """The audited or the public records: data [n, …], labels [n], content hashes [n], rows in the source [n].
 
     A mask [n] marks the labels that were replaced by wrong ones. `persons` are the ids of the records' persons [n], if
@@ -209,8 +209,8 @@ class Records:
 class Pool:
     """The audited and the public records of a data set, and the metadata about them."""
 
-    audited: Records
-    public: Records
+    audited: PoolRecords
+    public: PoolRecords
     metadata: dict[str, Any]
 
 
@@ -301,12 +301,12 @@ def _side(
     scaling: Scaling | None,
     labels: Int[np.ndarray, " n"],
     flipped: Bool[np.ndarray, " n"],
-) -> Records:
+) -> PoolRecords:
     source, rows = read.source, read.rows[positions]
     hashes = [read.sha256[position] for position in positions]
     ids = None if source.persons is None else source.persons[rows]
     files = None if source.files is None else [source.files[row] for row in rows]
-    return Records(Data(read.store, positions, scaling), labels, hashes, rows, flipped, ids, files)
+    return PoolRecords(Data(read.store, positions, scaling), labels, hashes, rows, flipped, ids, files)
 
 
 def _collected(source: Source, section: Dataset) -> dict[str, Any]:

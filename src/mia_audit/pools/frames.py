@@ -24,7 +24,7 @@ FRAME = "frame"
 """The key of a pool's metadata for the columns of its frame."""
 
 
-class Column(TypedDict):
+class FrameColumn(TypedDict):
     """A column of a frame: its name, its type (`int64`, `float64`, `bool` or `category`), and the values of a category."""
 
     name: str
@@ -32,7 +32,7 @@ class Column(TypedDict):
     values: list[int] | list[str]
 
 
-def coded(column: pl.Series, parts: Sequence[pl.Series]) -> tuple[Column, Float[np.ndarray, " n"]]:
+def coded(column: pl.Series, parts: Sequence[pl.Series]) -> tuple[FrameColumn, Float[np.ndarray, " n"]]:
     """Return the description and the stored numbers of a column.
 
     `parts` are its values as numbers, or a column of 0 and 1 for each value of a category; where the column is missing
@@ -44,13 +44,13 @@ def coded(column: pl.Series, parts: Sequence[pl.Series]) -> tuple[Column, Float[
     if len(parts) == 1 and parts[0].name == name:
         values, whole = parts[0].cast(pl.Float64).to_numpy().copy(), not missing.any()
         kind = "bool" if parts[0].dtype == pl.Boolean else "int64" if parts[0].dtype.is_integer() else "float64"
-        described = Column(name=name, type=kind if whole else "float64", values=[])
+        described = FrameColumn(name=name, type=kind if whole else "float64", values=[])
     else:
         values = np.stack([part.to_numpy() for part in parts]).argmax(axis=0).astype(np.float64)
         texts = [part.name.removeprefix(f"{name}=") for part in parts]
         whole = column.dtype.is_integer() and all(text.removeprefix("-").isdecimal() for text in texts)
         known: Any = [int(text) for text in texts] if whole else texts
-        described = Column(name=name, type="category", values=known)
+        described = FrameColumn(name=name, type="category", values=known)
     values[missing | np.isnan(values)] = np.nan  # one NaN of all, because equal records have equal bytes
     return described, values
 

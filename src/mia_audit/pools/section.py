@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import polars as pl
     from jaxtyping import Int, Num, Shaped
 
-    from mia_audit.pools.frames import Column as FrameColumn
+    from mia_audit.pools.frames import FrameColumn
 
 Column = Annotated[str, BeforeValidator(str)]
 """The name of a column. Columns of arrays have numbers as names, which YAML does not read as text."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 from jaxtyping import Bool, Int, Num, Shaped
 
 from mia_audit.errors import UserError, first_line
-from mia_audit.pools.build import Data, Pool, Records
+from mia_audit.pools.build import Data, Pool, PoolRecords
 from mia_audit.pools.persons import Persons, check_apart, missing_ids, numbered_ids
 from mia_audit.pools.section import Draw, Membership
 from mia_audit.regular_files import private_folder
@@ -43,7 +43,7 @@ def _write_array(file: BinaryIO, data: Data) -> None:
         file.write(np.ascontiguousarray(chunk).data)
 
 
-def _table(records: Records) -> pa.Table:
+def _table(records: PoolRecords) -> pa.Table:
     columns = {} if records.persons is None else {"person": pa.array(records.persons)}
     if records.files is not None:
         columns["file"] = pa.array(records.files, pa.string())

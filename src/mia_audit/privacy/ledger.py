@@ -82,7 +82,7 @@ MOST_COMBINATIONS = 1000
 
 
 @dataclass(frozen=True)
-class Header:
+class LedgerHeader:
     """The first line of a ledger: its unit, its adjacency, and the terms of all entries."""
 
     unit: str
@@ -118,7 +118,9 @@ class Ledger:
     damaged or in use, or if the path is not a regular file of this user.
     """
 
-    def __init__(self, path: Path | None, header: Header, check: Check = _anything, patience: float = 0.0) -> None:
+    def __init__(
+        self, path: Path | None, header: LedgerHeader, check: Check = _anything, patience: float = 0.0
+    ) -> None:
         self.path, self.header = path, header
         self._patience = patience
         self.entries: list[Entry] = []
@@ -215,7 +217,7 @@ class Ledger:
             else:
                 return
 
-    def _compare(self, path: Path, header: Header) -> None:
+    def _compare(self, path: Path, header: LedgerHeader) -> None:
         """Raise UserError for a ledger with another unit, adjacency or terms."""
         expected = json.loads(json.dumps(asdict(self.header)))
         given = asdict(header)
@@ -241,7 +243,7 @@ class Ledger:
             )
 
 
-def read(path: Path, check: Check = _anything) -> tuple[Header, list[Entry], str]:
+def read(path: Path, check: Check = _anything) -> tuple[LedgerHeader, list[Entry], str]:
     """Return header, entries and head of a ledger, even if it is in use. Raises UserError if it is damaged or missing."""
     descriptor = _opened(path, os.O_RDONLY)
     try:
@@ -278,9 +280,9 @@ def _opened(path: Path, flags: int) -> int:
         raise UserError(f"{path}: {(error.strerror or str(error)).lower()}; expected a ledger") from None
 
 
-def _parsed(path: Path, descriptor: int, check: Check) -> tuple[Header, list[Entry], str, int]:
+def _parsed(path: Path, descriptor: int, check: Check) -> tuple[LedgerHeader, list[Entry], str, int]:
     """Return header, entries, head, and the offset of their end; only an incomplete last line is left out."""
-    header: Header | None = None
+    header: LedgerHeader | None = None
     entries: list[Entry] = []
     head, end = "", 0
     for number, (content, digest, after) in enumerate(_lines(path, descriptor)):
@@ -353,14 +355,14 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not a number")
 
 
-def _header(value: dict[str, Any]) -> Header:
+def _header(value: dict[str, Any]) -> LedgerHeader:
     if value.get("kind") != KIND or value.get("format") != FORMAT:
         raise ValueError(f"not the header of a ledger of format {FORMAT}")
     texts = [value.get(name) for name in ("unit", "adjacency", "id")]
     terms = value.get("terms")
     if not all(isinstance(text, str) and text for text in texts) or not isinstance(terms, dict):
         raise ValueError("expected unit, adjacency, id and terms")
-    return Header(str(texts[0]), str(texts[1]), terms, str(texts[2]))
+    return LedgerHeader(str(texts[0]), str(texts[1]), terms, str(texts[2]))
 
 
 def _entry(value: dict[str, Any], number: int) -> Entry:
@@ -372,7 +374,7 @@ def _entry(value: dict[str, Any], number: int) -> Entry:
     return Entry(**value)
 
 
-def _belongs(entry: Entry, header: Header) -> None:
+def _belongs(entry: Entry, header: LedgerHeader) -> None:
     """Raise ValueError for an entry of another unit or adjacency, and for terms that are not finite or negative."""
     for name in ("unit", "adjacency"):
         if (given := getattr(entry, name)) != getattr(header, name):
@@ -403,7 +405,7 @@ def _write_all(file: int, content: bytes) -> None:
 
 
 @dataclass(frozen=True)
-class Terms:
+class LedgerTerms:
     """The terms of a new ledger of a data set: the budget, and how entries are composed.
 
     `planned` has the terms of all permitted entries, which are then composed by their privacy loss distributions.
@@ -418,7 +420,7 @@ class Terms:
     planned: tuple[Mapping[str, Any], ...] = ()
     filter: str = "rdp"
 
-    def header(self, entries: Sequence[Entry] = (), order: float | None = None) -> Header:
+    def header(self, entries: Sequence[Entry] = (), order: float | None = None) -> LedgerHeader:
         """Return the first line of a ledger created for these entries, or with the given Rényi order."""
         composition = "pld" if self.planned else self.filter
         limited = math.isfinite(self.epsilon)
@@ -433,7 +435,7 @@ class Terms:
         if composition == "rdp" and limited:
             first = [_charge_of(one) for one in entries]
             values["order"] = order or accounting.order_for(self.epsilon, self.delta, first)
-        return Header(self.unit, ADD_REMOVE, values)
+        return LedgerHeader(self.unit, ADD_REMOVE, values)
 
 
 @dataclass(frozen=True)
@@ -461,7 +463,7 @@ class Receipt:
 
 def charge(
     path: Path,
-    terms: Terms,
+    terms: LedgerTerms,
     entries: Sequence[Entry],
     remember: Callable[[Receipt], None] = lambda _: None,
     patience: float = PATIENCE,
@@ -486,7 +488,7 @@ def add(path: Path, entries: Sequence[Entry], patience: float = PATIENCE) -> Rec
     return _charge(path, read_ledger(path)[0], entries, patience)
 
 
-def read_ledger(path: Path) -> tuple[Header, list[Entry], str]:
+def read_ledger(path: Path) -> tuple[LedgerHeader, list[Entry], str]:
     """Return header, entries and head of a data set's ledger; UserError if the file is of another kind, damaged or missing."""
     header, entries, head = read(path, _check)
     if header.terms.get("kind") != "data set":
@@ -502,7 +504,7 @@ def entry(
     return Entry(what, unit, SAME.get(adjacency, adjacency), json.loads(json.dumps(terms)), dict(released))
 
 
-def total_of(header: Header, entries: Sequence[Entry]) -> Total:
+def total_of(header: LedgerHeader, entries: Sequence[Entry]) -> Total:
     """Return the total of entries; ValueError if the ledger's composition does not support one of them."""
     terms = header.terms
     composition, delta = str(terms["composition"]), float(terms["delta"])
@@ -543,7 +545,7 @@ def _epsilon(composition: str, order: float | None, delta: float, entries: Seque
 
 def _charge(
     path: Path,
-    header: Header,
+    header: LedgerHeader,
     entries: Sequence[Entry],
     patience: float,
     remember: Callable[[Receipt], None] = lambda _: None,
@@ -556,7 +558,7 @@ def _charge(
         return receipt
 
 
-def _allow(path: Path, header: Header, before: Sequence[Entry], entries: Sequence[Entry]) -> Total:
+def _allow(path: Path, header: LedgerHeader, before: Sequence[Entry], entries: Sequence[Entry]) -> Total:
     """Return the total after entries. Raises UserError if these do not belong in the ledger or would overdraw the budget."""
     try:
         for one in entries:
@@ -580,13 +582,13 @@ def _allow(path: Path, header: Header, before: Sequence[Entry], entries: Sequenc
     return total
 
 
-def _advice(header: Header) -> str:
+def _advice(header: LedgerHeader) -> str:
     if header.terms["composition"] == "pld":
         return "Only a new ledger can have a larger privacy.epsilon"
     return "Only a new ledger can have a larger privacy.epsilon, or a list of all its entries (privacy.planned); listed entries cost less together"
 
 
-def _refuse_unplanned(header: Header, before: Sequence[Entry], entries: Sequence[Entry]) -> None:
+def _refuse_unplanned(header: LedgerHeader, before: Sequence[Entry], entries: Sequence[Entry]) -> None:
     """Raise ValueError for an entry that is not among the fixed terms of a ledger.
 
     Interrupted work may be repeated on the same terms. It has released nothing, so the time of its interruption does

@@ -185,7 +185,7 @@ def check_private(job: Job, mechanism: str, stated: float | None) -> None:
 
 
 @mechanism("none", private=False, per_record=False, steps=False)
-class Unprotected:
+class PlainTraining:
     """Plain training on shuffled mini-batches with the mean gradient of each."""
 
     def __init__(self, section: Mechanism, job: Job) -> None:

@@ -14,13 +14,13 @@ from mia_audit.storage import sha256
 from mia_audit.storage.digests import audit_id
 
 if TYPE_CHECKING:
-    from mia_audit.releasing.recipe import Recipe
+    from mia_audit.releasing.recipe import ReleaseRecipe
 
 KEYS = ("audit_id", "training_sha256", "provenance_sha256", "policy_sha256", "verdict")
 """The entries of a gate's verdicts that a release reads."""
 
 
-def training_sha256(recipe: Recipe) -> str:
+def training_sha256(recipe: ReleaseRecipe) -> str:
     """Return the digest of all that the config says about the training of a recipe's model."""
     from mia_audit.report.provenance import base_names, code_digests, training_digest
 
@@ -35,7 +35,7 @@ def training_sha256(recipe: Recipe) -> str:
     return training_digest(base_names(config), code_digests(config), names)
 
 
-def audited_sha256(recipe: Recipe, expected: str) -> str | None:
+def audited_sha256(recipe: ReleaseRecipe, expected: str) -> str | None:
     """Return the digest of the training that the finished audit measured; None if it is not finished.
 
     Raises UserError if it is another training than the recipe's, or if the results so far are of another config.
@@ -64,7 +64,7 @@ def audited_sha256(recipe: Recipe, expected: str) -> str | None:
     return found
 
 
-def _check_built(recipe: Recipe) -> None:
+def _check_built(recipe: ReleaseRecipe) -> None:
     """Raise UserError if pool or initial weights are not those of the config: what it leaves out now may still be in them."""
     if recipe.promise == UNPROTECTED:
         return
@@ -81,7 +81,7 @@ def _check_built(recipe: Recipe) -> None:
         )
 
 
-def judged(recipe: Recipe, verdicts: Path | None, expected: str) -> dict[str, Any] | None:
+def judged(recipe: ReleaseRecipe, verdicts: Path | None, expected: str) -> dict[str, Any] | None:
     """Return what the card says about a gate's verdicts; None without any. Raises UserError if they are about another training."""
     from mia_audit.report.opened import PROVENANCE
 

@@ -17,7 +17,7 @@ from mia_audit.privacy import accounting
 from mia_audit.privacy.accounting import Charge, PoissonGaussian
 from mia_audit.privacy.catalogue import Terms
 from mia_audit.privacy.ledger import Receipt
-from mia_audit.releasing.recipe import CLAIMED, PROTECTED, UNPROTECTED, Recipe
+from mia_audit.releasing.recipe import CLAIMED, PROTECTED, UNPROTECTED, ReleaseRecipe
 from mia_audit.report.formatting import at_most
 
 KIND, FORMAT = "mia-audit model card", 1
@@ -58,7 +58,7 @@ def delta_of(charges: Sequence[Charge], delta: float) -> float:
 
 
 def card(
-    recipe: Recipe,
+    recipe: ReleaseRecipe,
     release_id: str,
     audit: Mapping[str, Any],
     config_digest: str,
@@ -114,7 +114,7 @@ def card(
     }
 
 
-def _training(recipe: Recipe) -> dict[str, Any] | None:
+def _training(recipe: ReleaseRecipe) -> dict[str, Any] | None:
     """Return the keys of `training` that the built-in loop read; None for other learners, which are not known to read them."""
     if recipe.learner != BUILT_IN:
         return None
@@ -122,7 +122,7 @@ def _training(recipe: Recipe) -> dict[str, Any] | None:
     return recipe.spec.training.model_dump(mode="json", exclude_none=True, exclude=unread)
 
 
-def _privacy(recipe: Recipe, charged: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _privacy(recipe: ReleaseRecipe, charged: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if recipe.promise == UNPROTECTED:
         return {
             "epsilon": None,
@@ -176,7 +176,7 @@ def _ledger(receipt: Receipt | None) -> dict[str, Any] | None:
     }
 
 
-def _assumptions(recipe: Recipe) -> Iterator[str]:
+def _assumptions(recipe: ReleaseRecipe) -> Iterator[str]:
     terms, _ = recipe.terms
     unit = recipe.unit
     if recipe.promise == UNPROTECTED:

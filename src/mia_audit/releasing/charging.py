@@ -21,7 +21,7 @@ from mia_audit.privacy import accounting, ledger
 from mia_audit.privacy.ledger import KEPT, RESTART, Entry, Receipt, remembered
 from mia_audit.regular_files import open_regular
 from mia_audit.releasing.card import CARD
-from mia_audit.releasing.recipe import PROTECTED, UNPROTECTED, Recipe, Unfinished, read_uncharged
+from mia_audit.releasing.recipe import PROTECTED, UNPROTECTED, ReleaseRecipe, Unfinished, read_uncharged
 from mia_audit.storage import write_json
 from mia_audit.storage.digests import audit_id
 from mia_audit.training.checkpoints import Checkpoint
@@ -35,7 +35,9 @@ CHARGED = {"id": str, "entries": int, "head": str}
 """What a card states of the ledger that its release was charged to."""
 
 
-def next_charges(recipe: Recipe, work: Unfinished, checkpoint: Checkpoint) -> list[tuple[str, accounting.Charge]]:
+def next_charges(
+    recipe: ReleaseRecipe, work: Unfinished, checkpoint: Checkpoint
+) -> list[tuple[str, accounting.Charge]]:
     """Return the charges before work begins: the whole training for a new release, or what a killed one repeats.
 
     Of training by the built-in loop, every epoch that was ever begun counts, and all that are still to come: so the
@@ -60,7 +62,7 @@ def next_charges(recipe: Recipe, work: Unfinished, checkpoint: Checkpoint) -> li
 
 
 def charge_for(
-    recipe: Recipe, work: Unfinished, charges: Sequence[tuple[str, accounting.Charge]], to: str
+    recipe: ReleaseRecipe, work: Unfinished, charges: Sequence[tuple[str, accounting.Charge]], to: str
 ) -> Receipt | None:
     """Record charges in the ledger first, if there is one, and then in the release's own state.
 
@@ -83,7 +85,7 @@ def charge_for(
 
 
 def _charge(
-    recipe: Recipe, work: Unfinished, charges: Sequence[tuple[str, accounting.Charge]], to: str
+    recipe: ReleaseRecipe, work: Unfinished, charges: Sequence[tuple[str, accounting.Charge]], to: str
 ) -> Receipt | None:
     dataset, privacy = recipe.setting.dataset, recipe.audit.privacy
     path = privacy.ledger_of(dataset)
@@ -115,7 +117,7 @@ def _charge(
     return receipt
 
 
-def _check_ledger(recipe: Recipe, known: Mapping[str, Any]) -> None:
+def _check_ledger(recipe: ReleaseRecipe, known: Mapping[str, Any]) -> None:
     """Raise UserError if the config's ledger is not the one that the results remember, or an older copy of it."""
     dataset, privacy = recipe.setting.dataset, recipe.audit.privacy
     name = privacy.ledger_of(dataset)
@@ -148,7 +150,7 @@ def _check_ledger(recipe: Recipe, known: Mapping[str, Any]) -> None:
         _check_newest(path, known, "an earlier release of this audit saw")
 
 
-def _check_cards(recipe: Recipe, released: Path) -> list[Entry]:
+def _check_cards(recipe: ReleaseRecipe, released: Path) -> list[Entry]:
     """Raise UserError if a card beside the release states a later ledger: results and ledger may both be older copies.
 
     Return the entries of releases without a ledger that only their cards show, because the results were made anew.
@@ -193,7 +195,7 @@ def _check_newest(path: Path, known: Mapping[str, Any], who: str) -> None:
         )
 
 
-def _check_names(recipe: Recipe) -> None:
+def _check_names(recipe: ReleaseRecipe) -> None:
     """Raise UserError if some records were charged under another name: as another data set or audit beside these results."""
     name = recipe.audit.privacy.ledger_of(recipe.setting.dataset)
     now = ledger.read_ledger(Path(name))[0].id if name and Path(name).exists() else ""
@@ -207,7 +209,7 @@ def _check_names(recipe: Recipe) -> None:
             )
 
 
-def _entry(recipe: Recipe, work: Unfinished, what: str, charge: accounting.Charge, to: str) -> Entry:
+def _entry(recipe: ReleaseRecipe, work: Unfinished, what: str, charge: accounting.Charge, to: str) -> Entry:
     released = {"id": work.id, "setting": recipe.setting.path, "to": to, "audit": recipe.audit.audit}
     return ledger.entry(what, recipe.unit, charge, released, recipe.audit.privacy.part)
 
@@ -226,21 +228,21 @@ def _named(path: Path, entries: Sequence[Entry]) -> list[Entry]:
     return [replace(one, what=name(one)) for one in entries]
 
 
-def ledger_terms(recipe: Recipe) -> ledger.Terms:
+def ledger_terms(recipe: ReleaseRecipe) -> ledger.LedgerTerms:
     """Return the terms for a new ledger of a recipe's data set: the config's budget, and the terms of all planned releases."""
     audit, dataset = recipe.audit, recipe.setting.dataset
     planned: list[Mapping[str, Any]] = []
     for name in audit.privacy.planned:
         if name.startswith(f"{dataset}/"):
-            other = Recipe.from_audit(audit, name, recipe.results)
+            other = ReleaseRecipe.from_audit(audit, name, recipe.results)
             planned.append(ledger.entry(MODEL, other.unit, other.charge, {}, audit.privacy.part).terms)
     privacy = audit.privacy
-    return ledger.Terms(
+    return ledger.LedgerTerms(
         dataset, recipe.unit_of_dataset, float(privacy.epsilon), privacy.delta, tuple(planned), privacy.filter
     )
 
 
-def _warn_of_delta(recipe: Recipe) -> None:
+def _warn_of_delta(recipe: ReleaseRecipe) -> None:
     if recipe.promise == PROTECTED and recipe.spec.mechanism.delta * recipe.units >= 1:
         print(
             f"warning: mechanisms.{recipe.setting.mechanism}.delta is not below 1/({recipe.unit}s of the pool)",

@@ -49,7 +49,7 @@ PROTECTED, CLAIMED, UNPROTECTED = "differential privacy", "claimed", "none"
 
 
 @dataclass(frozen=True)
-class Recipe:
+class ReleaseRecipe:
     """A setting of an audit whose stages up to the initial weights have run."""
 
     audit: Audit
@@ -57,7 +57,7 @@ class Recipe:
     results: Path
 
     @classmethod
-    def from_audit(cls, audit: Audit, name: str, results: Path) -> Recipe:
+    def from_audit(cls, audit: Audit, name: str, results: Path) -> ReleaseRecipe:
         """Return the recipe of a setting by its name. Raises UserError if there is no such setting, or it cannot be released."""
         known = {one.path: one for one in expand.settings(audit) if one.trained}
         if name not in known:

@@ -17,7 +17,7 @@ from mia_audit.privacy.ledger import Receipt
 from mia_audit.releasing.audited import audited_sha256, judged, training_sha256
 from mia_audit.releasing.card import CARD, PAGE, card, page
 from mia_audit.releasing.charging import charge_for, next_charges
-from mia_audit.releasing.recipe import UNPROTECTED, Recipe, Unfinished, unfinished
+from mia_audit.releasing.recipe import UNPROTECTED, ReleaseRecipe, Unfinished, unfinished
 from mia_audit.report.formatting import at_most
 from mia_audit.storage import atomic_folder, write_json, write_text
 from mia_audit.storage.digests import audit_id, write_manifest
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def release(
-    recipe: Recipe,
+    recipe: ReleaseRecipe,
     config_digest: str,
     out: Path,
     compute: Compute,
@@ -69,7 +69,7 @@ def release(
 
 
 def write_release(
-    recipe: Recipe,
+    recipe: ReleaseRecipe,
     work: Unfinished,
     model: TrainedModel,
     out: Path,
@@ -102,7 +102,7 @@ def write_release(
     return values
 
 
-def _checkpoint(recipe: Recipe, work: Unfinished) -> Checkpoint:
+def _checkpoint(recipe: ReleaseRecipe, work: Unfinished) -> Checkpoint:
     """Return the checkpoint of the built-in loop. Training by other learners starts again from the beginning."""
     if recipe.terms[0] is None:
         return Checkpoint()
@@ -111,12 +111,12 @@ def _checkpoint(recipe: Recipe, work: Unfinished) -> Checkpoint:
     return KeptEpochs(work.folder, work.key, recipe.results / f".begun-{work.id}")
 
 
-def _reads_public(recipe: Recipe) -> bool:
+def _reads_public(recipe: ReleaseRecipe) -> bool:
     mechanism = recipe.spec.mechanism
     return bool(recipe.architecture.get("reads_public")) or mechanism.kind.reads_public_records(mechanism)
 
 
-def _check_terms(recipe: Recipe, model: TrainedModel) -> None:
+def _check_terms(recipe: ReleaseRecipe, model: TrainedModel) -> None:
     """Raise RuntimeError, before anything is written, if a model was trained on other terms than those charged."""
     expected = recipe.terms[0]
     taken = getattr(model, "terms", None)

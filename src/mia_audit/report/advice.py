@@ -14,7 +14,7 @@ from mia_audit.report.results import Guessing
 
 if TYPE_CHECKING:
     from mia_audit.report.results import Results
-    from mia_audit.report.spec import Setting, Spec
+    from mia_audit.report.spec import AuditedSetting, ReportedAudit
 
 LARGE_DELTA = 1e-2
 """With a δ this large or larger, a guarantee is almost meaningless for any number of records."""
@@ -131,11 +131,11 @@ def _outliers(results: Results) -> Iterator[str]:
 def _unread(results: Results) -> Iterator[str]:
     """Name the attacks that were asked for but had no signal to read, in all settings or in some."""
     asked = [setting for setting in results.spec.settings if not setting.explained]
-    lacking: dict[str, list[Setting]] = {}
+    lacking: dict[str, list[AuditedSetting]] = {}
     for setting in asked:
         for attack in results.facts(setting).get(UNREAD, ()):
             lacking.setdefault(attack, []).append(setting)
-    by_settings: dict[tuple[Setting, ...], list[str]] = {}
+    by_settings: dict[tuple[AuditedSetting, ...], list[str]] = {}
     for attack, settings in lacking.items():
         by_settings.setdefault(tuple(settings), []).append(attack)
     for those, attacks in by_settings.items():
@@ -267,7 +267,7 @@ def _collect(attacked: Sequence[Finding]) -> str:
     return f"Collect: more than {count(models, 'model')}{key}{known}; four times as many halve them."
 
 
-def not_examined(spec: Spec, findings: Findings) -> Iterator[str]:
+def not_examined(spec: ReportedAudit, findings: Findings) -> Iterator[str]:
     """Yield what the config left out, and what no audit of this kind examines."""
     group = findings.settings
     tried = {channel for finding in group for channel in finding.strongest}

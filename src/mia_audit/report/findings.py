@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from mia_audit.evaluation.intervals import OverTargets, Within
-    from mia_audit.report.spec import Setting
+    from mia_audit.report.spec import AuditedSetting
 
 CHANNELS = ("outputs", "explanations", "both", "other")
 """The kinds of information that an attack reads."""
@@ -286,7 +286,7 @@ class Worth:
 class Finding:
     """The results of one setting."""
 
-    setting: Setting
+    setting: AuditedSetting
     leaks: dict[str, list[Leak]]
     """The attacks by channel, the strongest first; a channel without attacks has no key."""
     train_accuracy: Estimate | None

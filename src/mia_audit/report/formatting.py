@@ -6,7 +6,7 @@ import textwrap
 from decimal import ROUND_CEILING, Context
 
 from mia_audit.report.findings import ALONE, Estimate
-from mia_audit.report.spec import Setting
+from mia_audit.report.spec import AuditedSetting
 
 
 def at_most(epsilon: float, digits: int = 3) -> str:
@@ -109,17 +109,17 @@ def power(value: float) -> str:
     return f"10{superscript}" if digits == "1" else f"{digits} · 10{superscript}"
 
 
-def protection(setting: Setting) -> str:
+def protection(setting: AuditedSetting) -> str:
     """Return the name of a setting within its group: its label, or its mechanism and ε."""
     return _names(setting)[0]
 
 
-def protected(setting: Setting) -> str:
+def protected(setting: AuditedSetting) -> str:
     """Return a setting's protection as part of a sentence."""
     return _names(setting)[1]
 
 
-def _names(setting: Setting) -> tuple[str, str]:
+def _names(setting: AuditedSetting) -> tuple[str, str]:
     """Return the name of a setting within its group, and the same as part of a sentence."""
     mechanism, epsilon = setting.mechanism_name, f"ε = {setting.epsilon}"
     if setting.label:
@@ -170,7 +170,7 @@ def capital(text: str) -> str:
     return upper_first(text) if text.startswith(("no ", "given", "with", "in ", "the ")) else text
 
 
-def titled(setting: Setting) -> str:
+def titled(setting: AuditedSetting) -> str:
     """Return the name of a setting within its group, for the start of a line or a cell."""
     return capital(protection(setting))
 

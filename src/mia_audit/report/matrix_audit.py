@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from mia_audit.attacks.catalogue import AUTHORS, Run, asked, permuted_membership, plan
+from mia_audit.attacks.catalogue import AUTHORS, AttackRun, asked, permuted_membership, plan
 from mia_audit.attacks.design import RECORDS, recognise, unit_of
 from mia_audit.attacks.io.matrices import MatrixFiles, parse_signal_file, read_column
 from mia_audit.attacks.io.outliers import without_left_out
@@ -51,7 +51,7 @@ from mia_audit.training.report import Epoch, TrainingReport, training_table
 
 if TYPE_CHECKING:
     from mia_audit.report.results import Results
-    from mia_audit.report.spec import Setting
+    from mia_audit.report.spec import AuditedSetting
 
 REPORTED = ("tables", "figures", "report.html", ANSWER, "provenance.json")
 """The outputs of an audit's report."""
@@ -99,7 +99,7 @@ class Part:
     name: str
     given: GivenSetting
     source: SignalsFile | MatrixFiles
-    runs: list[Run]
+    runs: list[AttackRun]
     out: Path
     accuracy: np.ndarray | None = None
     """Test accuracies of the models, or one for all of them."""
@@ -326,18 +326,18 @@ def _write_training(part: Part) -> None:
     write_table(part.out / "training.parquet", table, "training", len(table))
 
 
-def reported_settings(request: Request) -> tuple[Setting, ...]:
+def reported_settings(request: Request) -> tuple[AuditedSetting, ...]:
     """Return the settings as tables, figures and page need them."""
-    from mia_audit.report.spec import Setting
+    from mia_audit.report.spec import AuditedSetting
 
     def by_person(name: str) -> bool:
         return "person" in open_table(request.out / name / "scores.parquet", "scores").schema_arrow.names
 
     common: dict[str, Any] = {"trained": False, "design": request.design}
     if not request.settings:
-        return (Setting(request.name, "signals", "given", "inf", folder=".", by_person=by_person(""), **common),)
+        return (AuditedSetting(request.name, "signals", "given", "inf", folder=".", by_person=by_person(""), **common),)
     return tuple(
-        Setting(
+        AuditedSetting(
             request.name,
             "given-models",
             given.mechanism or name,
@@ -358,10 +358,10 @@ def reported_settings(request: Request) -> tuple[Setting, ...]:
 def results_of(request: Request) -> Results:
     """Open the outputs of an audit of matrices for tables, figures and page."""
     from mia_audit.report.results import Results
-    from mia_audit.report.spec import Spec
+    from mia_audit.report.spec import ReportedAudit
 
     settings = reported_settings(request)
-    spec = Spec(
+    spec = ReportedAudit(
         request.name,
         settings,
         exposed=request.exposed,

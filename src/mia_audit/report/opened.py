@@ -36,7 +36,7 @@ from mia_audit.report.findings import (
     shadow_estimate,
 )
 from mia_audit.report.results import Guessing, Results
-from mia_audit.report.spec import Gap, Setting, Spec
+from mia_audit.report.spec import AuditedSetting, Gap, ReportedAudit
 from mia_audit.report.statements import gap_sentence
 from mia_audit.runtime.versions import refuse_other_version
 from mia_audit.sections import STATED
@@ -141,7 +141,7 @@ def null_control(
     )
 
 
-def lower_bound(metrics: pl.DataFrame, setting: Setting, confidence: float, delta: float) -> LowerBound:
+def lower_bound(metrics: pl.DataFrame, setting: AuditedSetting, confidence: float, delta: float) -> LowerBound:
     """Return the lower bound on ε from all attacks on a setting, at its own δ or else `delta`; one-run if the design allows it."""
     real = of_drawn_unit(metrics).filter(~pl.col("null_control"))
     delta = setting.delta or delta
@@ -213,7 +213,7 @@ LEARNED, ABOVE = 0.98, 0.02
 """Models have learned if their loss on training records is below this share of that of guessing, or their accuracy above it by so much."""
 
 
-def _worth(setting: Setting, shadows: pl.DataFrame | None, counts: np.ndarray | None) -> Iterator[Worth]:
+def _worth(setting: AuditedSetting, shadows: pl.DataFrame | None, counts: np.ndarray | None) -> Iterator[Worth]:
     """Yield what a guarantee per record means for persons with two, the median and the largest number of records."""
     if counts is None or shadows is None or not setting.private or not setting.delta:
         return
@@ -240,7 +240,7 @@ def by_channel(metrics: pl.DataFrame, fpr: float | None, likelihood: str, confid
     return {channel: listed for channel, listed in leaking.items() if listed}
 
 
-def audited(root: Path, spec: Spec) -> Results:
+def audited(root: Path, spec: ReportedAudit) -> Results:
     """Open an audit's results, with the settings that could not be attacked moved to the spec's `gaps`.
 
     If a setting states a noise multiplier, its ε is the largest that any of its models spent. Raises UserError if no
@@ -260,7 +260,7 @@ def audited(root: Path, spec: Spec) -> Results:
     return Results(root, replace(spec, settings=left, gaps=gaps))
 
 
-def _computed(root: Path, setting: Setting) -> Setting:
+def _computed(root: Path, setting: AuditedSetting) -> AuditedSetting:
     if not setting.epsilon.startswith(STATED) or setting.no_guarantee:
         return setting
     spent = read_frame(root / setting.path / "training.parquet", "training")["epsilon"].drop_nulls()
@@ -292,7 +292,7 @@ def finished(root: Path) -> Results:
         evaluation, attacks = config.get("evaluation", {}), config.get("attacks")
         stated = attacks.get("likelihoods") if isinstance(attacks, Mapping) else None
         likelihoods = stated or config.get("likelihoods") or ["pooled"]
-        spec = Spec(
+        spec = ReportedAudit(
             str(sources["audit"]),
             settings,
             title=(config.get("report") or {}).get("title") or str(sources["audit"]),
@@ -310,11 +310,11 @@ def finished(root: Path) -> Results:
     return audited(root, spec)
 
 
-def _setting(root: Path, stated: Mapping[str, Any]) -> Setting:
+def _setting(root: Path, stated: Mapping[str, Any]) -> AuditedSetting:
     path = Path(str(stated["path"]))
     if path.is_absolute() or ".." in path.parts:
         raise ValueError(f"a setting outside of the results: {path}")
-    return Setting(
+    return AuditedSetting(
         dataset=str(stated["dataset"]),
         architecture=str(stated["architecture"]),
         mechanism=str(stated["mechanism"]),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure
 
-    from mia_audit.report.spec import Spec
+    from mia_audit.report.spec import ReportedAudit
 
 UNITS = ("unit", "aggregate")
 TABLES: dict[str, tuple[str, ...]] = {
@@ -55,7 +55,7 @@ class OverSeeds:
     """An audit with `seeds`, and how its results are shown."""
 
     root: Path
-    spec: Spec
+    spec: ReportedAudit
     seeds: tuple[int, ...]
 
     @property
@@ -69,13 +69,13 @@ class OverSeeds:
         return f"{count(len(self.seeds), 'seed')} ({', '.join(map(str, self.seeds))})"
 
 
-def tables_over_seeds(spec: Spec) -> list[str]:
+def tables_over_seeds(spec: ReportedAudit) -> list[str]:
     """List the tables over seeds that an audit has."""
     has = {"comparisons": bool(spec.compare), "explanation_metrics": spec.explanation_metrics}
     return [name for name in TABLES if has.get(name, True)]
 
 
-def over_seeds_files(spec: Spec) -> list[str]:
+def over_seeds_files(spec: ReportedAudit) -> list[str]:
     """List the tables and figures over seeds, as paths in the results."""
     figures = (f"figures/{FIGURE}.{kind}" for kind in spec.figures.formats)
     return [*(f"tables/{name}.csv" for name in tables_over_seeds(spec)), *figures]

@@ -23,7 +23,7 @@ from mia_audit.seeds import AUDIT_ONLY
 
 if TYPE_CHECKING:
     from mia_audit.report.results import Results
-    from mia_audit.report.spec import Setting
+    from mia_audit.report.spec import AuditedSetting
 
 FOLDERS = re.compile(r"""(?:~|[A-Za-z]:)?[^\s'"=:;,|&<>()/\\]*[/\\](?:[^\s'"=:;,|&<>()/\\]*[/\\])*""")
 """Pattern of the folders in front of a file's name, in a path or in a command."""
@@ -179,7 +179,7 @@ def _setting(finding: Finding) -> dict[str, Any]:
     return described
 
 
-def _described(setting: Setting) -> dict[str, Any]:
+def _described(setting: AuditedSetting) -> dict[str, Any]:
     names = ("dataset", "architecture", "mechanism", "epsilon", "private", "delta", "accountant", "clipping", "design")
     described = {name: getattr(setting, name) for name in (*names, "path")}
     if setting.explained:

@@ -18,13 +18,13 @@ from mia_audit.errors import UserError
 from mia_audit.evaluation.exposure import HALVES, Estimated, Halves, estimated
 from mia_audit.evaluation.files import Scored, read_scores, summarise
 from mia_audit.evaluation.run import MODEL_COUNTS
-from mia_audit.explain.private_local.terms import Terms
+from mia_audit.explain.private_local.terms import ExplanationTerms
 from mia_audit.explanation_metrics.summary import per_model
 from mia_audit.foreign_json import parse_object
 from mia_audit.pools.store import read_persons
 from mia_audit.privacy.gaussian import epsilon_of_gdp
 from mia_audit.report.findings import Estimate, estimate
-from mia_audit.report.spec import Setting, Spec
+from mia_audit.report.spec import AuditedSetting, ReportedAudit
 from mia_audit.storage import given_digest, open_table, read_frame, read_table, table_metadata
 
 PUBLIC = "public.json"
@@ -78,7 +78,7 @@ class Results:
     """The files of an audit below the folder `root`, each read when it is first needed."""
 
     root: Path
-    spec: Spec
+    spec: ReportedAudit
 
     @cached_property
     def metrics(self) -> list[pl.DataFrame]:
@@ -104,11 +104,11 @@ class Results:
     def _shares(self) -> list[Path]:
         return sorted((self.root / "figures" / "filters").glob("*/shares.csv"))
 
-    def facts(self, setting: Setting) -> dict[str, Any]:
+    def facts(self, setting: AuditedSetting) -> dict[str, Any]:
         """Return the metadata of a setting's metrics.parquet."""
         return table_metadata(self._file(setting, "metrics.parquet"), "metrics")
 
-    def groups(self, setting: Setting) -> tuple[pl.DataFrame, dict[str, dict[str, int]]]:
+    def groups(self, setting: AuditedSetting) -> tuple[pl.DataFrame, dict[str, dict[str, int]]]:
         """Return the metrics of a setting's groups, and by aggregate and column the number of groups that were too small."""
         path = self._file(setting, "groups.parquet")
         return read_frame(path, "group_metrics"), table_metadata(path, "group_metrics").get("small", {})
@@ -142,7 +142,7 @@ class Results:
         starts = {group: read_start(self.root.joinpath(*group, PUBLIC)) for group in self.spec.groups}
         return {group: start for group, start in starts.items() if start}
 
-    def guessing(self, setting: Setting) -> Guessing | None:
+    def guessing(self, setting: AuditedSetting) -> Guessing | None:
         """Return what guessing achieves on the records that a setting's models were trained on; None if that is not known."""
         return read_guessing(self.root / "pools" / setting.pool / "records.parquet") if setting.trained else None
 
@@ -151,12 +151,12 @@ class Results:
         """Cache of ROC curves by setting and attack: FPRs, mean TPRs and their standard deviation."""
         return {}
 
-    def halves(self, setting: Setting) -> Halves | None:
+    def halves(self, setting: AuditedSetting) -> Halves | None:
         """Return how often the strongest attack calls every record a member in two halves of the models; None if not counted."""
         packed = self.facts(setting).get(HALVES)
         return Halves.unpacked(packed) if packed else None
 
-    def estimated(self, setting: Setting, fpr: float | None) -> Estimated | None:
+    def estimated(self, setting: AuditedSetting, fpr: float | None) -> Estimated | None:
         """Return what fresh models of a setting would reveal about every record; None if that is not known at this FPR."""
         key = setting, fpr
         if key not in self._estimated:
@@ -197,7 +197,9 @@ class Results:
         """Return the curves measured on explanations in every setting of a dataset × architecture, a row per model and step."""
         return read_frame(self.root.joinpath(*group, "curves.parquet"), "curves")
 
-    def scored(self, setting: Setting, attack: str, signal: str, likelihood: str, aggregate: str = RECORDS) -> Scored:
+    def scored(
+        self, setting: AuditedSetting, attack: str, signal: str, likelihood: str, aggregate: str = RECORDS
+    ) -> Scored:
         """Return the scores of one attack on the true membership, of records or of persons."""
         path = self._file(setting, "scores.parquet")
         scored = next(read_scores(path, attack, signal, likelihood, aggregate=aggregate), None)
@@ -207,7 +209,7 @@ class Results:
             )
         return scored
 
-    def mask_coverage(self, setting: Setting) -> float | None:
+    def mask_coverage(self, setting: AuditedSetting) -> float | None:
         """Return the share of the trained parameters whose noise a mask scales, from the first model's masks; None without masks."""
         from safetensors import SafetensorError, safe_open
 
@@ -253,7 +255,7 @@ class Results:
         rows = read_table(path, "records", ["source"])["source"].to_numpy()
         return lambda number: f"row {rows[number] + 1} of {file}"
 
-    def records_of_persons(self, setting: Setting) -> np.ndarray | None:
+    def records_of_persons(self, setting: AuditedSetting) -> np.ndarray | None:
         """Return the number of records of every audited person in a setting's pool; None if it names no persons."""
         path = self.root / "pools" / setting.pool / "records.parquet"
         ids = read_persons(path) if path.exists() else None
@@ -283,7 +285,7 @@ class Results:
             }
         return iter(sorted(path for path in paths if path.exists()))
 
-    def _file(self, setting: Setting, name: str) -> Path:
+    def _file(self, setting: AuditedSetting, name: str) -> Path:
         return self.root / setting.path / name
 
 
@@ -424,6 +426,8 @@ def mean_of(rows: pl.DataFrame, column: str) -> float:
     return float(rows[column].to_numpy().mean())
 
 
-def terms_at(study: Mapping[str, Any], epsilon: float) -> Terms:
+def terms_at(study: Mapping[str, Any], epsilon: float) -> ExplanationTerms:
     """Return the terms of a single explanation whose budget is this ε."""
-    return Terms(epsilon, study["delta"], epsilon, study["steps"], study["c"], study["kernel"], study["adjacency"])
+    return ExplanationTerms(
+        epsilon, study["delta"], epsilon, study["steps"], study["c"], study["kernel"], study["adjacency"]
+    )

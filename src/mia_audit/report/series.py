@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mia_audit.evaluation.files import Scored
     from mia_audit.evaluation.intervals import OverTargets
     from mia_audit.report.results import Results
-    from mia_audit.report.spec import Setting
+    from mia_audit.report.spec import AuditedSetting
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#C0689A", "#927600", "#5B5FC7")
 """Colours after Okabe and Ito: distinct for any colour vision, with a contrast of at least 3:1 on a white and on a dark page."""
@@ -197,7 +197,7 @@ class Interpretation:
         return next((name for name in HEADLINES if name in self.measures), None)
 
     def values(
-        self, setting: Setting, one: Explained, measure: str, against: str | None = None, column: str = "value"
+        self, setting: AuditedSetting, one: Explained, measure: str, against: str | None = None, column: str = "value"
     ) -> dict[int, float]:
         """Return a measure by shadow model, without models for which it is undefined."""
         wanted = setting.within_group | {"explainer": one.explainer, "quantity": one.quantity, "measure": measure}
@@ -207,19 +207,21 @@ class Interpretation:
         return dict(zip(rows["shadow"].to_list(), rows[column].to_list(), strict=True))
 
     def estimate(
-        self, setting: Setting, one: Explained, measure: str, against: str | None = None, column: str = "value"
+        self, setting: AuditedSetting, one: Explained, measure: str, against: str | None = None, column: str = "value"
     ) -> Estimate | None:
         """Estimate a measure over a setting's models; None where it was not measured."""
         values = self.values(setting, one, measure, against, column)
         return estimate(list(values.values()), self.confidence) if values else None
 
-    def difference(self, first: Setting, second: Setting, one: Explained, measure: str) -> Estimate | None:
+    def difference(
+        self, first: AuditedSetting, second: AuditedSetting, one: Explained, measure: str
+    ) -> Estimate | None:
         """Return the difference first − second in similarity to the reference over the shadow models of both."""
         left, right = (self.values(setting, one, measure, REFERENCE) for setting in (first, second))
         gaps = [left[shadow] - right[shadow] for shadow in left if shadow in right]
         return estimate(gaps, self.confidence) if gaps else None
 
-    def shortfall(self, setting: Setting, bare: Setting, one: Explained, measure: str) -> Estimate | None:
+    def shortfall(self, setting: AuditedSetting, bare: AuditedSetting, one: Explained, measure: str) -> Estimate | None:
         """Return by how much less similar a setting's explanations are to the reference's than those of two reference models are to each other.
 
         The estimate is over pairs of consecutive shadow models. The two reference models of a pair were trained on

@@ -91,7 +91,7 @@ class Report(Section):
 
 
 @dataclass(frozen=True)
-class Setting:
+class AuditedSetting:
     """Dataset × architecture × mechanism × ε, and what its mechanism guarantees."""
 
     dataset: str
@@ -208,17 +208,17 @@ class Setting:
 class Gap:
     """The models missing from a setting, by number, with the reason for each, and whether enough are left to attack the setting."""
 
-    setting: Setting
+    setting: AuditedSetting
     models: Mapping[int, str]
     attacked: bool
 
 
 @dataclass(frozen=True)
-class Spec:
+class ReportedAudit:
     """What tables, figures and page of one audit depend on besides files."""
 
     audit: str
-    settings: tuple[Setting, ...]
+    settings: tuple[AuditedSetting, ...]
     title: str = ""
     exposed: int = 0
     likelihood: str = "pooled"
@@ -252,13 +252,13 @@ class Spec:
     """The policy that the report evaluates."""
 
     @cached_property
-    def planned(self) -> Spec:
+    def planned(self) -> ReportedAudit:
         """This specification with the settings that could not be attacked, from which all outputs that the config announces follow."""
         lost = (gap.setting for gap in self.gaps if not gap.attacked)
         return replace(self, settings=(*self.settings, *lost), gaps=())
 
     @property
-    def trained(self) -> list[Setting]:
+    def trained(self) -> list[AuditedSetting]:
         """The settings whose models this audit trained."""
         return [setting for setting in self.settings if setting.trained]
 
@@ -285,15 +285,15 @@ class Spec:
         return bool(self.trained) and any(map(private_epsilon, names))
 
 
-def parse_spec(values: Mapping[str, Any]) -> Spec:
+def parse_spec(values: Mapping[str, Any]) -> ReportedAudit:
     """Return a report's specification from its validated values; UserError if it has neither settings nor studies."""
     if not values["settings"] and not values["studies"]:
         raise UserError(
             "--spec: 'settings' is empty; expected at least one setting, or studies of private explanations"
         )
-    settings = tuple(Setting(**_known(Setting, setting)) for setting in values["settings"])
-    given = _known(Spec, values) | {"settings": settings, "figures": Figures(**values.get("figures", {}))}
-    return Spec(**given, confidence=values["evaluation"]["confidence"])
+    settings = tuple(AuditedSetting(**_known(AuditedSetting, setting)) for setting in values["settings"])
+    given = _known(ReportedAudit, values) | {"settings": settings, "figures": Figures(**values.get("figures", {}))}
+    return ReportedAudit(**given, confidence=values["evaluation"]["confidence"])
 
 
 def _known(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:

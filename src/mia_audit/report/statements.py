@@ -41,7 +41,7 @@ from mia_audit.signals.name import read_signal
 if TYPE_CHECKING:
     from mia_audit.report.results import Results
     from mia_audit.report.series import Group, Groups
-    from mia_audit.report.spec import Gap, Setting
+    from mia_audit.report.spec import AuditedSetting, Gap
 
 DESIGNS = {
     "half": "each model trained on its own random half of the pool",
@@ -202,7 +202,7 @@ def bound_sentences(findings: Findings) -> list[str]:
     return sentences
 
 
-def refuted_sentence(setting: Setting, bound: LowerBound, level: str) -> str:
+def refuted_sentence(setting: AuditedSetting, bound: LowerBound, level: str) -> str:
     """Say that a claimed guarantee is refuted by a proven lower bound, or contradicted by an estimated one."""
     least = at_least(bound.epsilon).removeprefix("≥ ")
     verdict, verb = ("refuted", "proves") if bound.method == "one-run" else ("contradicted", "estimates")
@@ -360,7 +360,7 @@ KINDS = {"outputs": "outputs", "intrinsic": "intrinsic explanations", "post-hoc"
 
 
 @dataclass(frozen=True)
-class Source:
+class LeakSource:
     """The outputs or one explainer of an architecture, with the strongest attack on this source under every protection."""
 
     architecture: str
@@ -379,9 +379,9 @@ class Comparison:
     """The sources of a data set's architectures, and the protections under which they were attacked, in the order of the audit."""
 
     protections: list[str]
-    sources: list[Source]
+    sources: list[LeakSource]
 
-    def strongest(self, kind: str, protection: str, architecture: str | None = None) -> Source | None:
+    def strongest(self, kind: str, protection: str, architecture: str | None = None) -> LeakSource | None:
         """Return the source of a kind with the largest leak under a protection, which is corrected for this choice."""
         known = [
             source
@@ -408,7 +408,7 @@ def compared(findings: Findings) -> dict[str, Comparison]:
     return comparisons
 
 
-def _sources(group: Sequence[Finding]) -> Iterator[Source]:
+def _sources(group: Sequence[Finding]) -> Iterator[LeakSource]:
     """Yield the outputs of an architecture, its intrinsic explainers and its post-hoc ones."""
     leaks: dict[str, dict[str, Leak]] = {"": {}}
     for finding in group:
@@ -423,7 +423,7 @@ def _sources(group: Sequence[Finding]) -> Iterator[Source]:
             leaks.setdefault(explainer, {})[name] = chosen(attacks)
     kinds = {one: ("intrinsic" if intrinsic(one) else "post-hoc") if one else "outputs" for one in leaks}
     for explainer in sorted(leaks, key=lambda explainer: list(KINDS).index(kinds[explainer])):
-        yield Source(group[0].setting.architecture_name, explainer, kinds[explainer], leaks[explainer])
+        yield LeakSource(group[0].setting.architecture_name, explainer, kinds[explainer], leaks[explainer])
 
 
 def intrinsic_sentences(comparison: Comparison, name: str) -> Iterator[str]:

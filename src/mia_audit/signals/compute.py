@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     import polars as pl
     from jaxtyping import Bool, Float, Int
 
-    from mia_audit.explain.private_local.terms import Terms
+    from mia_audit.explain.private_local.terms import ExplanationTerms
 
 
 @dataclass(frozen=True)
-class Task:
+class SignalsTask:
     """A request for one family's signals: its options (from `signals.families`), the audit's seed, and the number of records in memory at once."""
 
     family: str
@@ -65,7 +65,7 @@ class Task:
 
 
 def model_signals(
-    model: TrainedModel, records: Records, task: Task, trained_on: TrainedOn | None = None
+    model: TrainedModel, records: Records, task: SignalsTask, trained_on: TrainedOn | None = None
 ) -> dict[str, np.ndarray]:
     """Return a family's columns for one model, [N] each: label and predicted int32, vectors float16 [N, m], the others float32.
 
@@ -90,7 +90,7 @@ def model_signals(
     return {name: values[name] for name in names if name in values}
 
 
-def probed(model: TrainedModel, records: Records, task: Task) -> dict[str, np.ndarray]:
+def probed(model: TrainedModel, records: Records, task: SignalsTask) -> dict[str, np.ndarray]:
     """Return the signals from measures that query a torch module again, float32 [N] each, computed batch by batch.
 
     Of curves of deletion and insertion these are the mean height and the heights at `SHARES`, of the logit-scaled
@@ -102,7 +102,7 @@ def probed(model: TrainedModel, records: Records, task: Task) -> dict[str, np.nd
     shape = tuple(model.inputs(records[:1])[0:1].shape[1:])
     explaining = task.options
     names, measures, measuring = (explaining[name] for name in ("probed", "probes", "measuring"))
-    wanted = study.Task(names, explaining, measures, measuring, task.seed, task.batch, shape, task.model, True)
+    wanted = study.MetricsTask(names, explaining, measures, measuring, task.seed, task.batch, shape, task.model, True)
     parts: dict[str, list[np.ndarray]] = {}
     for start in range(0, len(records), task.batch):
         for key, one in study.explained(model, records[start : start + task.batch], wanted).items():
@@ -117,7 +117,7 @@ def probed(model: TrainedModel, records: Records, task: Task) -> dict[str, np.nd
     return {name: np.concatenate(columns).astype(np.float32) for name, columns in parts.items()}
 
 
-def explainers_of(model: TrainedModel, task: Task) -> list[str]:
+def explainers_of(model: TrainedModel, task: SignalsTask) -> list[str]:
     """Return which of the family's explainers can explain the model."""
     names: Sequence[str] = task.options["explainers"]
     if isinstance(model, TorchBackedModel):
@@ -232,7 +232,7 @@ def signals(
     pool = Records(rows, truth, {"classes": list(range(classes))}, np.arange(len(rows)))
     columns: dict[str, np.ndarray] = {}
     for family, asked in families(section, "", learner).items():
-        columns |= model_signals(trained, pool, Task(family, asked, seed, batch))
+        columns |= model_signals(trained, pool, SignalsTask(family, asked, seed, batch))
     wanted = ("label", "predicted", "loss", "confidence", *section.methods)
     return pl.DataFrame({name: values for name, values in columns.items() if name.startswith(wanted)})
 
@@ -286,7 +286,7 @@ def membership_signals(
     explained: ExplanationSet,
     member: Bool[np.ndarray, " N"],
     asked: Int[np.ndarray, " N"],
-    terms: Terms,
+    terms: ExplanationTerms,
     noisy: bool,
     key: tuple[int | str, ...],
 ) -> dict[str, Float[np.ndarray, " N"]]:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from mia_audit.attacks.design import Pairs
-from mia_audit.attacks.engine.hierarchical import BINS, RECORDS_PER_BIN, Ordered, Records, ratio, tally
+from mia_audit.attacks.engine.hierarchical import BINS, RECORDS_PER_BIN, CentredRecords, Ordered, ratio, tally
 from mia_audit.attacks.engine.likelihood import PRIOR, likelihood_ratio
 from mia_audit.attacks.engine.ratios import RATIOS
 from mia_audit.evaluation import auc
@@ -88,7 +88,9 @@ def test_sums_over_records_are_those_without_each_target():
             if all(len(side) for side in sides):
                 d = sides[0].mean() - sides[1].mean()
                 moments[:, t] += 1, d, d**2, 1 / len(sides[0]), 1 / len(sides[1])
-    for found, expected in zip(tally(Records(slice(80), ordered, member)), (moments, squares, freedom), strict=True):
+    for found, expected in zip(
+        tally(CentredRecords(slice(80), ordered, member)), (moments, squares, freedom), strict=True
+    ):
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 

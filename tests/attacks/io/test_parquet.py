@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mia_audit.attacks.catalogue import Run
+from mia_audit.attacks.catalogue import AttackRun
 from mia_audit.attacks.io import parquet as files
 from mia_audit.attacks.io.parquet import SignalsFile
 from mia_audit.errors import UserError
@@ -25,7 +25,9 @@ def test_every_run_is_a_row_group_of_all_targets(tmp_path, monkeypatch, rows):
     monkeypatch.setattr(files, "CHUNK_ROWS", rows)
     rng = np.random.default_rng(0)
     members = {null: rng.random((4, 5)) < 0.5 for null in (False, True)}
-    runs = [Run(attack, (read_signal("loss"),), "none", null) for attack in ("threshold", "lrt") for null in members]
+    runs = [
+        AttackRun(attack, (read_signal("loss"),), "none", null) for attack in ("threshold", "lrt") for null in members
+    ]
     scored = [(run, members[run.null_control], np.asfortranarray(rng.normal(size=(4, 5)))) for run in runs]
     files.write_scores(tmp_path / "scores.parquet", scored, runs, RECORD, TARGET, {})
     for found, (run, member, scores) in zip(read_scores(tmp_path / "scores.parquet"), scored, strict=True):

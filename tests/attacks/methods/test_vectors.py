@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from mia_audit.attacks.catalogue import Run, attacks, plan, scores_of
+from mia_audit.attacks.catalogue import AttackRun, attacks, plan, scores_of
 from mia_audit.attacks.engine.ratios import RATIOS
 from mia_audit.attacks.engine.vectors import hierarchical_vector_ratio
 from mia_audit.evaluation.metrics import target_metrics
@@ -34,7 +34,7 @@ def test_it_alone_reads_vectors():
 
 def test_scores_are_the_sum_of_both_ratios():
     member, values = drawn()
-    run = Run("vector-lrt", (SIGNALS[2], SIGNALS[1]), "hierarchical", null_control=False)
+    run = AttackRun("vector-lrt", (SIGNALS[2], SIGNALS[1]), "hierarchical", null_control=False)
     (scored,) = scores_of([run], values.__getitem__, member, member)
     norm = RATIOS["hierarchical"](np.log(values[SIGNALS[1]][0]), member)
     np.testing.assert_allclose(scored.scores, norm + hierarchical_vector_ratio(values[SIGNALS[2]][0], member))
@@ -47,7 +47,7 @@ def test_a_blend_is_hardly_worse_than_the_better_of_norm_and_direction_and_guess
     leaking += 0.6 * member[:, :, None]
     for norm, vectors, least in ((leaking, chance, 0.62), (chance, leaking, 0.75), (chance, chance[:, :, 1:], 0.47)):
         values = {SIGNALS[1]: [np.exp(norm[:, :, 0])], SIGNALS[2]: [vectors.astype(np.float16)]}
-        runs = [Run("vector-lrt", (SIGNALS[2], SIGNALS[1]), "blend", null_control=False)]
+        runs = [AttackRun("vector-lrt", (SIGNALS[2], SIGNALS[1]), "blend", null_control=False)]
         (scored,) = scores_of(runs, values.__getitem__, member, member)
         auc = np.mean(
             [target_metrics(one, side, (0.1,))["auc"] for one, side in zip(scored.scores.T, member.T, strict=True)]

@@ -8,7 +8,7 @@ from torch import nn
 from mia_audit.explain.black_boxes import black_boxes, of_estimator, of_labels, of_logits, of_margins, of_probabilities
 from mia_audit.explain.private_local.records import ExplanationSet
 from mia_audit.explain.private_local.service import PrivateExplainer
-from mia_audit.explain.private_local.terms import Terms
+from mia_audit.explain.private_local.terms import ExplanationTerms
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,11 @@ def test_an_estimator_is_a_black_box_that_can_be_explained(table):
     records, labels = table
     says = of_estimator(RandomForestClassifier(5, random_state=0).fit(records, labels > 0))
     service = PrivateExplainer(
-        ExplanationSet.from_arrays(records, says(records)), Terms(1.0, 1e-6, 5.0, 10), "adaptive", says, seed=0
+        ExplanationSet.from_arrays(records, says(records)),
+        ExplanationTerms(1.0, 1e-6, 5.0, 10),
+        "adaptive",
+        says,
+        seed=0,
     )
     assert service.answer(records[:2]).explanations.shape == (2, 3)
 

@@ -11,7 +11,7 @@ from mia_audit.learners import Records
 from mia_audit.learners.torch_module import TorchModel
 from mia_audit.models import build
 from mia_audit.models.architectures.locally_linear_maps import LocallyLinearMaps
-from mia_audit.signals.compute import Task, model_signals
+from mia_audit.signals.compute import SignalsTask, model_signals
 from mia_audit.signals.families import columns, families
 
 from ..attribution import attribute
@@ -114,7 +114,7 @@ def test_their_summaries_are_signals_and_global_ones_are_the_classes() -> None:
     model, inputs, labels = subject((5,))
     options = families(Explainers(methods=NAMES, llm_top=2), "locally-linear-maps")["llm"]
     records = Records(inputs.float().numpy(), labels.numpy(), {}, np.arange(len(labels)))
-    signals = model_signals(TorchModel(model.float(), batch=4), records, Task("llm", options, 0))
+    signals = model_signals(TorchModel(model.float(), batch=4), records, SignalsTask("llm", options, 0))
     assert list(signals) == columns("llm", options)
     predicted = model(inputs.float()).argmax(dim=1).numpy()
     for k in np.unique(predicted):

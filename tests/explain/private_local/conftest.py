@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mia_audit.explain.private_local.terms import Terms
+from mia_audit.explain.private_local.terms import ExplanationTerms
 
 
 @pytest.fixture(scope="session")
@@ -14,6 +14,6 @@ def table(clustered: Callable[..., Any]) -> Any:
 
 
 @pytest.fixture
-def terms() -> Terms:
+def terms() -> ExplanationTerms:
     """Terms that leave room for several queries from scratch."""
-    return Terms(epsilon=0.5, delta=1e-6, budget=3.0, steps=40)
+    return ExplanationTerms(epsilon=0.5, delta=1e-6, budget=3.0, steps=40)

@@ -15,7 +15,7 @@ from mia_audit.evaluation.epsilon_bounds import clopper_pearson_epsilon, gaussia
 from mia_audit.explain.private_local import records, service
 from mia_audit.explain.private_local.records import ExplanationSet
 from mia_audit.explain.private_local.service import Answers, PrivateExplainer
-from mia_audit.explain.private_local.terms import Terms
+from mia_audit.explain.private_local.terms import ExplanationTerms
 
 C = 0.02
 RECORDS = 8
@@ -26,7 +26,7 @@ NEAR = np.array([1.001 * (np.sqrt(4 + 2 * C) - 2) / 2, 0.0])
 
 @dataclass(frozen=True)
 class Game:
-    terms: Terms
+    terms: ExplanationTerms
     protocol: str = "non-adaptive"
     queries: int = 1
     trials: int = 1500
@@ -56,8 +56,8 @@ def along_the_canary(answers: Answers) -> float:
     return float(answers.explanations[:, 0].mean())
 
 
-def terms(epsilon: float, steps: int, **options) -> Terms:
-    return Terms(epsilon=epsilon, delta=DELTA, budget=100.0, steps=steps, c=C, **options)
+def terms(epsilon: float, steps: int, **options) -> ExplanationTerms:
+    return ExplanationTerms(epsilon=epsilon, delta=DELTA, budget=100.0, steps=steps, c=C, **options)
 
 
 def test_one_step_proves_nearly_what_it_costs():
@@ -105,7 +105,7 @@ def two_queries(present: bool, seed: int, as_published: tuple[str, ...]) -> Priv
     """A record beside the second query, or one that is the query, the others at the first: one replaces the other."""
     points, labels = np.zeros((RECORDS, 2)), -np.ones(RECORDS)
     points[0], labels[0] = SECOND + NEAR * present, 1.0 if present else -1.0
-    terms = Terms(0.5, DELTA, 100.0, 40, C, adjacency="replacement", as_published=as_published)
+    terms = ExplanationTerms(0.5, DELTA, 100.0, 40, C, adjacency="replacement", as_published=as_published)
     return PrivateExplainer(ExplanationSet.from_arrays(points, labels, scale=1.0), terms, "enhanced", seed=seed)
 
 

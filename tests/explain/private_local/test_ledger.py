@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mia_audit.errors import UserError
-from mia_audit.explain.private_local.service import Ledger, PrivateExplainer
+from mia_audit.explain.private_local.service import ExplanationLedger, PrivateExplainer
 from mia_audit.privacy import ledger
 from mia_audit.privacy.gaussian import limit_for
 from mia_audit.privacy.ledger import read
@@ -206,7 +206,7 @@ def test_a_damaged_ledger_is_refused(table, terms, tmp_path):
 
 
 def test_a_ledger_without_a_path_is_kept_in_memory():
-    kept = Ledger(None, 2, 1e-6, "zero-out", {})
+    kept = ExplanationLedger(None, 2, 1e-6, "zero-out", {})
     kept.append([])
     assert kept.table().num_rows == 0
     assert kept.epsilon == 0

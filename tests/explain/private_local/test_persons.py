@@ -9,10 +9,10 @@ from hypothesis.extra.numpy import arrays
 from mia_audit.errors import UserError
 from mia_audit.explain.private_local.records import ExplanationSet
 from mia_audit.explain.private_local.service import PrivateExplainer
-from mia_audit.explain.private_local.terms import Terms
+from mia_audit.explain.private_local.terms import ExplanationTerms
 from mia_audit.privacy import ledger
 
-TERMS = Terms(epsilon=1.0, delta=1e-6, budget=50.0, steps=5)
+TERMS = ExplanationTerms(epsilon=1.0, delta=1e-6, budget=50.0, steps=5)
 
 
 def explained(persons, records=12, features=3):
@@ -35,7 +35,7 @@ def test_with_one_record_each_they_are_those_of_records():
 
 
 def test_a_data_ledger_of_persons_takes_persons_with_one_record_each(tmp_path):
-    budget = ledger.Terms("table", "person", 100.0, TERMS.delta, filter="gdp")
+    budget = ledger.LedgerTerms("table", "person", 100.0, TERMS.delta, filter="gdp")
     ledger.charge(tmp_path / "table.ledger", budget, [])
     ledgers = {"ledger": tmp_path / "ledger", "data_ledger": tmp_path / "table.ledger"}
     PrivateExplainer(explained(np.arange(12)), TERMS, **ledgers).ledger.close()

@@ -7,9 +7,9 @@ from mia_audit.errors import UserError
 from mia_audit.explain.private_local import records
 from mia_audit.explain.private_local.records import ExplanationSet
 from mia_audit.explain.private_local.solver import minimum
-from mia_audit.explain.private_local.terms import Terms, capped, kernels
+from mia_audit.explain.private_local.terms import ExplanationTerms, capped, kernels
 
-TERMS = Terms(epsilon=1.0, delta=1e-6, budget=5.0, steps=10)
+TERMS = ExplanationTerms(epsilon=1.0, delta=1e-6, budget=5.0, steps=10)
 
 
 def brute(explained, queries, values, classes, terms):

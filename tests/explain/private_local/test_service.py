@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mia_audit.errors import UserError
-from mia_audit.explain.private_local.history import Entry
+from mia_audit.explain.private_local.history import AnsweredQuery
 from mia_audit.explain.private_local.records import ExplanationSet
 from mia_audit.explain.private_local.service import PROTOCOLS, PrivateExplainer
 from mia_audit.explain.private_local.solver import minimum
-from mia_audit.explain.private_local.terms import Terms
+from mia_audit.explain.private_local.terms import ExplanationTerms
 from mia_audit.privacy import ledger
 from mia_audit.privacy.accounting import charge_of
 from mia_audit.privacy.gaussian import epsilon_of_gdp
@@ -54,7 +54,7 @@ def test_a_query_from_scratch_costs_its_epsilon(table, terms):
 
 def test_with_a_large_budget_explanations_are_the_minima(clustered):
     table = clustered(2000, 4)
-    terms = Terms(epsilon=50.0, delta=1e-6, budget=1e6, steps=400)
+    terms = ExplanationTerms(epsilon=50.0, delta=1e-6, budget=1e6, steps=400)
     released = explainer(table, terms).answer(table.records[:5]).explanations
     explained = table.explained
     problems = explained.problems(explained.points(table.records[:5]), explained.values[:5, 0], np.zeros(5, int), terms)
@@ -100,7 +100,7 @@ def test_neighbours_are_answered_for_free_from_computed_ones_only(clustered, ter
 def test_enhanced_takes_no_more_steps_than_adaptive(clustered):
     """Where the noise's own norm is the larger, the floor makes steps that buy nothing."""
     table = clustered(600, 6, clusters=12, spread=0.8)
-    terms = Terms(epsilon=0.3, delta=1e-6, budget=100.0, steps=60)
+    terms = ExplanationTerms(epsilon=0.3, delta=1e-6, budget=100.0, steps=60)
     steps = {name: explainer(table, terms, name).answer(table.records[:60]).steps for name in ("adaptive", "enhanced")}
     assert sum(steps["enhanced"]) <= sum(steps["adaptive"])
     assert max(steps["adaptive"]) <= terms.steps
@@ -134,7 +134,7 @@ def test_a_history_that_agrees_is_followed(table, terms):
     service = explainer(table, terms, "non-interactive")
     phi = np.array([0.3, -0.2, 0.1, 0.4])
     points = service.explained.points(table.records[:3])
-    service.ledger.append([Entry(point, 0.0, 0, "scratch", 1, 0.0, phi) for point in points])
+    service.ledger.append([AnsweredQuery(point, 0.0, 0, "scratch", 1, 0.0, phi) for point in points])
     np.testing.assert_allclose(service.answer(table.records[9:10]).explanations[0], phi, atol=1e-6)
 
 
@@ -144,7 +144,7 @@ TABLE_QUERIES = st.lists(st.lists(st.integers(0, 599), min_size=1, max_size=6), 
 @settings(max_examples=25, deadline=None)
 @given(batches=TABLE_QUERIES, protocol=st.sampled_from(sorted(PROTOCOLS)), budget=st.sampled_from([0.05, 0.6, 1.5]))
 def test_no_order_of_queries_overspends(clustered_table, batches, protocol, budget):
-    terms = Terms(epsilon=0.5, delta=1e-6, budget=budget, steps=9)
+    terms = ExplanationTerms(epsilon=0.5, delta=1e-6, budget=budget, steps=9)
     service = explainer(clustered_table, terms, protocol)
     released = 0.0
     for batch in batches:
@@ -289,7 +289,7 @@ def test_an_unknown_protocol_is_named(table, terms):
 
 
 def test_what_is_published_is_charged_at_its_real_cost(terms):
-    honest = Terms(epsilon=0.1, delta=1e-6, budget=1.0, steps=300)
+    honest = ExplanationTerms(epsilon=0.1, delta=1e-6, budget=1.0, steps=300)
     sigma = replace(honest, as_published=("sigma",))
     assert epsilon_of_gdp(math.sqrt(300 * sigma.step_cost), 1e-6) < 0.006
     weight = replace(honest, as_published=("weight", "uncentred"))
@@ -308,7 +308,7 @@ def test_under_one_seed_other_terms_or_records_have_other_noise(clustered):
     records = clustered(4000, 64).records
     changed = records.copy()
     changed[17, 3] += 1e-3
-    one = Terms(epsilon=1.0, delta=1e-6, budget=1000.0, steps=1)
+    one = ExplanationTerms(epsilon=1.0, delta=1e-6, budget=1000.0, steps=1)
 
     def released(terms, records=records, protocol="non-adaptive"):
         service = PrivateExplainer(ExplanationSet.from_arrays(records, np.zeros(4000)), terms, protocol, seed=3)
@@ -322,7 +322,7 @@ def test_under_one_seed_other_terms_or_records_have_other_noise(clustered):
 
 def test_the_ledger_of_the_data_set_is_charged_once_with_the_whole_budget(table, terms, tmp_path):
     own, path = tmp_path / "own", tmp_path / "data"
-    budget = ledger.Terms("table", "record", 10.0, terms.delta, filter="gdp")
+    budget = ledger.LedgerTerms("table", "record", 10.0, terms.delta, filter="gdp")
     ledger.charge(path, budget, [])
     for _ in range(2):  # the second one goes on with the first one's ledger
         service = explainer(table, terms, ledger=own, data_ledger=path, seed=None)
@@ -350,10 +350,10 @@ def test_explanations_from_the_records_of_a_released_model_are_charged_with_it(t
     with pytest.raises(UserError, match="released from these records without a ledger"):
         PrivateExplainer(explained, terms, seed=None)
     uncharged.unlink()
-    charged = ledger.charge(path, ledger.Terms("people", "record", 10.0, terms.delta, filter="gdp"), [])
+    charged = ledger.charge(path, ledger.LedgerTerms("people", "record", 10.0, terms.delta, filter="gdp"), [])
     kept = {"ledger": charged.ledger, "head": charged.head, "entries": 0, "part": ""}
     write_json(tmp_path / "results" / ".ledger-people", kept)
-    ledger.charge(tmp_path / "other", ledger.Terms("people", "record", 10.0, terms.delta, filter="gdp"), [])
+    ledger.charge(tmp_path / "other", ledger.LedgerTerms("people", "record", 10.0, terms.delta, filter="gdp"), [])
     view = ExplanationSet.from_arrays(np.asarray(mapped)[:-1], table.black_box(mapped[:-1]))
     for these, other in ((explained, None), (explained, tmp_path / "other"), (view, None)):
         with pytest.raises(UserError, match=f"charged to the ledger {charged.ledger}: explanations"):
@@ -365,7 +365,7 @@ def test_explanations_from_the_records_of_a_released_model_are_charged_with_it(t
 
 def test_copies_of_a_ledger_are_noticed_beside_the_ledger_of_the_data_set(table, terms, tmp_path):
     path, own, copy = tmp_path / "people.ledger", tmp_path / "own", tmp_path / "copy"
-    ledger.charge(path, ledger.Terms("people", "record", 100.0, terms.delta, filter="gdp"), [])
+    ledger.charge(path, ledger.LedgerTerms("people", "record", 100.0, terms.delta, filter="gdp"), [])
     with explainer(table, terms, ledger=own, data_ledger=path, seed=None).ledger:
         copy.write_bytes(own.read_bytes())
     one, other = (explainer(table, terms, ledger=each, data_ledger=path, seed=None) for each in (own, copy))

@@ -170,7 +170,7 @@ def test_gradients_of_large_layers_are_not_held(models, monkeypatch: pytest.Monk
     monkeypatch.setattr(products, "LARGE", 0)
     inputs, labels = drawn(shape)
     done = BookKeeping(list(model.parameters())).run(model.train(), inputs, labels)
-    held = {one.number for one in done.kept if isinstance(one, products.Rows)}
+    held = {one.number for one in done.kept if isinstance(one, products.GradientRows)}
     small = {n for n, value in enumerate(model.parameters()) if value.dim() == 1 or value.shape[0] == 1}
     no_larger = {n for n, (name, _) in enumerate(model.named_parameters()) if name.endswith("attn.proj.weight")}
     assert held == small | no_larger  # 64 numbers made of 5 places of 8 + 8

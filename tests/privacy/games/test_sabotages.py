@@ -18,7 +18,7 @@ from mia_audit.errors import UserError
 from mia_audit.explain.private_local import records, service
 from mia_audit.explain.private_local.records import ExplanationSet
 from mia_audit.explain.private_local.service import PrivateExplainer
-from mia_audit.explain.private_local.terms import Terms
+from mia_audit.explain.private_local.terms import ExplanationTerms
 from mia_audit.models.architectures.locally_linear_maps import LocallyLinearMaps
 from mia_audit.privacy import mechanisms, noise
 from mia_audit.privacy.catalogue import PerRecord
@@ -175,7 +175,7 @@ def test_a_closed_form_that_exceeds_its_sensitivity_in_bf16_is_found(monkeypatch
 C = 0.02
 NEAR = np.array([1.001 * (np.sqrt(4 + 2 * C) - 2) / 2, 0.0])
 """The record with the longest gradient, just outside the radius of equal weights."""
-ONE = Terms(EPSILON, DELTA, EPSILON, steps=1, c=C)
+ONE = ExplanationTerms(EPSILON, DELTA, EPSILON, steps=1, c=C)
 
 
 def explained(record: Any, label: float = 1.0) -> ExplanationSet:
@@ -185,7 +185,7 @@ def explained(record: Any, label: float = 1.0) -> ExplanationSet:
     return ExplanationSet.from_arrays(points, values, scale=1.0)
 
 
-def explain(terms: Terms, queries: np.ndarray) -> Callable[[Any, int], Any]:
+def explain(terms: ExplanationTerms, queries: np.ndarray) -> Callable[[Any, int], Any]:
     return lambda record, secret: PrivateExplainer(
         explained(record, -1.0 if np.array_equal(record, np.zeros(2)) else 1.0), terms, "non-adaptive", seed=secret
     ).answer(queries, -np.ones(len(queries)))

@@ -9,7 +9,7 @@ from mia_audit.errors import UserError
 from mia_audit.report.formatting import protection
 from mia_audit.report.opened import audited
 from mia_audit.report.results import Results
-from mia_audit.report.spec import Setting, parse_spec
+from mia_audit.report.spec import AuditedSetting, parse_spec
 
 
 def parsed(**values):
@@ -18,7 +18,7 @@ def parsed(**values):
 
 def test_a_specification_becomes_settings_with_folders():
     spec = parsed(settings=[{"dataset": "d", "architecture": "m", "mechanism": "dp-sgd", "epsilon": "8"}])
-    assert spec.settings == (Setting("d", "m", "dp-sgd", "8"),)
+    assert spec.settings == (AuditedSetting("d", "m", "dp-sgd", "8"),)
     assert spec.settings[0].path == "d/m/dp-sgd-eps8"
     assert spec.confidence == 0.95
 

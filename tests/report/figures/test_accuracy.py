@@ -12,12 +12,14 @@ from mia_audit.report.figures.roc import (
     swept_parameters,
 )
 from mia_audit.report.findings import Estimate, Finding, Findings
-from mia_audit.report.spec import Setting, Spec
+from mia_audit.report.spec import AuditedSetting, ReportedAudit
 
 
 def finding(architecture: str, epsilon: str, mean: float, **metadata: object) -> Finding:
     mechanism = "none" if epsilon == "inf" else "dp-sgd"
-    setting = Setting("toy", architecture, mechanism, epsilon, private=epsilon != "inf", model="maps", **metadata)  # type: ignore[arg-type]
+    setting = AuditedSetting(
+        "toy", architecture, mechanism, epsilon, private=epsilon != "inf", model="maps", **metadata
+    )  # type: ignore[arg-type]
     return Finding(setting, {}, None, Estimate(mean, 0.01, mean - 0.02, mean + 0.02, 10), None, None)
 
 
@@ -73,7 +75,7 @@ def test_words_stand_behind_numbers_on_the_axis() -> None:
 
 def test_an_audit_has_these_figures_where_several_values_are_on_the_axis(study: list[Finding]) -> None:
     def names(known: list[Finding]) -> list[str]:
-        spec = Spec("toy", tuple(one.setting for one in known))
+        spec = ReportedAudit("toy", tuple(one.setting for one in known))
         return [name for name in figure_files(spec) if name.startswith("accuracy") and name.endswith("pdf")]
 
     assert names(study) == ["accuracy_by_epsilon.pdf", "accuracy_by_maps.pdf"]

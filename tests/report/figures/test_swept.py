@@ -13,7 +13,7 @@ from mia_audit.report.figures.catalogue import figure_files
 from mia_audit.report.figures.roc import attack_by_parameter, roc_by_architecture, roc_by_epsilon, roc_by_parameter
 from mia_audit.report.findings import Finding, Findings
 from mia_audit.report.series import strongest
-from mia_audit.report.spec import Spec
+from mia_audit.report.spec import ReportedAudit
 
 
 def as_trained(finding: Finding, architecture: str, swept: Mapping[str, Any]) -> Finding:
@@ -74,7 +74,7 @@ def test_roc_curves_of_architectures_share_a_panel_and_sweeps_stay_out(small, fi
 
 def test_an_audit_has_these_figures_where_there_is_something_to_lay_over(findings, swept) -> None:
     def names(known: list[Finding]) -> set[str]:
-        files = figure_files(Spec("toy", tuple(one.setting for one in known)))
+        files = figure_files(ReportedAudit("toy", tuple(one.setting for one in known)))
         overlaid = ("roc_by", "attack_by_epochs")
         return {name for name in files if name.startswith(overlaid) and name.endswith("pdf")}
 

@@ -6,7 +6,7 @@ import pytest
 from mia_audit.cli import main
 from mia_audit.evaluation.metrics import authors_read_out
 from mia_audit.report.results import Results
-from mia_audit.report.spec import Setting, Spec
+from mia_audit.report.spec import AuditedSetting, ReportedAudit
 from mia_audit.report.tables.attacks import as_published
 from mia_audit.report.tables.catalogue import table_files, to_csv
 
@@ -26,8 +26,10 @@ def results(tmp_path_factory):
     chosen = ["--attacks", *ATTACKS, "--likelihoods", "pooled", "hierarchical"]
     assert main(["audit", *given, *chosen, "--no-report", "--name", "d", "--out", f"{folder}/out"]) == 0
     where = next(folder.glob("out/**/metrics.parquet")).parent
-    setting = Setting("d", "a", "none", "inf", trained=False, folder=where.relative_to(folder / "out").as_posix())
-    return Results(folder / "out", Spec("d", (setting,), likelihood="pooled", as_published=True))
+    setting = AuditedSetting(
+        "d", "a", "none", "inf", trained=False, folder=where.relative_to(folder / "out").as_posix()
+    )
+    return Results(folder / "out", ReportedAudit("d", (setting,), likelihood="pooled", as_published=True))
 
 
 def test_every_signal_has_both_read_outs_of_the_authors_score_and_ours(results):
@@ -57,7 +59,7 @@ def test_the_read_outs_are_of_the_same_scores(results):
 
 def test_it_is_printed_where_the_authors_score_was_asked_for(results):
     assert "as_published.csv" in table_files(results.spec)
-    assert "as_published.csv" not in table_files(Spec("d", results.spec.settings))
+    assert "as_published.csv" not in table_files(ReportedAudit("d", results.spec.settings))
     theirs = as_published(results, None).filter(attack="authors-lrt")
     assert "not resolvable" not in to_csv(theirs)
     assert "no TPR" in as_published.printed(results, None).caption

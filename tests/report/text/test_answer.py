@@ -5,10 +5,10 @@ import polars as pl
 
 from mia_audit.report.answer import answer
 from mia_audit.report.findings import Estimate, Finding, Findings, Leak
-from mia_audit.report.spec import Setting
+from mia_audit.report.spec import AuditedSetting
 
-NONE = Setting("digits", "vit", "none", "inf")
-EIGHT = Setting("digits", "vit", "dp-sgd", "8", private=True, delta=1e-5, accountant="prv", clipping="automatic")
+NONE = AuditedSetting("digits", "vit", "none", "inf")
+EIGHT = AuditedSetting("digits", "vit", "dp-sgd", "8", private=True, delta=1e-5, accountant="prv", clipping="automatic")
 NOISE = np.array([-0.01, 0.01, -0.005, 0.005, -0.008, 0.008])
 
 

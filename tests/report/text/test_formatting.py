@@ -20,7 +20,7 @@ from mia_audit.report.formatting import (
     significant,
     with_interval,
 )
-from mia_audit.report.spec import Setting
+from mia_audit.report.spec import AuditedSetting
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_significant_is_within_half_a_unit_of_the_third_digit(value):
 
 def test_settings_whose_explanations_are_attacked_are_named_by_the_noise_of_each():
     open_, private = (
-        Setting(
+        AuditedSetting(
             "toy-explained", "forest", "any", epsilon, private=epsilon != "inf", trained=False, explained={"steps": 3}
         )
         for epsilon in ("inf", "2")
@@ -92,9 +92,9 @@ def test_a_lower_bound_is_rounded_down(epsilon, shown):
 
 
 def test_a_label_stands_for_mechanism_and_epsilon_or_for_the_mechanism_alone():
-    setting = Setting("toy", "net", "dp-sgd", "8", private=True, mechanism_label="DP-SGD")
+    setting = AuditedSetting("toy", "net", "dp-sgd", "8", private=True, mechanism_label="DP-SGD")
     assert protection(setting) == "DP-SGD, ε = 8" and protected(setting) == "with DP-SGD at ε = 8"
-    named = Setting("toy", "net", "dp-sgd", "8", private=True, label="our method", dataset_label="Toys")
+    named = AuditedSetting("toy", "net", "dp-sgd", "8", private=True, label="our method", dataset_label="Toys")
     assert protection(named) == "our method" and protected(named) == "with our method"
     assert named.place == "Toys, net"
 
@@ -112,5 +112,7 @@ def test_a_mean_has_its_interval_where_there_is_one_with_any_spread() -> None:
 
 
 def test_several_settings_without_privacy_are_told_apart():
-    names = [protection(Setting("toy", "net", mechanism, "inf", private=False)) for mechanism in ("none", "lora")]
+    names = [
+        protection(AuditedSetting("toy", "net", mechanism, "inf", private=False)) for mechanism in ("none", "lora")
+    ]
     assert names == ["no protection", "lora, no protection"]

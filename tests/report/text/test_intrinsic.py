@@ -14,7 +14,7 @@ from mia_audit.report.findings import Finding, Findings, Leak, estimate_over
 from mia_audit.report.formatting import fixed
 from mia_audit.report.page import _intrinsic
 from mia_audit.report.series import UNKNOWN, Group, Groups, _highest
-from mia_audit.report.spec import Setting
+from mia_audit.report.spec import AuditedSetting
 from mia_audit.report.statements import compared, risk_sentences
 
 NOISE = np.tile([-0.01, 0.01], 8)
@@ -32,7 +32,7 @@ def leak(signal, auc, wobble):
 
 
 def finding(architecture, signals, epsilon="inf", swept=None, shrink=1.0):
-    setting = Setting("toy", architecture, "none" if epsilon == "inf" else "dp-sgd", epsilon,
+    setting = AuditedSetting("toy", architecture, "none" if epsilon == "inf" else "dp-sgd", epsilon,
                       private=epsilon != "inf", swept=swept or {})  # fmt: skip
     found = [leak(signal, 0.5 + shrink * (auc - 0.5), k) for k, (signal, auc) in enumerate(signals.items())]
     found.sort(key=lambda one: -one.auc.mean())

@@ -9,7 +9,7 @@ from mia_audit.report.advice import RELEASE, next_steps, not_examined
 from mia_audit.report.findings import Finding, Findings, Worth, guarantee
 from mia_audit.report.opened import find
 from mia_audit.report.results import Results
-from mia_audit.report.spec import Setting
+from mia_audit.report.spec import AuditedSetting
 from mia_audit.report.statements import (
     adjacent,
     bound_sentences,
@@ -156,7 +156,7 @@ TRAINED = {
 
 
 def finding(unit: str, private: bool = True) -> Finding:
-    setting = Setting("d", "mlp", "dp-sgd" if private else "none", "8", private=private, delta=1e-5)
+    setting = AuditedSetting("d", "mlp", "dp-sgd" if private else "none", "8", private=private, delta=1e-5)
     return Finding(setting, {}, None, None, pl.DataFrame(TRAINED | {"unit": [unit]}), None)
 
 

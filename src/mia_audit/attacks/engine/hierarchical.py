@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mia_audit.attacks.design import Pairs, left_out
-from mia_audit.attacks.engine.likelihood import PRIOR, Block, Side, Span, blocks, student_tables
+from mia_audit.attacks.engine.likelihood import PRIOR, RatioBlock, Side, Span, blocks, student_tables
 from mia_audit.signals.name import Columns, columns_of, median, slices
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class Ordered:
         return _reordered(values, np.argsort(self._order), in_place=True)
 
 
-class Records:
+class CentredRecords:
     """A block of centred records, with the sums needed to leave each target out of its own side (in or out): [B, K] or [B, 1]."""
 
     def __init__(self, rows: slice, signal: Ordered | Centred, member: Member) -> None:
@@ -186,7 +186,7 @@ class Shifts:
         """Go over the records in their original order from now on, and free the sorted ones."""
         self._signal, self._member = signal.original(), member
 
-    def deviations(self) -> Iterator[tuple[Records, Cells, Cells]]:
+    def deviations(self) -> Iterator[tuple[CentredRecords, Cells, Cells]]:
         """Yield blocks of the records, sorted at first, each with the targets' deviations from the in and out means that the shrunk shifts imply."""
         models = self._member.shape[1]
         pools = np.maximum(self.pools, LEAST).T
@@ -227,13 +227,15 @@ def _reordered(matrix: np.ndarray, order: np.ndarray, in_place: bool = False) ->
     return made.T
 
 
-def _blocks(signal: Ordered | Centred, member: Member, start: int = 0, stop: int | None = None) -> Iterator[Records]:
+def _blocks(
+    signal: Ordered | Centred, member: Member, start: int = 0, stop: int | None = None
+) -> Iterator[CentredRecords]:
     """Yield the records from `start` to `stop`, block by block."""
     for rows in slices(start, len(member) if stop is None else stop, member.shape[1]):
-        yield Records(rows, signal, member)
+        yield CentredRecords(rows, signal, member)
 
 
-def _log_ratio(records: Records, from_in: Cells, from_out: Cells, pools: np.ndarray) -> Cells:
+def _log_ratio(records: CentredRecords, from_in: Cells, from_out: Cells, pools: np.ndarray) -> Cells:
     """Return the log ratio of two Student-t densities, as in `shrunk`, at deviations from means estimated by all other models.
 
     The deviations are overwritten.
@@ -285,7 +287,7 @@ class Curves:
             for table, values in zip(self._tables, functions, strict=True):
                 table[target] = np.interp(grid, points[here], values[here, target])
 
-    def __call__(self, records: Records) -> list[Cells]:
+    def __call__(self, records: CentredRecords) -> list[Cells]:
         """Return every function at r, a record's mean over the models other than the target, [B, K] each."""
         span, slope = records.span, -1 / (self._models - 1) / self._width
         start = (span.mean - self._low) / self._width
@@ -342,7 +344,7 @@ def prior_of(
     return pools, Curves(means, centres, known, shift, spread)
 
 
-def tally(records: Records) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def tally(records: CentredRecords) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return three arrays of sums over the block's records for every target, from all other models.
 
     The first, [5, K], is over records with other models on both sides: their number, Σd, Σd², Σ1/n_in and Σ1/n_out. The
@@ -438,7 +440,7 @@ class DesignShifts:
         """Go over the records in their original order from now on, and free the sorted ones."""
         self._signal, self._member, self._leaving = signal.original(), member, self._given
 
-    def deviations(self) -> Iterator[tuple[Block, Cells, Cells]]:
+    def deviations(self) -> Iterator[tuple[RatioBlock, Cells, Cells]]:
         """Yield blocks of the records, sorted at first, each with the targets' deviations from the in and out means that the shrunk shifts imply."""
         pools = np.maximum(self.pools, LEAST)
         for block in self._blocks():
@@ -454,17 +456,17 @@ class DesignShifts:
             from_out = block.values - (total - inside.count * shift) / number
             yield block, from_out - shift, from_out
 
-    def _blocks(self) -> Iterator[Block]:
+    def _blocks(self) -> Iterator[RatioBlock]:
         return blocks(self._signal, self._member, self._leaving)
 
 
-def _known(block: Block) -> np.ndarray:
+def _known(block: RatioBlock) -> np.ndarray:
     """Return a mask of the cells in which both sides have other models, [B, K]."""
     known: np.ndarray = (block.inside.count > 0) & (block.outside.count > 0)
     return known
 
 
-def _moments(block: Block, place: np.ndarray) -> np.ndarray:
+def _moments(block: RatioBlock, place: np.ndarray) -> np.ndarray:
     """Return sums over those records of each bin that have other models on both sides, [5, bins, columns].
 
     The sums are the number of these records, Σd, Σd², Σ1/n_in and Σ1/n_out; `place` is the bin of every record, ascending.

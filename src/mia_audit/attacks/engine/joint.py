@@ -10,7 +10,7 @@ import numpy as np
 
 from mia_audit.attacks.design import Pairs, left_out
 from mia_audit.attacks.engine.hierarchical import DesignShifts, Ordered, Shifts
-from mia_audit.attacks.engine.likelihood import PRIOR, Block, Side, Span, blocks
+from mia_audit.attacks.engine.likelihood import PRIOR, RatioBlock, Side, Span, blocks
 from mia_audit.attacks.engine.type_ratio import MOST_SIGNALS, blended_ratio, types_ratio
 from mia_audit.signals.name import Columns, columns_of
 
@@ -90,7 +90,7 @@ def _informative(span: Span, deviations: Cells) -> Cells:
     return np.where(agreed[:, None], 0.0, deviations) if agreed.any() else deviations
 
 
-def _sides(together: Sequence[Block]) -> Iterator[list[Side]]:
+def _sides(together: Sequence[RatioBlock]) -> Iterator[list[Side]]:
     """Yield the in sides of all signals, then the out sides."""
     yield [block.inside for block in together]
     yield [block.outside for block in together]

@@ -148,7 +148,7 @@ class Span(NamedTuple):
         return floor
 
 
-class Rows(Protocol):
+class SlicedMatrix(Protocol):
     """A matrix [N, K], or an object whose slices of records are such matrices."""
 
     @property
@@ -162,10 +162,10 @@ class Rows(Protocol):
         """Return some of the records, [B, K]."""
 
 
-class Block:
+class RatioBlock:
     """A block of records, with every target left out of its own side: arrays [B, K], or [B, 1] where all models have the same value."""
 
-    def __init__(self, rows: slice, signal: Rows, member: Member, leaving: Leaving = None) -> None:
+    def __init__(self, rows: slice, signal: SlicedMatrix, member: Member, leaving: Leaving = None) -> None:
         """Centre the records: large offsets cancel catastrophically otherwise."""
         raw = np.asarray(signal[rows], dtype=np.float64)
         here = member[rows].astype(np.float64)
@@ -224,7 +224,9 @@ LIKELIHOODS = {
 """The methods by the name that configs use."""
 
 
-def likelihood_ratio(signal: Rows, member: Member, likelihood: str = "pooled", pairs: Pairs | None = None) -> Cells:
+def likelihood_ratio(
+    signal: SlicedMatrix, member: Member, likelihood: str = "pooled", pairs: Pairs | None = None
+) -> Cells:
     """Score records by log p(x | in) − log p(x | out), from the other models' values of the same record.
 
     `signal` and `member` are [N records, K models]; so are the scores, or with `pairs` [N, P], one column per pair. NaN
@@ -247,7 +249,7 @@ def likelihood_ratio(signal: Rows, member: Member, likelihood: str = "pooled", p
 
 
 def offline_ratio(
-    signal: Rows,
+    signal: SlicedMatrix,
     member: Member,
     likelihood: str,
     members: Literal["low", "high", "either"],
@@ -290,7 +292,7 @@ def _log_tail(distance: Cells, side: Side, scale: Scale) -> Cells:
     return tail
 
 
-def pooled_variances(over: Iterable[Block], columns: int) -> tuple[np.ndarray, np.ndarray]:
+def pooled_variances(over: Iterable[RatioBlock], columns: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the pooled variances in and out, [1, columns]: for every target, ΣSS/Σ(n − 1) over records, without the target.
 
     Where no record has two other models on a side, this is the variance over all models, which does not depend on membership.
@@ -306,13 +308,13 @@ def pooled_variances(over: Iterable[Block], columns: int) -> tuple[np.ndarray, n
     return inside[None], outside[None]
 
 
-def blocks(signal: Rows, member: Member, leaving: Leaving = None) -> Iterator[Block]:
+def blocks(signal: SlicedMatrix, member: Member, leaving: Leaving = None) -> Iterator[RatioBlock]:
     """Yield the records block by block. `leaving` has the further models to leave out (from `left_out`), or pairs of models."""
     step = max(BLOCK_RECORDS, BLOCK_CELLS // signal.shape[1])
     if isinstance(leaving, Pairs):
         step = max(64, PAIR_CELLS // len(leaving))
     for first in range(0, len(signal), step):
-        yield Block(slice(first, min(first + step, len(signal))), signal, member, leaving)
+        yield RatioBlock(slice(first, min(first + step, len(signal))), signal, member, leaving)
 
 
 def log_density(side: Side, scale: Scale, floor: np.ndarray) -> Cells:

@@ -40,7 +40,7 @@ RIDGE = 1e-6
 
 
 @dataclass(frozen=True)
-class Block:
+class VectorBlock:
     """Some records: the targets' values minus the mean of the other models, and what those models say of both sides.
 
     `shift` is their in mean minus their out mean, `inside` and `outside` count them, [K, B, 1], and `centre` is the
@@ -101,7 +101,7 @@ class Blocks:
         self._again = partial(_blocks, vectors, member, kept)
         self._held = list(self._again()) if vectors.size <= HELD else None
 
-    def __iter__(self) -> Iterator[Block]:
+    def __iter__(self) -> Iterator[VectorBlock]:
         """Yield every block."""
         return self._again() if self._held is None else iter(self._held)
 
@@ -158,7 +158,7 @@ def blended_vector_ratio(norm: Columns, vectors: Sequence[Vectors], member: Memb
     return blended_ratio([norm], member, other=hierarchical_of, beside=of_vectors)
 
 
-def _blocks(vectors: Vectors, member: Member, kept: Kept = None) -> Iterator[Block]:
+def _blocks(vectors: Vectors, member: Member, kept: Kept = None) -> Iterator[VectorBlock]:
     partners, targets = left_out(member), slice(None) if kept is None else kept
     records, models, size = vectors.shape
     step = max(1, NUMBERS // (models * size))
@@ -174,7 +174,7 @@ def _block(
     member: Member,
     partners: Partners | None,
     targets: slice | Int[np.ndarray, " T"],
-) -> Block:
+) -> VectorBlock:
     origin = values.mean(axis=0)
     values -= origin
     here = member.T.astype(np.float64)
@@ -200,7 +200,7 @@ def _block(
         shift -= further * (weight[0] - weight[1])[:, :, None]
     centre = -removed / np.maximum(inside + outside, 1)[:, :, None]
     sides = inside[:, :, None], outside[:, :, None]
-    return Block(rows, values - centre, shift, centre + origin, *sides, deviations, left)
+    return VectorBlock(rows, values - centre, shift, centre + origin, *sides, deviations, left)
 
 
 def _loss(deviations: Float[np.ndarray, "T B m"], count: Float[np.ndarray, "T B"]) -> Float[np.ndarray, "T B m"]:

@@ -94,14 +94,14 @@ PREFIXES = {
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedMatrices:
     """Membership and signals, all [N records, K models]."""
 
     member: Bool[np.ndarray, "N K"]
     signals: dict[str, Float[np.ndarray, "N K"]]
 
 
-def read_per_model_csv(root: Path, where: dict[str, str]) -> Published:
+def read_per_model_csv(root: Path, where: dict[str, str]) -> PublishedMatrices:
     """Read the layout of Huang et al. 2024: {kind}_{dataset}/{key=value_…}/{model}.csv, one column of records per model.
 
     `where` keeps only folders with the given values (`dataset` is one of the keys). A membership that fits none of the
@@ -135,10 +135,10 @@ def read_per_model_csv(root: Path, where: dict[str, str]) -> Published:
     if "loss" in signals:
         signals = {"loss": signals.pop("loss")} | signals
         signals = {"loss": signals["loss"], "confidence": confidence_from_loss(signals["loss"])} | signals
-    return Published(member, signals)
+    return PublishedMatrices(member, signals)
 
 
-def write_signals(path: Path, published: Published, where: str) -> None:
+def write_signals(path: Path, published: PublishedMatrices, where: str) -> None:
     """Write signals.parquet: shadow, record, member and a float32 column per signal, one row group per model.
 
     Raises UserError, which names the source `where`, for values that are not finite in single precision.
@@ -271,15 +271,15 @@ def _matrix(folder: Path, models: list[int], records: int | None = None) -> Floa
 
 
 if TYPE_CHECKING:
-    Layout = Callable[[Path, Mapping[str, str], Path | None], Published]
+    Layout = Callable[[Path, Mapping[str, str], Path | None], PublishedMatrices]
 
 
-def per_model_csv(root: Path, where: Mapping[str, str], labels: Path | None) -> Published:
+def per_model_csv(root: Path, where: Mapping[str, str], labels: Path | None) -> PublishedMatrices:
     """Read the layout of Huang et al. 2024; see `read_per_model_csv`."""
     return read_per_model_csv(root, dict(where))
 
 
-def carlini(root: Path, where: Mapping[str, str], labels: Path | None) -> Published:
+def carlini(root: Path, where: Mapping[str, str], labels: Path | None) -> PublishedMatrices:
     """Read the layout of Carlini et al. 2022: `experiment-*/keep.npy` with the last of `scores/*.npy`, or of `logits/*.npy` and y_train.npy.
 
     Scores are the confidence, [N, queries]. Logits are [N, C], [N, queries, C] or [N, shifts, queries, C];
@@ -301,7 +301,7 @@ def carlini(root: Path, where: Mapping[str, str], labels: Path | None) -> Publis
     return _published(np.stack(keep, axis=1), confidence=confidence, where=root)
 
 
-def privacy_meter(root: Path, where: Mapping[str, str], labels: Path | None) -> Published:
+def privacy_meter(root: Path, where: Mapping[str, str], labels: Path | None) -> PublishedMatrices:
     """Read Privacy Meter's layout: `models/memberships.npy` (models × records) and `signals/{algorithm}_signals.npy`.
 
     Signals for RMIA are probabilities of the label; signals for LOSS are losses. `*_pop.npy`, the same signals of
@@ -333,7 +333,7 @@ METER = {"rmia": "probability", "softmax": "probability", "loss": "loss"}
 """The kind of signal in Privacy Meter's files, by the beginning of their names."""
 
 
-def privacyguard(root: Path, where: Mapping[str, str], labels: Path | None) -> Published:
+def privacyguard(root: Path, where: Mapping[str, str], labels: Path | None) -> PublishedMatrices:
     """Read PrivacyGuard's frames for RMIA, as CSV or Parquet: `df_train_merge` and `df_test_merge`.
 
     Their columns are the target's `score_orig`, and `score_ref_{i}` and `member_ref_{i}` of the reference models; scores are
@@ -366,7 +366,7 @@ LAYOUTS: dict[str, Layout] = {
 """Readers of layouts, by the name on the command line; they take the folder, the values of --where and a file of labels."""
 
 
-def from_logits(logits: Path, labels: Path, membership: Path) -> Published:
+def from_logits(logits: Path, labels: Path, membership: Path) -> PublishedMatrices:
     """Return loss and confidence of logits, records × models (× queries) × classes or models × records × …, in float64."""
     (member, ids), values = _indexed(membership), _array(logits)
     if values.ndim not in (3, 4) or member.ndim != 2:
@@ -404,7 +404,7 @@ def oriented(member: np.ndarray, shape: tuple[int, ...], where: str) -> Bool[np.
     )
 
 
-def _published(member: np.ndarray, confidence: Float[np.ndarray, "N K Q"], where: Path) -> Published:
+def _published(member: np.ndarray, confidence: Float[np.ndarray, "N K Q"], where: Path) -> PublishedMatrices:
     """Return confidence and loss, a column for each query."""
     check_membership(member, str(where))
     if not np.isfinite(confidence).all():
@@ -412,7 +412,7 @@ def _published(member: np.ndarray, confidence: Float[np.ndarray, "N K Q"], where
         raise UserError(
             f"{where}: the confidence at model {model}, record {record} is not finite; expected finite logits or scores"
         )
-    return Published(member, _by_query("loss", loss_of(confidence)) | _by_query("confidence", confidence))
+    return PublishedMatrices(member, _by_query("loss", loss_of(confidence)) | _by_query("confidence", confidence))
 
 
 def _by_query(name: str, values: Float[np.ndarray, "N K Q"]) -> dict[str, np.ndarray]:
@@ -420,7 +420,7 @@ def _by_query(name: str, values: Float[np.ndarray, "N K Q"]) -> dict[str, np.nda
     return {f"{name}{QUERY}{query + 1}" if query else name: values[:, :, query] for query in range(values.shape[2])}
 
 
-def _derived(member: np.ndarray, kind: str, values: Float[np.ndarray, "N K"], where: Path) -> Published:
+def _derived(member: np.ndarray, kind: str, values: Float[np.ndarray, "N K"], where: Path) -> PublishedMatrices:
     """Return loss and confidence, computed from the loss or from probabilities."""
     check_membership(member, str(where))
     if not np.isfinite(values).all() or (kind == "probability" and not ((values >= 0) & (values <= 1)).all()):
@@ -428,10 +428,10 @@ def _derived(member: np.ndarray, kind: str, values: Float[np.ndarray, "N K"], wh
             f"{where}: the signals are not {'probabilities' if kind == 'probability' else 'finite numbers'}"
         )
     if kind == "probability":
-        return Published(
+        return PublishedMatrices(
             member, {"loss": loss_from_probability(values), "confidence": confidence_from_probability(values)}
         )
-    return Published(member, {"loss": values, "confidence": confidence_from_loss(values)})
+    return PublishedMatrices(member, {"loss": values, "confidence": confidence_from_loss(values)})
 
 
 def _carlini_confidence(file: Path, root: Path, labels: Path | None) -> np.ndarray:

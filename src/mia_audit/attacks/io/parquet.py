@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mia_audit.attacks.catalogue import Run, unread
+from mia_audit.attacks.catalogue import AttackRun, unread
 from mia_audit.attacks.design import RECORDS, aggregates_of, in_unit, recognise, same_training_set, unit_of
 from mia_audit.attacks.io.outliers import Outliers, kept_models
 from mia_audit.errors import UserError, few
@@ -380,8 +380,8 @@ def check_values(values: Float[np.ndarray, "N K"], signal: Signal, where: str, r
 
 def write_scores(
     path: Path,
-    scored: Iterable[tuple[Run, Bool[np.ndarray, "N K"], Float[np.ndarray, "N K"]]],
-    runs: Sequence[Run],
+    scored: Iterable[tuple[AttackRun, Bool[np.ndarray, "N K"], Float[np.ndarray, "N K"]]],
+    runs: Sequence[AttackRun],
     record: Sequence[int] | np.ndarray,
     target: Sequence[int] | np.ndarray,
     metadata: dict[str, Any],
@@ -405,7 +405,7 @@ def write_scores(
 
 
 def score_tables(
-    scored: Iterable[tuple[Run, Bool[np.ndarray, "N K"], Float[np.ndarray, "N K"]]],
+    scored: Iterable[tuple[AttackRun, Bool[np.ndarray, "N K"], Float[np.ndarray, "N K"]]],
     record: Sequence[int] | np.ndarray,
     target: Sequence[int] | np.ndarray,
     persons: Persons | None = None,
@@ -451,7 +451,9 @@ class _Rows:
         values = pa.array(values)
         return pa.chunked_array([values[start % len(values) :][:length] for start, length in self._places], values.type)
 
-    def table(self, run: Run, aggregate: str, member: np.ndarray, scores: np.ndarray, schema: pa.Schema) -> pa.Table:
+    def table(
+        self, run: AttackRun, aggregate: str, member: np.ndarray, scores: np.ndarray, schema: pa.Schema
+    ) -> pa.Table:
         """Return the rows of one run."""
         if run.null_control not in self._members:
             self._members[run.null_control] = pa.array(member.T.ravel())

@@ -22,7 +22,7 @@ FAMILY = "llm"
 MODELS = ("locally-linear-maps",)
 
 
-class Top(Section):
+class TopKeys(Section):
     """The key of llm-top."""
 
     llm_top: PositiveInt = 3
@@ -60,7 +60,9 @@ def llm_gradient(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     return _mixtures(model, batch, shares * (1 + model.beta * (scores - (shares * scores).sum(dim=1, keepdim=True))))
 
 
-@explainer("llm-top", family=FAMILY, models=MODELS, options=(Top,), quantities=("logit",), label="the strongest maps")
+@explainer(
+    "llm-top", family=FAMILY, models=MODELS, options=(TopKeys,), quantities=("logit",), label="the strongest maps"
+)
 def llm_top(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return the filters with the largest shares for the explained class, multiplied by their shares, the largest first."""
     model = _maps(batch, "llm-top")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from mia_audit.explain.batch import Batch
     from mia_audit.explain.private_local.solver import Problem
-    from mia_audit.explain.private_local.terms import Terms
+    from mia_audit.explain.private_local.terms import ExplanationTerms
 
 FAMILY = "local_linear"
 
@@ -36,7 +36,7 @@ class Kernel(Section):
     """Weights of the records around the explained one: a registered kernel, or `file.py:function`."""
 
 
-class Noise(Section):
+class PrivateLocalKeys(Section):
     """The keys of private local explanations."""
 
     local_steps: PositiveInt = 50
@@ -87,7 +87,7 @@ def private_local(epsilon: float) -> Explainer:
 
     return Explainer(
         attribute,
-        (Kernel, Noise),
+        (Kernel, PrivateLocalKeys),
         FAMILY,
         quantities=("probability",),
         needs_training_records=True,
@@ -104,14 +104,14 @@ def _by_name(match: re.Match[str]) -> Explainer | None:
 explainers.register_pattern(r"private_local:(?P<epsilon>\d+(?:\.\d+)?)", _by_name, example="private_local:1")
 
 
-def _terms(options: Mapping[str, Any], epsilon: float) -> Terms:
-    from mia_audit.explain.private_local.terms import Terms
+def _terms(options: Mapping[str, Any], epsilon: float) -> ExplanationTerms:
+    from mia_audit.explain.private_local.terms import ExplanationTerms
 
     steps, delta = options.get("local_steps", 1), options.get("local_delta", 0.5)  # δ is not used without noise
-    return Terms(epsilon, delta, budget=epsilon, steps=steps, kernel=options["local_kernel"])
+    return ExplanationTerms(epsilon, delta, budget=epsilon, steps=steps, kernel=options["local_kernel"])
 
 
-def _problems(batch: Batch, terms: Terms) -> list[Problem]:
+def _problems(batch: Batch, terms: ExplanationTerms) -> list[Problem]:
     if batch.members is None:
         raise UserError(
             "explainers 'local_linear' and 'private_local' need the training records of a model, and none are given"

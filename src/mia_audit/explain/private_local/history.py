@@ -14,13 +14,13 @@ from mia_audit.explain.private_local.terms import capped, kernels
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-    from mia_audit.explain.private_local.terms import Terms
+    from mia_audit.explain.private_local.terms import ExplanationTerms
 
 SCRATCH, WARM, REUSED, HISTORY = "scratch", "warm-start", "reused", "history"
 """Sources of an answer: T steps from 0, fewer steps from a past explanation, an unchanged past explanation, or only the history."""
 
 
-class Entry(NamedTuple):
+class AnsweredQuery(NamedTuple):
     """One answer: the query and its explanation [n], the explained value of f and its class, the source, cost and number."""
 
     query: Float[np.ndarray, " n"]
@@ -55,7 +55,7 @@ class History:
     classes: Mapping[int, Past] = field(default_factory=dict)
     mu_squared: float = 0.0
 
-    def after(self, entry: Entry) -> History:
+    def after(self, entry: AnsweredQuery) -> History:
         """Return the history with one more answer."""
         computed = np.array([entry.source in (SCRATCH, WARM)])
         past = Past(entry.query[None], entry.explanation[None], computed)
@@ -70,7 +70,7 @@ class History:
             return np.zeros((0, 0)), np.zeros((0, 0))
         return self.classes[kind].among_computed()
 
-    def fit(self, point: Float[np.ndarray, " n"], kind: int, terms: Terms) -> Float[np.ndarray, " n"]:
+    def fit(self, point: Float[np.ndarray, " n"], kind: int, terms: ExplanationTerms) -> Float[np.ndarray, " n"]:
         """Return the explanation fitted to past queries of a class, with values predicted by their explanations (algorithm 4).
 
         No records are read. According to the explanation of z_j, f changes by φ_jᵀ(z_j − z) from z to z_j (as

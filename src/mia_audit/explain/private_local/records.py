@@ -22,7 +22,7 @@ from mia_audit.pools.persons import Persons, numbered_ids
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, Num, Shaped
 
-    from mia_audit.explain.private_local.terms import Terms
+    from mia_audit.explain.private_local.terms import ExplanationTerms
 
 BLOCK = 1 << 25
 """Bytes of memory for the matrices of all queries in one pass over the records."""
@@ -152,7 +152,7 @@ class ExplanationSet:
         queries: Float[np.ndarray, "q n"],
         values: Float[np.ndarray, " q"],
         classes: Int[np.ndarray, " q"],
-        terms: Terms,
+        terms: ExplanationTerms,
     ) -> Iterator[Problem]:
         """Yield the loss of every query, given the queries in units of the scale, f at them, and the indices of the explained classes.
 
@@ -207,7 +207,7 @@ def checked_values(values: Float[np.ndarray, "q C"], count: int, what: str) -> F
     return np.asarray(np.clip(values, -1, 1))
 
 
-def _weights(away: Float[np.ndarray, "b n"], terms: Terms) -> Float[np.ndarray, " b"]:
+def _weights(away: Float[np.ndarray, "b n"], terms: ExplanationTerms) -> Float[np.ndarray, " b"]:
     distance = np.linalg.norm(away, axis=1)
     if "weight" in terms.as_published:
         return kernels["gaussian"](distance)
@@ -219,7 +219,7 @@ def _moments(
     queries: Float[np.ndarray, "q n"],
     values: Float[np.ndarray, " q"],
     classes: Int[np.ndarray, " q"],
-    terms: Terms,
+    terms: ExplanationTerms,
 ) -> Iterator[Problem]:
     """Sum every query's weighted moments about that query itself, with one product per query.
 

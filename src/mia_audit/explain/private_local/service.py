@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 
 from mia_audit.errors import UserError, suggest
-from mia_audit.explain.private_local.history import HISTORY, REUSED, SCRATCH, WARM, Entry, History
+from mia_audit.explain.private_local.history import HISTORY, REUSED, SCRATCH, WARM, AnsweredQuery, History
 from mia_audit.explain.private_local.records import ExplanationSet, checked_values
 from mia_audit.explain.private_local.solver import Problem, descend, iterates, learning_rate
-from mia_audit.explain.private_local.terms import Terms, radius
+from mia_audit.explain.private_local.terms import ExplanationTerms, radius
 from mia_audit.foreign_json import read_object
 from mia_audit.privacy import ledger
 from mia_audit.privacy.gaussian import allows, epsilon_of_gdp
@@ -42,7 +42,7 @@ KINDS = {"query": list, "value": float, "class": int, "source": str, "steps": in
 """Fields of an entry's release, with their types."""
 
 
-class Ledger:
+class ExplanationLedger:
     """The charged answers so far, in memory and, given a path, in a ledger file (`mia_audit.privacy.ledger`).
 
     `terms` must equal those in an existing file. A file beside the data set's ledger `beside`, if given, remembers how far
@@ -60,9 +60,9 @@ class Ledger:
         beside: Path | None = None,
     ) -> None:
         self.delta, self.features = delta, features
-        self.entries: list[Entry] = []
+        self.entries: list[AnsweredQuery] = []
         self.history = History()
-        self._kept = ledger.Ledger(path, ledger.Header(unit, adjacency, terms), self._check)
+        self._kept = ledger.Ledger(path, ledger.LedgerHeader(unit, adjacency, terms), self._check)
         self._take(self._kept.entries)
         self.id = self._kept.header.id or secrets.token_hex(16)
         """The random id of the file or, without a file, of this object."""
@@ -84,7 +84,7 @@ class Ledger:
         """Total ε at δ of all charges so far."""
         return epsilon_of_gdp(math.sqrt(self.mu_squared), self.delta)
 
-    def append(self, entries: list[Entry]) -> None:
+    def append(self, entries: list[AnsweredQuery]) -> None:
         """Charge for entries and store them. Their explanations may be released only after this call has returned."""
         from mia_audit.storage import write_json  # configs are read without it
 
@@ -142,7 +142,7 @@ class Ledger:
             }
         )
 
-    def _kept_entry(self, entry: Entry) -> ledger.Entry:
+    def _kept_entry(self, entry: AnsweredQuery) -> ledger.Entry:
         released = {
             "query": entry.query.tolist(),
             "value": entry.value,
@@ -176,7 +176,7 @@ class Ledger:
             said, cost = entry.released, entry.terms["mu_squared"]
             query, explanation = np.array(said["query"]), np.array(said["explanation"])
             rest = (said["value"], said["class"], said["source"], said["steps"], cost, explanation, said["number"])
-            self.entries.append(Entry(query, *rest))
+            self.entries.append(AnsweredQuery(query, *rest))
             self.history = self.history.after(self.entries[-1])
 
 
@@ -243,7 +243,7 @@ class PrivateExplainer:
     def __init__(
         self,
         explained: ExplanationSet,
-        terms: Terms,
+        terms: ExplanationTerms,
         protocol: str = "adaptive",
         black_box: BlackBox | None = None,
         ledger: Path | None = None,
@@ -264,7 +264,9 @@ class PrivateExplainer:
         metadata = {f"{explained.unit}s": units} | rest
         counted = {"persons" if explained.whose else "records": units}  # the same noise if every person has one record
         self._secret = None if seed is None else _secret(seed, protocol, counted | rest, explained)
-        self.ledger = Ledger(ledger, features, terms.delta, terms.adjacency, metadata, explained.unit, data_ledger)
+        self.ledger = ExplanationLedger(
+            ledger, features, terms.delta, terms.adjacency, metadata, explained.unit, data_ledger
+        )
         if data_ledger is not None:
             self._charge_data(data_ledger)
         self._answered = 0
@@ -317,8 +319,8 @@ class PrivateExplainer:
             problems = self.explained.problems(points, at_queries, classes.astype(np.int64), self.terms)
         with self._lock:
             self._refuse_fork()
-            entries: list[Entry] = []
-            charged: list[Entry] = []
+            entries: list[AnsweredQuery] = []
+            charged: list[AnsweredQuery] = []
             past = self.ledger.history
             first = max([self._answered, *(entry.number + 1 for entry in self.ledger.entries[-1:])])
             try:
@@ -333,13 +335,13 @@ class PrivateExplainer:
                 self._answered = first + len(entries)
         return _answers(entries, self.explained.features)
 
-    def _asked(self, queries: Num[np.ndarray, "q ..."], values: Float[np.ndarray, "q C"] | None) -> list[Entry]:
+    def _asked(self, queries: Num[np.ndarray, "q ..."], values: Float[np.ndarray, "q C"] | None) -> list[AnsweredQuery]:
         """Return the fields of the answers that do not depend on their computation."""
         points = self.explained.points(queries)
         outputs = self._values(queries, values)
         classes = outputs.argmax(axis=1) if outputs.shape[1] > 1 else np.zeros(len(outputs), dtype=np.int64)
         return [
-            Entry(point, float(output[kind]), int(kind), HISTORY, 0, 0.0, point)
+            AnsweredQuery(point, float(output[kind]), int(kind), HISTORY, 0, 0.0, point)
             for point, output, kind in zip(points, outputs, classes, strict=True)
         ]
 
@@ -361,7 +363,7 @@ class PrivateExplainer:
             )
         return checked
 
-    def _free(self, asked: Entry, past: History) -> Entry | None:
+    def _free(self, asked: AnsweredQuery, past: History) -> AnsweredQuery | None:
         """Answer from charged answers, or return None if the protocol would read the records.
 
         Free answers are functions of charged ones. Only charged answers are kept, so the budget bounds the size of
@@ -385,7 +387,7 @@ class PrivateExplainer:
             )
         return asked._replace(explanation=past.fit(asked.query, asked.explained_class, self.terms))
 
-    def _one(self, asked: Entry, problem: Problem | None, past: History) -> Entry:
+    def _one(self, asked: AnsweredQuery, problem: Problem | None, past: History) -> AnsweredQuery:
         """Answer one query, with a charge that the budget allows."""
         if (free := self._free(asked, past)) is not None:
             return free
@@ -449,7 +451,7 @@ class PrivateExplainer:
         return computed[best], min(self.terms.steps, max(2, steps))
 
 
-def _answers(entries: list[Entry], features: int) -> Answers:
+def _answers(entries: list[AnsweredQuery], features: int) -> Answers:
     return Answers(
         np.array([entry.explanation for entry in entries]).reshape(len(entries), features),
         [entry.mu_squared for entry in entries],
@@ -469,7 +471,7 @@ def _rounded(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     return np.where(np.abs(single) > np.abs(values), np.nextafter(single, np.float32(0)), single).astype(np.float64)
 
 
-def _plain(terms: Terms) -> dict[str, object]:
+def _plain(terms: ExplanationTerms) -> dict[str, object]:
     """Return the terms in the form that they have after a round trip through JSON."""
     return asdict(terms) | {"as_published": list(terms.as_published)}
 
@@ -508,7 +510,9 @@ class TracedExplainer(PrivateExplainer):
     shows only the other queries. The losses are computed without noise.
     """
 
-    def __init__(self, explained: ExplanationSet, terms: Terms, protocol: str, seed: int | None = None) -> None:
+    def __init__(
+        self, explained: ExplanationSet, terms: ExplanationTerms, protocol: str, seed: int | None = None
+    ) -> None:
         super().__init__(explained, terms, protocol, seed=seed)
         self.paths: list[list[float] | None] = []
 

@@ -13,9 +13,9 @@ from jaxtyping import Bool, Float
 from mia_audit.errors import UserError
 from mia_audit.explain.private_local.history import WARM
 from mia_audit.explain.private_local.records import ExplanationSet, nearest_records
-from mia_audit.explain.private_local.service import Ledger, PrivateExplainer, TracedExplainer
+from mia_audit.explain.private_local.service import ExplanationLedger, PrivateExplainer, TracedExplainer
 from mia_audit.explain.private_local.solver import Problem, minimum
-from mia_audit.explain.private_local.terms import Terms
+from mia_audit.explain.private_local.terms import ExplanationTerms
 from mia_audit.seeds import generator, seed_for
 from mia_audit.storage import read_table
 
@@ -47,7 +47,7 @@ class Remembering(ExplanationSet):
         queries: Float[np.ndarray, "q n"],
         values: Float[np.ndarray, " q"],
         classes: Int[np.ndarray, " q"],
-        terms: Terms,
+        terms: ExplanationTerms,
     ) -> Iterator[Problem]:
         keys = [query.tobytes() + bytes([kind % 256]) for query, kind in zip(queries, classes, strict=True)]
         fresh = list({key: row for row, key in enumerate(keys) if key not in self.kept}.values())
@@ -79,10 +79,10 @@ class Study:
     other: Float[np.ndarray, "m C"] | None = None
 
     @property
-    def terms(self) -> Terms:
+    def terms(self) -> ExplanationTerms:
         """The terms for the comparison of protocols."""
         section = self.section
-        return Terms(
+        return ExplanationTerms(
             section.epsilon, section.delta, UNLIMITED, section.steps, section.c, section.kernel, section.adjacency
         )
 
@@ -168,14 +168,14 @@ class Study:
     def _run(
         self,
         explained: ExplanationSet,
-        terms: Terms,
+        terms: ExplanationTerms,
         experiment: str,
         protocol: str,
         queries: Int[np.ndarray, " q"],
-        history: Ledger | None = None,
+        history: ExplanationLedger | None = None,
         answering: ExplanationSet | None = None,
         trace: bool = False,
-    ) -> tuple[list[dict[str, Any]], Ledger]:
+    ) -> tuple[list[dict[str, Any]], ExplanationLedger]:
         """Answer queries in their order, and compare each answer with the exact minimum over the explanation set.
 
         `answering`, if given, is the explanation set from which queries are answered.
@@ -220,7 +220,7 @@ class Study:
         return rows, service.ledger
 
     def _exact(
-        self, points: np.ndarray, classes: np.ndarray, queries: np.ndarray, terms: Terms
+        self, points: np.ndarray, classes: np.ndarray, queries: np.ndarray, terms: ExplanationTerms
     ) -> list[np.ndarray] | None:
         """Return the reference black box's non-private explanations of the same classes (for Dist in section 6.3)."""
         if self.reference is None or terms.as_published:

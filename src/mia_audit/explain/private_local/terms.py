@@ -74,7 +74,7 @@ ADJACENCIES = {"zero-out": 1.0, "replacement": 2.0}
 
 
 @dataclass(frozen=True)
-class Terms:
+class ExplanationTerms:
     """The terms of explanations: ε of a query computed from scratch, the `budget` (ε of all queries together), and δ of both.
 
     A query from scratch takes `steps` noisy steps, with weight constant `c`, `kernel` and `adjacency`. `as_published`

@@ -24,13 +24,13 @@ from torch.func import functional_call
 
 from mia_audit.errors import first_line
 from mia_audit.privacy.book_keeping.kinds import ZEROING
-from mia_audit.privacy.book_keeping.products import Factored, Formed, Kept, Product, Rows
+from mia_audit.privacy.book_keeping.products import Factored, Formed, GradientRows, Kept, Product
 from mia_audit.privacy.book_keeping.rules import RULES, NotCovered, Trace, marked
 from mia_audit.privacy.noise import left_out, squared_norms
 from mia_audit.runtime.device import computing
 
 
-class Store:
+class GradientStore:
     """Memory for held gradients, reused by every micro-batch."""
 
     def __init__(self, device: torch.device) -> None:
@@ -76,7 +76,7 @@ class BookKeeping:
     def __init__(self, parameters: Sequence[Tensor], checked: Pass | None = None) -> None:
         self.parameters = list(parameters)
         self._places: dict[int, int] | None = checked.places if checked else None
-        self._store = Store(self.parameters[0].device)
+        self._store = GradientStore(self.parameters[0].device)
 
     def run(
         self,
@@ -95,7 +95,7 @@ class BookKeeping:
         others: list[Tensor] = []
 
         def hold(number: int, rows: Tensor) -> None:
-            kept.append(Rows(number, rows))
+            kept.append(GradientRows(number, rows))
             squares.add_(squared_norms(rows, scales[number] if scales else None))  # while the rows are in the caches
             numbers["held"] += rows.shape[1]
 

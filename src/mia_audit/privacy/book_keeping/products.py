@@ -173,7 +173,7 @@ class Formed:
 
 
 @dataclass(frozen=True)
-class Rows:
+class GradientRows:
     """Gradients of a parameter that are held, a row per record."""
 
     number: int
@@ -184,4 +184,4 @@ class Rows:
         add_weighted(self.rows, weights, out, pieces[self.number])
 
 
-Kept = Factored | Formed | Rows
+Kept = Factored | Formed | GradientRows

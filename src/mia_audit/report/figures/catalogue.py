@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from mia_audit.report.findings import Estimate, Finding, Findings
     from mia_audit.report.results import Results
-    from mia_audit.report.spec import Spec
+    from mia_audit.report.spec import ReportedAudit
 
 COLUMN, PAGE = 3.4, 7.0
 """Widths of a paper's column and page in inches."""
@@ -490,7 +490,7 @@ def _drawn_names(axes: Axes) -> Any:
 
 
 if TYPE_CHECKING:
-    Subjects = Callable[[Spec], Mapping[str, Any]]
+    Subjects = Callable[[ReportedAudit], Mapping[str, Any]]
     Drawing = Callable[[Results, Findings, Any], Figure | str]
 
 
@@ -525,12 +525,12 @@ def figure(name: str, subjects: Subjects, caption: str, private: bool = False) -
     return lambda draw: figures.register(name)(FigureKind(subjects, caption, draw, private))
 
 
-def once(name: str, condition: Callable[[Spec], object] = lambda spec: True) -> Subjects:
+def once(name: str, condition: Callable[[ReportedAudit], object] = lambda spec: True) -> Subjects:
     """Return the subjects of a figure that an audit has at most once."""
     return lambda spec: {name: None} if condition(spec) else {}
 
 
-def once_for(prefix: str, chosen: Callable[[Spec], Iterable[Any]]) -> Subjects:
+def once_for(prefix: str, chosen: Callable[[ReportedAudit], Iterable[Any]]) -> Subjects:
     """Return the subjects of a figure that an audit has once for each of these names, or groups; they follow the prefix in its name."""
 
     def name(subject: Any) -> str:
@@ -539,7 +539,7 @@ def once_for(prefix: str, chosen: Callable[[Spec], Iterable[Any]]) -> Subjects:
     return lambda spec: {name(subject): subject for subject in chosen(spec)}
 
 
-def figure_files(spec: Spec, private: bool = False) -> list[str]:
+def figure_files(spec: ReportedAudit, private: bool = False) -> list[str]:
     """List the file names of an audit's figures, in every format and as data."""
     names = [name for kind in figures for name in figures[kind].subjects(spec) if figures[kind].private == private]
     return [f"{name}.{suffix}" for name in names for suffix in (*spec.figures.formats, CSV)]
@@ -575,7 +575,7 @@ def drawn(kind: FigureKind, results: Results, findings: Findings, subject: Any) 
     return disclaimed(shown, inside or findings.settings)
 
 
-def restyle(figure: Figure, spec: Spec) -> None:
+def restyle(figure: Figure, spec: ReportedAudit) -> None:
     """Give settings and explainers the colours and names that the config gives them."""
     from matplotlib.text import Text
 
@@ -588,7 +588,7 @@ def restyle(figure: Figure, spec: Spec) -> None:
             text.set_text(text.get_text().replace(explainer_label(name), shown))  # type: ignore[attr-defined]
 
 
-def _recolour(figure: Figure, spec: Spec) -> None:
+def _recolour(figure: Figure, spec: ReportedAudit) -> None:
     """Replace the colour of each series that has one in the config, wherever that colour stands in the figure."""
     from matplotlib.colors import is_color_like, to_hex, to_rgba
 

@@ -417,7 +417,7 @@ TITLE_LETTERS = 11
 
 
 @dataclass(frozen=True)
-class Top:
+class TopMaps:
     """The maps with the largest shares for the class that a model predicts, of every record shown."""
 
     classes: Int[np.ndarray, " R"]
@@ -437,7 +437,7 @@ class Filters:
     """
 
     heading: str
-    top: Top
+    top: TopMaps
     leading: Float[np.ndarray, "K D"]
     top_share: float
     maps: int
@@ -472,7 +472,7 @@ def column(heading: str, model: LocallyLinearMaps, shown: Tensor, sample: Tensor
         leading = filters[mixture.mean(dim=0).argmax(dim=0), torch.arange(filters.shape[1])]
         predicted = model.mixed(scores).argmax(dim=1)
         largest = mixture[torch.arange(len(predicted)), :, predicted].amax(dim=1).mean()
-    top_maps = Top(*(value.numpy() for value in (classes, top.values, chosen)))
+    top_maps = TopMaps(*(value.numpy() for value in (classes, top.values, chosen)))
     return Filters(heading, top_maps, leading.numpy(), float(largest), mixture.shape[1])
 
 

@@ -25,7 +25,7 @@ from mia_audit.report.figures.catalogue import (
 from mia_audit.report.findings import Estimate, Findings, estimate
 from mia_audit.report.formatting import protection
 from mia_audit.report.series import PALETTE
-from mia_audit.report.spec import Setting, Spec
+from mia_audit.report.spec import AuditedSetting, ReportedAudit
 from mia_audit.signals.name import read_signal
 
 if TYPE_CHECKING:
@@ -349,7 +349,7 @@ def _explained(
     return drawn, grid
 
 
-def _pictured(spec: Spec, of_models: bool) -> list[str]:
+def _pictured(spec: ReportedAudit, of_models: bool) -> list[str]:
     studies = spec.studies.items()
     return [name for name, study in studies if study["pictures"] and (study["settings"] or not of_models)]
 
@@ -480,7 +480,7 @@ def attacks(results: Results, findings: Findings, dataset: str | None = None) ->
 )
 def sets(results: Results, findings: Findings, subject: None = None) -> Figure:
     """Draw the AUC of attacks on explanation sets, a panel per black box."""
-    groups: dict[tuple[str, str], list[Setting]] = {}
+    groups: dict[tuple[str, str], list[AuditedSetting]] = {}
     for setting in results.spec.settings:
         if setting.mechanism in ("private-local", "local-linear") and not setting.trained:
             groups.setdefault(setting.group, []).append(setting)
@@ -509,7 +509,9 @@ def auc_of(row: Mapping[str, Any]) -> Estimate:
     return Estimate.from_numbers({end: row[f"auc_{end}"] for end in ("mean", "low", "high")})
 
 
-def attacked(results: Results, dataset: str | None = None) -> dict[Setting, dict[str, dict[str, dict[str, Any]]]]:
+def attacked(
+    results: Results, dataset: str | None = None
+) -> dict[AuditedSetting, dict[str, dict[str, dict[str, Any]]]]:
     """Return rows of the summary by training, attack and explanation, for settings whose private explanations are attacked."""
     by_setting = {}
     for setting, metrics in zip(results.spec.settings, results.metrics, strict=True):
@@ -520,7 +522,7 @@ def attacked(results: Results, dataset: str | None = None) -> dict[Setting, dict
     return by_setting
 
 
-def _headline_summary(results: Results, setting: Setting) -> pl.DataFrame:
+def _headline_summary(results: Results, setting: AuditedSetting) -> pl.DataFrame:
     """Return the summary of a setting's headline unit on the true membership."""
     from mia_audit.evaluation.files import headline_unit
 

@@ -43,7 +43,7 @@ from mia_audit.report.series import (
     strongest,
     strongest_only,
 )
-from mia_audit.report.spec import Setting, Spec
+from mia_audit.report.spec import AuditedSetting, ReportedAudit
 from mia_audit.report.statements import KINDS, Comparison, compared, missing_models
 from mia_audit.report.tables.attacks import models as table_of_models
 
@@ -61,7 +61,7 @@ DEVIATIONS = 2
 NOTHING = "No model of these settings was trained to the end."
 
 
-def curves_over_epsilon(settings: Sequence[Setting]) -> list[tuple[str, str]]:
+def curves_over_epsilon(settings: Sequence[AuditedSetting]) -> list[tuple[str, str]]:
     """List data set and architecture of the trained settings that have at least three values of ε, inf included."""
     values: dict[tuple[str, str], set[str]] = {}
     for setting in settings:
@@ -70,7 +70,7 @@ def curves_over_epsilon(settings: Sequence[Setting]) -> list[tuple[str, str]]:
     return [group for group, several in values.items() if len(several) >= CURVE]
 
 
-def swept_parameters(settings: Sequence[Setting]) -> list[str]:
+def swept_parameters(settings: Sequence[AuditedSetting]) -> list[str]:
     """List the parameters that sweeps vary."""
     values: dict[str, set[str]] = {}
     for setting in settings:
@@ -382,7 +382,7 @@ BANDS = 2
     "of the same curve; AUC and TPR in the answer allow for the choice among all attacks on outputs, or on explanations, and may "
     "be lower. Bands: ± one standard deviation over targets, for the first two curves.",
 )
-def roc(results: Results, findings: Findings, setting: Setting) -> Figure | str:
+def roc(results: Results, findings: Findings, setting: AuditedSetting) -> Figure | str:
     """Draw the ROC curves of the strongest attacks on a setting, in the colours of its group."""
     finding = next((one for one in findings.settings if one.setting == setting), None)
     if finding is None:
@@ -422,7 +422,7 @@ def roc_figure(finding: Finding, lines: Sequence[Curve]) -> Figure:
 FEWER_THAN_TWO = "No two of these settings were attacked."
 
 
-def _with_architectures(spec: Spec) -> list[str]:
+def _with_architectures(spec: ReportedAudit) -> list[str]:
     """List the data sets on which several architectures were trained; sweeps are left out."""
     several: dict[str, set[str]] = {}
     for setting in spec.trained:

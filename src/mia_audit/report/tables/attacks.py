@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     from mia_audit.report.findings import Estimate
     from mia_audit.report.results import Results
-    from mia_audit.report.spec import Setting, Spec
+    from mia_audit.report.spec import AuditedSetting, ReportedAudit
 
 
 def _summary_layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout:
@@ -124,7 +124,7 @@ def _summarised(results: Results) -> pl.DataFrame:
     return pl.concat(frames, how="diagonal")
 
 
-def _of_workflow(spec: Spec) -> bool:
+def _of_workflow(spec: ReportedAudit) -> bool:
     """Whether the workflow wrote the settings: `mia-audit audit` writes both tables itself, with or without a report."""
     return bool(spec.settings) and not any(setting.folder for setting in spec.settings)
 
@@ -316,7 +316,7 @@ def _headline(row: Mapping[str, Any], likelihood: str) -> bool:
 
 
 def _published_rows(
-    results: Results, setting: Setting, signal: str, headlines: list[dict[str, Any]]
+    results: Results, setting: AuditedSetting, signal: str, headlines: list[dict[str, Any]]
 ) -> Iterator[dict[str, Any]]:
     import numpy as np
 
@@ -465,7 +465,7 @@ def _setting_row(finding: Finding, findings: Findings, results: Results) -> dict
 PUBLIC_START = "public start"
 
 
-def _chance_note(results: Results, setting: Setting) -> str:
+def _chance_note(results: Results, setting: AuditedSetting) -> str:
     """State accuracy and loss of guessing on a data set used for training."""
     chance = results.guessing(setting)
     if chance is None:

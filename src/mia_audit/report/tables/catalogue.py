@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from mia_audit.report.findings import Estimate, Findings, Leak
     from mia_audit.report.results import Results
-    from mia_audit.report.spec import Setting, Spec
+    from mia_audit.report.spec import AuditedSetting, ReportedAudit
 
 
 @dataclass(frozen=True)
@@ -250,7 +250,7 @@ def _lines(cells: Sequence[Sequence[str]]) -> list[str]:
 
 
 if TYPE_CHECKING:
-    Condition = Callable[[Spec], object]
+    Condition = Callable[[ReportedAudit], object]
     Data = Callable[[Results, Findings], pl.DataFrame]
     Print = Callable[[Results, Findings, pl.DataFrame], Layout]
 
@@ -292,12 +292,12 @@ def table(
     return lambda data: tables.register(name)(TableKind(condition, data, layout, private))
 
 
-def tables_of(spec: Spec, private: bool = False) -> dict[str, TableKind]:
+def tables_of(spec: ReportedAudit, private: bool = False) -> dict[str, TableKind]:
     """Return the tables that an audit has, by name."""
     return {name: tables[name] for name in tables if tables[name].private == private and tables[name].condition(spec)}
 
 
-def table_files(spec: Spec, private: bool = False) -> list[str]:
+def table_files(spec: ReportedAudit, private: bool = False) -> list[str]:
     """List the file names of an audit's tables in every format."""
     return [f"{name}.{suffix}" for name, kind in tables_of(spec, private).items() for suffix in kind.formats]
 
@@ -359,7 +359,7 @@ SETTING_COLUMNS = text("Data set", "Architecture", "Mechanism", "ε")
 PARTS = ("mean", "sd", "low", "high")
 
 
-def identity(setting: Setting) -> dict[str, str]:
+def identity(setting: AuditedSetting) -> dict[str, str]:
     """Return the values that identify a setting."""
     return {name: getattr(setting, name) for name in SETTING} | {"epsilon": setting.reported_epsilon}
 
@@ -380,14 +380,14 @@ def printed(title: str, name: str) -> tuple[Column, Any]:
     return Column(title, number=False), lambda row: "–" if row[name] is None else str(row[name])
 
 
-def setting_cells(setting: Setting) -> list[Cell | str]:
+def setting_cells(setting: AuditedSetting) -> list[Cell | str]:
     """Return the cells of `SETTING_COLUMNS`, with the setting's labels."""
     known = setting.trained or setting.explained is not None
     epsilon = setting.reported_epsilon if setting.epsilon != "inf" else "∞" if known else "–"
     return [setting.dataset_name, setting.architecture_name, setting.label or setting.mechanism_name, epsilon]
 
 
-def setting_columns(settings: Sequence[Setting]) -> list[tuple[Column, Any]]:
+def setting_columns(settings: Sequence[AuditedSetting]) -> list[tuple[Column, Any]]:
     """Print the columns that identify a setting, with its labels."""
     cells = {tuple(identity(one).values()): setting_cells(one) for one in settings}
 
