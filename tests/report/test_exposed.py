@@ -95,7 +95,7 @@ def test_maps_are_of_a_model_that_trained_on_the_record_and_one_that_did_not(wit
     from mia_audit.learners.torch_module import TorchModel
     from mia_audit.models import load, to_input
 
-    from ...explain.attribution import attribute
+    from ..explain.attribution import attribute
 
     train(with_pool, "image")
     asked = []

@@ -262,14 +262,14 @@ def test_the_report_has_the_verdicts(small: Any) -> None:
 
 
 def test_every_key_of_a_policy_is_documented() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "how-to" / "release.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "release.md").read_text(encoding="utf-8")
     assert [name for name in Policy.model_fields if f"| `{name}` |" not in page] == []
 
 
 def test_the_policy_of_the_digits_is_one() -> None:
     from mia_audit.config.load import load_policy
 
-    assert load_policy(Path(__file__).parents[3] / "docs" / "examples" / "policy.yaml").models == 16
+    assert load_policy(Path(__file__).parents[2] / "docs" / "examples" / "policy.yaml").models == 16
 
 
 def test_the_report_depends_on_what_its_policy_says(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from mia_audit.report.opened import find
 from mia_audit.report.page import render
 from mia_audit.report.provenance import provenance
 
-GOLDEN = Path(__file__).parents[1] / "golden.txt"
+GOLDEN = Path(__file__).parent / "golden.txt"
 
 
 @pytest.fixture(scope="module")
