@@ -53,7 +53,7 @@ def linear(shape, classes, bias=True):
 
 MECHANISM = """
 from mia_audit.privacy.catalogue import mechanism
-from mia_audit.privacy.mechanisms import Unprotected
+from mia_audit.privacy.mechanisms import PlainTraining
 from mia_audit.sections import Section
 
 
@@ -63,7 +63,7 @@ class Shrinkage(Section):
 
 
 @mechanism(options=(Shrinkage,), private=False, per_record=False)
-class Shrunk(Unprotected):
+class Shrunk(PlainTraining):
     def __init__(self, section, job):
         super().__init__(section, job)
         self.shrinkage = section.read(Shrinkage).shrinkage

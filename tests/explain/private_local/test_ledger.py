@@ -103,12 +103,12 @@ import os, signal, sys
 import numpy as np
 from mia_audit.explain.private_local.records import ExplanationSet
 from mia_audit.explain.private_local.service import PrivateExplainer
-from mia_audit.explain.private_local.terms import Terms
+from mia_audit.explain.private_local.terms import ExplanationTerms
 from mia_audit.privacy import ledger
 
 records = np.random.default_rng(0).standard_normal((200, 3))
 explained = ExplanationSet.from_arrays(records, np.tanh(records[:, 0]))
-terms = Terms(epsilon=0.5, delta=1e-6, budget=9.0, steps=20)
+terms = ExplanationTerms(epsilon=0.5, delta=1e-6, budget=9.0, steps=20)
 service = PrivateExplainer(explained, terms, "non-adaptive", lambda q: np.tanh(q[:, :1]), ledger=__import__("pathlib").Path(sys.argv[1]))
 print(service.answer(records[:1]).spent[0], flush=True)
 original = getattr(os, sys.argv[2])
@@ -219,11 +219,11 @@ import numpy as np
 from mia_audit.errors import UserError
 from mia_audit.explain.private_local.records import ExplanationSet
 from mia_audit.explain.private_local.service import PrivateExplainer
-from mia_audit.explain.private_local.terms import Terms
+from mia_audit.explain.private_local.terms import ExplanationTerms
 
 records = np.random.default_rng(0).standard_normal((200, 3))
 explained = ExplanationSet.from_arrays(records, np.tanh(records[:, 0]))
-terms = Terms(epsilon=0.5, delta=1e-6, budget=0.6, steps=20)
+terms = ExplanationTerms(epsilon=0.5, delta=1e-6, budget=0.6, steps=20)
 path = Path(sys.argv[1]) if len(sys.argv) > 1 else None
 service = PrivateExplainer(explained, terms, "non-adaptive", lambda q: np.tanh(q[:, :1]), ledger=path)
 for number in range(4):
@@ -263,11 +263,11 @@ import numpy as np
 from mia_audit.errors import UserError
 from mia_audit.explain.private_local.records import ExplanationSet
 from mia_audit.explain.private_local.service import PrivateExplainer
-from mia_audit.explain.private_local.terms import Terms
+from mia_audit.explain.private_local.terms import ExplanationTerms
 
 records = np.random.default_rng(0).standard_normal((200, 3))
 explained = ExplanationSet.from_arrays(records, np.tanh(records[:, 0]))
-terms = Terms(epsilon=0.1, delta=1e-6, budget=0.35, steps=20)
+terms = ExplanationTerms(epsilon=0.1, delta=1e-6, budget=0.35, steps=20)
 spent, refused = 0.0, 0
 for number in range(200):
     try:
