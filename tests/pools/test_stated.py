@@ -77,6 +77,7 @@ def test_what_is_collected_is_known(tmp_path: Path) -> None:
         ({"categories": {"sort": ["b", "c"]}}, r"categories\.sort: 'a' \(row 2 of .* 1 such rows\) is not listed"),
         ({"classes": ["yes"]}, r"classes: 2 of 4 records have another class, such as 'no'"),
         ({"categories": {"size": ["1", "1.0", "2", "3", "4"]}}, r"categories\.size: 1, 1\.0 are the same value"),
+        ({"classes": ["yes", "no", "No", "1", "1.0"]}, r"classes: 1, 1\.0 are the same value"),
         ({"categories": {"sorts": ["b"]}}, r"has no column 'sorts': did you mean 'sort'"),
         ({"categories": {"sort": ["b"]}, "columns": {"sort": "drop"}}, r"categories\.sort: the column is dropped"),
     ],

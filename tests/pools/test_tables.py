@@ -158,6 +158,17 @@ def test_no_cell_changes_the_listed_values_of_others(cells: Any, listed: Any, mo
         assert np.asarray(load_source(dataset, "datasets.t").records)[:2].tolist() == [[1, 0, 0], [0, 1, 0]]
 
 
+@pytest.mark.parametrize("more", ["1", "true", " 1", 1.0, True])
+def test_no_cell_changes_the_listed_classes_of_others(more: Any, tmp_path: Path) -> None:
+    pytest.importorskip("fastexcel")
+    rows = [["x", "label"], [0.5, True], [1.5, 1], [2.5, 0], [3.5, "+2"]]
+    for added in ([], [[4.5, more]]):
+        sheet = load(workbook(tmp_path / "t.xlsx", data=[*rows, *added]), classes=("0", "1", "2", "true"))
+        (tmp_path / "t.csv").write_text("\n".join(",".join(map(str, row)) for row in [*rows, *added]) + "\n")
+        text = load(tmp_path / "t.csv", classes=("0", "1", "2", "true"))
+        assert sheet.labels[:4].tolist() == text.labels[:4].tolist() == [3, 1, 0, 2]
+
+
 def test_a_number_written_as_text_rounds_no_others(tmp_path: Path) -> None:
     pytest.importorskip("fastexcel")
     sheet = workbook(tmp_path / "t.xlsx", data=[["dose", "label"], [1.25e-12, "a"], [2.5e-12, "b"], ["5", "a"]])

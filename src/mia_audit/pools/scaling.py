@@ -235,22 +235,28 @@ def stated_category(column: pl.Series, values: Sequence[str], other: str, root: 
     import polars as pl
 
     text = column.cast(pl.String)
-    given, stated = spelled(text), spelled(pl.Series(values))
-    if (again := stated.is_duplicated()).any():
-        raise UserError(
-            f"{where}.categories.{column.name}: {few(pl.Series(values).filter(again))} are the same value: list it once"
-        )
-    odd = ~given.is_in(stated.to_list())
+    given = as_listed(text, values, f"{where}.categories.{column.name}")
+    odd = given.is_null()
     if odd.any() and not other:
         row = int(odd.arg_max() or 0)
         raise UserError(
             f"{where}.categories.{column.name}: '{text[row]}' (row {row + 1} of {root}, {odd.sum()} such rows) is not listed: list it, or"
             f" name the value that replaces all others: {where}.other"
         )
-    parts = {name: given == value for name, value in zip(values, stated, strict=True)}
+    parts = {name: given.eq_missing(name) for name in values}
     if other:
         parts[other] = parts[other] | odd if other in parts else odd
     return [part.alias(f"{column.name}={name}") for name, part in parts.items()]
+
+
+def as_listed(text: pl.Series, values: Sequence[str], what: str) -> pl.Series:
+    """Return for every value the equal one of a list, or null; UserError if values of the list are the same."""
+    import polars as pl
+
+    listed = pl.Series(values)
+    if (again := spelled(listed).is_duplicated()).any():
+        raise UserError(f"{what}: {few(listed.filter(again))} are the same value: list it once")
+    return spelled(text).replace_strict(spelled(listed), listed, default=None)
 
 
 def spelled(text: pl.Series) -> pl.Series:

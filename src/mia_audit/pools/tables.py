@@ -93,7 +93,7 @@ def _not_utf8(root: Path, where: str) -> UserError:
 
 
 def _read_csv(path: Path, where: str, dataset: Dataset) -> pl.DataFrame:
-    """Read a CSV file; numbers with decimal commas become numbers; those with leading zeros, and ids of persons, stay text.
+    """Read a CSV file; numbers with decimal commas become numbers; those with leading zeros, ids and stated classes stay text.
 
     So do fractions in a column with stated categories, because as numbers they would change other values of the column.
     """
@@ -106,7 +106,7 @@ def _read_csv(path: Path, where: str, dataset: Dataset) -> pl.DataFrame:
     check_csv(path)
     separator, _ = separator_and_names(path)
     person, stated = dataset.person, dataset.categories
-    texts = {person: pl.String} if person else None
+    texts = {name: pl.String for name in (person, dataset.classes and dataset.label) if name}
     frame = pl.read_csv(path, infer_schema_length=None, glob=False, separator=separator, schema_overrides=texts)
     fractions = [name for name in frame.columns if name in stated and frame[name].dtype.is_float()]
     whole = [name for name in frame.columns if frame[name].dtype.is_integer()] + fractions
@@ -115,7 +115,9 @@ def _read_csv(path: Path, where: str, dataset: Dataset) -> pl.DataFrame:
         text = pl.read_csv(path, infer_schema=False, glob=False, separator=separator, columns=whole)
         changed = [text[name] for name in whole if name in fractions or text[name].str.contains(PADDED).any()]
     others = [
-        number for column in frame if column.name != person and (number := _as_numbers(column, separator)) is not None
+        number
+        for column in frame
+        if column.name not in texts and (number := _as_numbers(column, separator)) is not None
     ]
     changed += [number for number in others if number.name not in stated or number.dtype.is_integer()]
     frame = frame.with_columns(changed)
@@ -125,7 +127,7 @@ def _read_csv(path: Path, where: str, dataset: Dataset) -> pl.DataFrame:
 def _read_sheet(path: Path, where: str, dataset: Dataset) -> pl.DataFrame:
     """Read the only sheet of a workbook that has cells; those of persons and stated roles are read each by itself.
 
-    Ids of persons and values of stated categories are text. In a column of mixed cells, others are rounded as text.
+    Ids of persons and values of stated categories and classes are text. In a column of mixed cells, others are rounded as text.
     """
     import polars as pl
 
@@ -146,7 +148,7 @@ def _read_sheet(path: Path, where: str, dataset: Dataset) -> pl.DataFrame:
     kinds: dict[str, type[pl.DataType]] = {}
     for column in frame:
         texts = dataset.columns.get(column.name) == "feature" and column.dtype == pl.String
-        if column.name in (dataset.person, *dataset.categories):
+        if column.name in (dataset.person, dataset.classes and dataset.label, *dataset.categories):
             kinds[column.name] = pl.String
         elif texts and column.cast(pl.Float64, strict=False).null_count() == column.null_count():
             kinds[column.name] = pl.Float64

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from mia_audit.errors import UserError, first_line, suggest
 from mia_audit.pools.frames import coded
 from mia_audit.pools.persons import ids_of_column, numbered_ids
-from mia_audit.pools.scaling import category, described, stated_category
+from mia_audit.pools.scaling import as_listed, category, described, stated_category
 from mia_audit.pools.section import FILE_KEYS, TABLE_KEYS, Header, Source, pool, root_of
 from mia_audit.pools.tables import (
     check_complete,
@@ -78,6 +78,10 @@ def table(dataset: Dataset, where: str) -> Source:
     frame = frame.drop([dataset.person] if dataset.person else [])
     check_complete(frame.select(dataset.label) if dataset.frame else frame, dataset.label, str(root), where)
     labels = frame[dataset.label]
+    if dataset.classes and not labels.dtype.is_nested():
+        text = labels.cast(pl.String)
+        listed = as_listed(text, dataset.classes, f"{where}.classes")
+        labels = listed.zip_with(listed.is_not_null(), text)
     if labels.dtype.is_float() or labels.dtype.is_nested():
         held = "fractions" if labels.dtype.is_float() else str(labels.dtype)
         raise UserError(f"{where}.label: column '{dataset.label}' of {root} holds {held}; expected classes")
