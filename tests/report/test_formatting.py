@@ -71,6 +71,11 @@ def test_small_probabilities_are_powers_of_ten():
     assert power(2.5e-7) == "2.5 · 10⁻⁷"
 
 
+@pytest.mark.parametrize(("stated", "printed"), [(1.26e-6, "1.26 · 10⁻⁶"), (1 / 3e6, "3.3333333333333335 · 10⁻⁷")])
+def test_a_delta_is_printed_as_stated(stated, printed):
+    assert power(stated) == printed
+
+
 def test_counts_and_lists():
     assert count(1, "model") == "1 model"
     assert count(1200, "record") == "1\u202f200 records"

@@ -196,6 +196,6 @@ def _short(value: Any) -> str:
 def _sentence(total: "Total") -> str:
     budget = "" if math.isinf(total.budget) else f" of {total.budget:g}"
     return (
-        f"total per {total.unit}: ε = {at_most(total.epsilon, 6)}{budget} at δ = {total.delta:g} ({total.adjacency}), by"
+        f"total per {total.unit}: ε = {at_most(total.epsilon, 6)}{budget} at δ = {total.delta} ({total.adjacency}), by"
         f" {total.composed_by}"
     )

@@ -230,7 +230,7 @@ def _page(values: Mapping[str, Any]) -> Iterator[str]:
     if ledger:
         whole = "∞" if ledger["epsilon"] is None else at_most(ledger["epsilon"], 4)
         yield (
-            f"With this release, ε = {whole} at δ = {ledger['delta']:g} per {ledger['unit']}, by {ledger['composed_by']}"
+            f"With this release, ε = {whole} at δ = {ledger['delta']} per {ledger['unit']}, by {ledger['composed_by']}"
             f" (ledger `{ledger['id']}`, {ledger['entries']} entries)."
         )
     else:
@@ -283,7 +283,7 @@ def _promise(values: Mapping[str, Any]) -> Iterator[str]:
         )
         return
     epsilon = "∞" if privacy["epsilon"] is None else at_most(privacy["epsilon"], 4)
-    yield f"**ε = {epsilon} at δ = {privacy['delta']:g} per {privacy['unit']}** ({privacy['adjacency']})."
+    yield f"**ε = {epsilon} at δ = {privacy['delta']} per {privacy['unit']}** ({privacy['adjacency']})."
     if values["guarantee"] == CLAIMED:
         yield "\nThe code that trained the model claims this; nothing here verified the claim."
 

@@ -141,8 +141,8 @@ def summary(values: dict[str, Any]) -> str:
     if values["guarantee"] == UNPROTECTED:
         return f"{name}: trained without differential privacy; its card explains what that means"
     epsilon = math.inf if privacy["epsilon"] is None else privacy["epsilon"]
-    whole = f"{name}: ε = {at_most(epsilon, 4)} at δ = {privacy['delta']:g} per {privacy['unit']}"
+    whole = f"{name}: ε = {at_most(epsilon, 4)} at δ = {privacy['delta']} per {privacy['unit']}"
     if ledger := values["ledger"]:
         total = math.inf if ledger["epsilon"] is None else ledger["epsilon"]
-        whole += f"; together with all earlier releases ε = {at_most(total, 4)} at δ = {ledger['delta']:g}, by {ledger['composed_by']}"
+        whole += f"; together with all earlier releases ε = {at_most(total, 4)} at δ = {ledger['delta']}, by {ledger['composed_by']}"
     return whole

@@ -3,7 +3,7 @@
 import math
 import re
 import textwrap
-from decimal import ROUND_CEILING, Context
+from decimal import ROUND_CEILING, Context, Decimal
 
 from mia_audit.report.findings import ALONE, Estimate
 from mia_audit.report.spec import AuditedSetting
@@ -102,8 +102,8 @@ def count(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def power(value: float) -> str:
-    """Format a small probability with a power of ten."""
-    mantissa, exponent = f"{value:.1e}".split("e")
+    """Format a small probability with a power of ten and all of its digits: a δ is printed as stated."""
+    mantissa, exponent = f"{Decimal(str(value)):e}".split("e")
     superscript = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
     digits = mantissa.removesuffix(".0")
     return f"10{superscript}" if digits == "1" else f"{digits} · 10{superscript}"

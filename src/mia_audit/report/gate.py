@@ -378,7 +378,7 @@ def canaries(case: Case) -> Iterator[Judged]:
     bound = canary_bound(case.results.root / setting.path) if case.policy.epsilon_below_claim else None
     if bound is None or not setting.private:
         return
-    value = f"{bound.epsilon:.3f} at δ = {bound.delta:g}"
+    value = f"{bound.epsilon:.3f} at δ = {bound.delta}"
     note = f"{bound.canaries} canaries in one training, at a confidence of {bound.confidence:g}"
     limit = f"at most {significant(float(setting.epsilon))}"
     yield case.judged("lower bound on ε from canaries", bound.epsilon <= float(setting.epsilon), value, limit, note)
@@ -386,7 +386,7 @@ def canaries(case: Case) -> Iterator[Judged]:
 
 def _bound(case: Case) -> str:
     bound = case.finding.bound
-    return f"{bound.epsilon:.3f} at δ = {bound.delta:g}" if bound else "unknown"
+    return f"{bound.epsilon:.3f} at δ = {bound.delta}" if bound else "unknown"
 
 
 def measured(case: Case) -> Iterator[Judged]:

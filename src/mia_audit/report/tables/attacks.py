@@ -625,7 +625,7 @@ def _group_cells(group: Group) -> list[Cell | str]:
 def _p(value: float) -> str:
     if math.isnan(value):
         return "–"
-    return significant(value, 2) if value >= SMALL_P else power(value) if value > 0 else "0"
+    return significant(value, 2) if value >= SMALL_P else power(float(f"{value:.1e}")) if value > 0 else "0"
 
 
 def _group_rate(value: Estimate, missing: str) -> Cell:
