@@ -158,6 +158,22 @@ def test_no_cell_changes_the_listed_values_of_others(cells: Any, listed: Any, mo
         assert np.asarray(load_source(dataset, "datasets.t").records)[:2].tolist() == [[1, 0, 0], [0, 1, 0]]
 
 
+@pytest.mark.parametrize("odd", [b"\xff", ["u"]])
+@pytest.mark.parametrize("keys", [{"categories": {"sort": ("u",)}}, {"impute": {"sort": "u"}}, {"label": "sort"}])
+def test_bytes_and_lists_are_refused_in_every_role(odd: Any, keys: dict[str, Any], tmp_path: Path) -> None:
+    pl.DataFrame({"sort": [odd, odd], "x": [0.5, 1.5], "label": ["a", "b"]}).write_parquet(tmp_path / "t.parquet")
+    with pytest.raises(UserError, match=r"column 'sort' of .* holds (Binary|List\(String\)): expected numbers"):
+        load(tmp_path / "t.parquet", classes=("a", "b"), **keys)
+
+
+def test_listed_dates_are_found_in_timestamps_of_every_unit(tmp_path: Path) -> None:
+    for unit in ("ms", "us", "ns"):
+        days = pl.Series([datetime(2021, 1, 1), datetime(2021, 1, 2)]).cast(pl.Datetime(unit))
+        pl.DataFrame({"day": days, "label": ["a", "b"]}).write_parquet(tmp_path / "t.parquet")
+        found = load(tmp_path / "t.parquet", categories={"day": ("2021-01-01", "2021-01-02")})
+        assert np.asarray(found.records).tolist() == [[1, 0], [0, 1]]
+
+
 @pytest.mark.parametrize("more", ["1", "true", " 1", 1.0, True])
 def test_no_cell_changes_the_listed_classes_of_others(more: Any, tmp_path: Path) -> None:
     pytest.importorskip("fastexcel")

@@ -116,9 +116,11 @@ MOST_CATEGORIES = 1000
 def described(frame: pl.DataFrame, dataset: Dataset, root: str, where: str) -> pl.DataFrame:
     """Return the columns for models, with the label: dropped columns are removed, and missing values filled in.
 
-    Raises UserError for columns that the table does not have, and for columns that look like identifiers and have no
-    stated role.
+    Raises UserError for columns that the table does not have, for bytes and lists, and for columns that look like
+    identifiers and have no stated role.
     """
+    import polars as pl
+
     for key in ("columns", "impute", "categories"):
         for name in getattr(dataset, key):
             if name not in frame.columns:
@@ -133,7 +135,14 @@ def described(frame: pl.DataFrame, dataset: Dataset, root: str, where: str) -> p
     declared = {dataset.label, dataset.person, *dataset.columns, *dataset.categories}
     if odd := identifiers(frame, declared):
         raise UserError(f"{where}.columns: {root}: {_identifier_words(odd)}")
-    return _imputed(frame.drop(dropped - {""}), dataset.impute, where)
+    kept = frame.drop(dropped - {""})
+    for column in kept:
+        if column.dtype == pl.Binary or column.dtype.is_nested():
+            raise UserError(
+                f"{where}.path: column '{column.name}' of {root} holds {column.dtype}: expected numbers, true and false, or text;"
+                " convert it" + f", or drop it: columns: {{{column.name}: drop}}" * (column.name != dataset.label)
+            )
+    return _imputed(kept, dataset.impute, where)
 
 
 def identifiers(frame: pl.DataFrame, declared: Collection[str]) -> dict[str, str]:
@@ -266,7 +275,7 @@ def spelled(text: pl.Series) -> pl.Series:
     """
     import polars as pl
 
-    word = pl.col("").str.strip_chars().str.replace("[T ]00:00:00$", "")  # a date in a workbook
+    word = pl.col("").str.strip_chars().str.replace(r"[T ]00:00:00(\.0+)?$", "")  # a date in a workbook or in Parquet
     number = word.str.replace(",", ".", literal=True).cast(pl.Float64, strict=False)
     whole = number.cast(pl.Int64, strict=False)
     as_it_is = word.str.contains(r"^-?\d+$") | number.is_null() | ~number.is_finite()

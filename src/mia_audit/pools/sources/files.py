@@ -78,13 +78,12 @@ def table(dataset: Dataset, where: str) -> Source:
     frame = frame.drop([dataset.person] if dataset.person else [])
     check_complete(frame.select(dataset.label) if dataset.frame else frame, dataset.label, str(root), where)
     labels = frame[dataset.label]
-    if dataset.classes and not labels.dtype.is_nested():
+    if dataset.classes:
         text = labels.cast(pl.String)
         listed = as_listed(text, dataset.classes, f"{where}.classes")
         labels = listed.zip_with(listed.is_not_null(), text)
-    if labels.dtype.is_float() or labels.dtype.is_nested():
-        held = "fractions" if labels.dtype.is_float() else str(labels.dtype)
-        raise UserError(f"{where}.label: column '{dataset.label}' of {root} holds {held}; expected classes")
+    if labels.dtype.is_float():
+        raise UserError(f"{where}.label: column '{dataset.label}' of {root} holds fractions; expected classes")
     classes = labels.unique().sort()
     if labels.dtype == pl.String and not dataset.classes:
         check_spelling(classes.to_list(), f"{where}.label: {root}: column '{dataset.label}'", "list all in classes")
