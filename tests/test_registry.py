@@ -1,5 +1,6 @@
 """Registries: members are found by their files, imported one at a time."""
 
+import importlib
 import subprocess
 import sys
 
@@ -33,6 +34,35 @@ def test_names_are_known_without_importing_members() -> None:
     code = f"import sys, mia_audit.config.load; print(sorted({heavy} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout == "[]\n"
+
+
+REGISTRIES = {
+    "figures": "mia_audit.report.figures.catalogue",
+    "tables": "mia_audit.report.tables.catalogue",
+    "explainers": "mia_audit.explain.catalogue",
+    "architectures": "mia_audit.models.catalogue",
+    "measures": "mia_audit.explanation_metrics.catalogue",
+    "attacks": "mia_audit.attacks.catalogue",
+    "mechanisms": "mia_audit.privacy.catalogue",
+    "pools": "mia_audit.pools.section",
+}
+BACKWARDS = """
+import importlib, pkgutil
+registries = [getattr(importlib.import_module(module), name) for name, module in REGISTRIES.items()]
+for name in [name for registry in registries for name in registry.modules]:
+    package = getattr(importlib.import_module(name), "__path__", ())
+    for inside in reversed(list(pkgutil.iter_modules(package))):
+        importlib.import_module(f"{name}.{inside.name}")
+print([list(registry) for registry in registries])
+"""
+
+
+def test_members_are_in_the_same_order_whatever_was_imported_first() -> None:
+    """Snakemake compares the files of figures and tables with those of the last run."""
+    code = f"REGISTRIES = {REGISTRIES}\n{BACKWARDS}"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    expected = [list(getattr(importlib.import_module(module), name)) for name, module in REGISTRIES.items()]
+    assert result.stdout == f"{expected}\n"
 
 
 def test_a_name_is_registered_once() -> None:

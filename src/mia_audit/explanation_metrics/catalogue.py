@@ -82,7 +82,7 @@ def measure(name: str, label: str, images: bool = False, curve: bool = False) ->
 
     def decorate(function: Values) -> Values:
         reads = tuple(inspect.signature(function).parameters)
-        measures.register(name)(Measure(function, label, reads, images, curve))
+        measures.register(name, function)(Measure(function, label, reads, images, curve))
         return function
 
     return decorate

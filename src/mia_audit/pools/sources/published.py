@@ -232,7 +232,7 @@ SETS = {
 }
 
 for name, torchvision_set in SETS.items():
-    pools.register(name)(
+    pools.register(name, torchvision_set)(
         PoolSource(torchvision_set, KEYS, Header("image", sum(max(counts) for _, counts in torchvision_set.splits)))
     )
 

@@ -522,7 +522,7 @@ figures: Registry[FigureKind] = Registry("figure", "mia_audit.report.figures")
 
 def figure(name: str, subjects: Subjects, caption: str, private: bool = False) -> Callable[[Drawing], FigureKind]:
     """Register the decorated drawing as a kind of figure."""
-    return lambda draw: figures.register(name)(FigureKind(subjects, caption, draw, private))
+    return lambda draw: figures.register(name, draw)(FigureKind(subjects, caption, draw, private))
 
 
 def once(name: str, condition: Callable[[ReportedAudit], object] = lambda spec: True) -> Subjects:

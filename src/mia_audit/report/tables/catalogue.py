@@ -289,7 +289,7 @@ def table(
     name: str, layout: Print | None = None, condition: Condition = lambda spec: True, private: bool = False
 ) -> Callable[[Data], TableKind]:
     """Register the decorated function as a table's data."""
-    return lambda data: tables.register(name)(TableKind(condition, data, layout, private))
+    return lambda data: tables.register(name, data)(TableKind(condition, data, layout, private))
 
 
 def tables_of(spec: ReportedAudit, private: bool = False) -> dict[str, TableKind]:
