@@ -164,7 +164,7 @@ def test_a_csv_of_another_encoding_and_a_folder_that_is_called_one(tmp_path: Pat
 
 def test_classes_that_are_lists_are_refused(tmp_path: Path, fails: Fails) -> None:
     pl.DataFrame({"a": [1, 2], "label": [[1], [2]]}).write_parquet(tmp_path / "t.parquet")
-    assert "ROOT/t.parquet holds List(Int64); expected" in fails(source="table", path=str(tmp_path / "t.parquet"))
+    assert "ROOT/t.parquet holds List(Int64): expected" in fails(source="table", path=str(tmp_path / "t.parquet"))
 
 
 ROWS, LABELS = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
