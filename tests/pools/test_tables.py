@@ -83,6 +83,8 @@ def test_what_a_config_says_is_meant_is_read(tmp_path: Path) -> None:
     assert found.classes == ["a", "A"] and found.features[:3] == ["ward=01", "ward=02", "ward=10"]
     found = load(path, columns={"ward": "feature", "day": "drop"}, categories={"sex": ["F", "f"]}, classes=["a", "A"])
     assert found.records[:, 0].tolist() == [1, 2, 10, 1]
+    with pytest.raises(UserError, match="column 'sex' holds 'f' in row 1; a feature holds numbers"):
+        load(path, columns={"ward": "category", "day": "drop", "sex": "feature"}, classes=["a", "A"])
 
 
 def test_persons_with_leading_zeros_are_different_persons(tmp_path: Path) -> None:

@@ -171,13 +171,17 @@ def _columns(column: pl.Series, dataset: Dataset, root: str, where: str) -> list
             f" convert it, or drop it: columns: {{{column.name}: drop}}"
         )
     text = column.cast(pl.String)
-    if (
-        dataset.columns.get(column.name) == "feature"
-        and not (number := text.cast(pl.Float64, strict=False)).is_null().any()
-    ):
+    what = f"{where}.path: {root}: column '{column.name}'"
+    if dataset.columns.get(column.name) == "feature":
+        number = text.cast(pl.Float64, strict=False)
+        if number.is_null().any():
+            row = int(number.is_null().arg_max() or 0)
+            raise UserError(
+                f"{what} holds {text[row]!r} in row {row + 1}; a feature holds numbers: convert it, or say that it holds words"
+                f" (columns: {{{column.name}: category}})"
+            )
         return [number]
     check_words(text, root, where)
-    what = f"{where}.path: {root}: column '{column.name}'"
     check_spelling(text.unique().sort().to_list(), what, f"list all in categories.{column.name}")
     return category(text, root, where)
 
