@@ -16,7 +16,7 @@ def test_both_accountants_and_their_terms(capsys: pytest.CaptureFixture[str]) ->
     assert ask(noise_multiplier="1.3") == 0
     lines = capsys.readouterr().out.splitlines()
     answers = [line.split() for line in lines if line.startswith(("pld", "rdp"))]
-    assert [words[:2] for words in answers] == [["pld", "1.3"], ["rdp", "1.3"]]
+    assert [(words[0], float(words[1])) for words in answers] == [("pld", 1.3), ("rdp", 1.3)]
     assert [float(words[2]) for words in answers] == pytest.approx([1.473, 1.62], rel=2e-3)
     assert "Poisson" in lines[0] and "2,400 steps" in lines[0]
     assert "δ = 1e-05, unit: one record, adj" in lines[1] and "added or removed" in lines[1]
@@ -41,7 +41,7 @@ def test_a_budget_below_what_rdp_can_say_has_an_answer(capsys: pytest.CaptureFix
 @pytest.mark.parametrize("noise_multiplier", ["1e-320", "1e-9"])
 def test_hardly_any_noise_has_no_finite_epsilon(noise_multiplier: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert ask(noise_multiplier=noise_multiplier) == 0
-    assert all(line.split()[2] == "inf" for line in capsys.readouterr().out.splitlines()[3:])
+    assert all(line.split()[2] == "∞" for line in capsys.readouterr().out.splitlines()[3:])
 
 
 def test_a_delta_that_promises_nothing_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:

@@ -85,7 +85,7 @@ def test_values_that_are_spelled_by_the_type_of_their_column_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scaling, "spelled", lambda text: text)
-    assert ("code", "1.5") in moved(tmp_path, ".csv")
+    assert ("code", "1.5") in moved(tmp_path, ".parquet")
 
 
 def colour(size: int) -> Image.Image:
