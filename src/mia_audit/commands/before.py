@@ -595,7 +595,7 @@ def run_epsilon(options: argparse.Namespace) -> None:
         print(f"warning: δ is not below 1/records = {1 / options.records:.3g}: one record may be revealed in full")
     print(f"{'accountant':<12}{'noise multiplier':<18}ε")
     for accountant in options.accountant or BOTH:
-        multiplier = options.noise_multiplier
+        multiplier, shown = options.noise_multiplier, str(options.noise_multiplier)
         if multiplier is None:
             try:
                 multiplier = noise_multiplier_for(options.target_epsilon, rate, steps, options.delta, accountant)
@@ -604,8 +604,9 @@ def run_epsilon(options: argparse.Namespace) -> None:
                     raise
                 print(f"{accountant:<12}{'none':<18}cannot certify an ε this small at this δ")
                 continue
+            shown = at_most(multiplier, 6)
         epsilon = epsilon_spent(multiplier, rate, steps, options.delta, accountant)
-        print(f"{accountant:<12}{at_most(multiplier, 6):<18}{at_most(epsilon, 4)}")
+        print(f"{accountant:<12}{shown:<18}{at_most(epsilon, 4)}")
 
 
 def _check(options: argparse.Namespace) -> None:
