@@ -197,8 +197,10 @@ class PlainTraining:
         self.terms, steps = self.foresee(section, job.epsilon, job.training, job.records)
         self.steps_per_epoch = steps // job.training.epochs
         self._draws = Stream(job.key, "batches")
-        mixed = bool(batch_norm_layers(job.model))
-        self._at_once = AdaptiveBatchSize(*((job.training.batch, "BatchNorm") if mixed else (job.micro_batch,)))
+        mixed = batch_norm_layers(job.model)
+        self._at_once = (
+            AdaptiveBatchSize(job.training.batch, "BatchNorm") if mixed else AdaptiveBatchSize(job.micro_batch)
+        )
 
     @classmethod
     def foresee(cls, section: Mechanism, epsilon: float, training: Steps, units: int) -> tuple[Terms, int]:
