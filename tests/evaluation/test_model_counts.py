@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from mia_audit.attacks.catalogue import AttackRun
-from mia_audit.evaluation import auc
+from mia_audit.evaluation import auc, run
 from mia_audit.evaluation.metrics import log_grid
 from mia_audit.evaluation.run import by_count, examined
 from mia_audit.report.tables.attacks import models_level
@@ -21,8 +21,8 @@ def draw(models=10, records=300):
 
 def test_more_models_find_more_and_all_of_them_what_the_audit_finds():
     readings, member = draw()
-    run = AttackRun("loss-lira", (readings[0].signal,), "hierarchical", null_control=False)
-    rows = by_count(run, readings, member, [0.1, 0.0001])
+    attack = AttackRun("loss-lira", (readings[0].signal,), "hierarchical", null_control=False)
+    rows = by_count(attack, readings, member, [0.1, 0.0001])
     assert [row["others"] for row in rows] == [4, 8, 9]
     assert rows[0]["auc_mean"] < rows[-1]["auc_mean"]
     assert rows[0]["auc_more"] == pytest.approx(rows[-1]["auc_mean"] - rows[0]["auc_mean"])
@@ -35,6 +35,18 @@ def test_more_models_find_more_and_all_of_them_what_the_audit_finds():
     scores = RATIOS["hierarchical"](readings[0].values, member)
     whole = np.mean([auc(score, here) for score, here in zip(scores.T, member.T, strict=True)])
     assert rows[-1]["auc_mean"] == pytest.approx(whole, abs=1e-3)  # the models are in another order
+
+
+def test_metrics_of_a_large_pool_are_those_of_a_part(monkeypatch):
+    readings, member = draw()
+    attack = AttackRun("loss-lira", (readings[0].signal,), "hierarchical", null_control=False)
+    whole = by_count(attack, readings, member, [0.1])
+    monkeypatch.setattr(run, "COUNTED", 200)
+    some = by_count(attack, readings, member, [0.1])
+    assert [row["others"] for row in some] == [row["others"] for row in whole]
+    assert all(row["non_members"] < 200 for row in some)
+    assert [row["auc_mean"] for row in some] == pytest.approx([row["auc_mean"] for row in whole], abs=0.03)
+    assert [row["auc_mean"] for row in some] != [row["auc_mean"] for row in whole]
 
 
 def test_a_design_that_needs_all_models_is_left_out():

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -156,6 +157,9 @@ MODEL_COUNTS = "model_counts"
 ROC_POINTS = 61
 """FPRs at which a ROC curve is kept for every number of models."""
 
+COUNTED = 1 << 17
+"""Largest number of records that `by_count` reads, drawn at random; pools of persons are read whole."""
+
 
 def examined(metrics: pl.DataFrame) -> list[tuple[str, str, str]]:
     """Return attack, signal and likelihood of the runs to examine: all likelihoods of the attack and signal with the largest mean AUC.
@@ -198,13 +202,17 @@ def by_count(
 ) -> list[dict[str, Any]]:
     """Return the mean metrics over all targets, or those of the target at a `place`, for each number of other models: 4, 8, 16 … and all.
 
-    With `persons`, the metrics are those of persons, by the headline's aggregate.
-    A row has `attack`, `signal`, `likelihood` and `others`. For every metric m that all targets have, it also has
+    With `persons`, the metrics are those of persons, by the headline's aggregate. Without, at most `COUNTED` records are
+    read. A row has `attack`, `signal`, `likelihood` and `others`. For every metric m that all targets have, it also has
     `m_mean`, and the gain from using all models, as mean and standard error over targets: `m_more` and `m_more_error`.
     `roc` has the mean TPR over targets at `ROC_POINTS` FPRs from 1/`non_members` to 1 (`log_grid`), if every target
     has a member and a non-member. There are no rows under designs whose correction needs all models, or with at most
     four others.
     """
+    if persons is None and (records := len(member)) > COUNTED:
+        rows = np.sort(generator("records of numbers of models", records).choice(records, COUNTED, replace=False))
+        readings = [replace(one, queries=[values[rows] for values in one.queries]) for one in readings]
+        member = np.asfortranarray(member[rows])
     numbers = counts(member.shape[1])
     by_number: dict[int, dict[str, np.ndarray]] = {}
     curves: dict[int, dict[str, Any]] = {}

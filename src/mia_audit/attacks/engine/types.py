@@ -46,6 +46,9 @@ TAIL = 0.0005
 SAMPLE = 1 << 18
 """Maximum number of values from which the grid is computed, and of values that are sorted at once."""
 
+PART = 1 << 13
+"""Largest number of records counted or scored at a time, so that what is kept of them stays in the processor's cache."""
+
 
 class Grid:
     """A grid over signals, and the position of every value: arrays [K models, N records], contiguous by model.
@@ -100,18 +103,21 @@ class Grid:
 
         `side` is true where a record was in, [K, N]; cells where `counted`, [K, n], is false are ignored.
         """
-        records = len(self.place[0, rows])
-        counts = np.zeros((records, 2 * self.size), dtype=np.float32)
-        cells = counts.reshape(-1)
-        start = np.arange(records, dtype=np.int64) * (2 * self.size)
-        for model in models:
-            here = start + self.place[model, rows]
-            here += side[model, rows] * np.int64(self.size)
-            weights = self.weights(model, rows)
-            if counted is not None:
-                weights *= counted[model][:, None]
-            for offset, weight in zip(self.offsets, weights.T, strict=True):
-                cells[here + offset] += weight  # a model has one value per record: no index occurs twice
+        numbers = np.arange(self.place.shape[1])[rows]
+        counts = np.zeros((len(numbers), 2 * self.size), dtype=np.float32)
+        models = list(models)
+        for start in range(0, len(numbers), PART):
+            part = slice(start, start + PART)
+            records, cells = numbers[part], counts[part].reshape(-1)
+            first = np.arange(len(records), dtype=np.int64) * (2 * self.size)
+            for model in models:
+                here = first + self.place[model, records]
+                here += side[model, records] * np.int64(self.size)
+                weights = self.weights(model, records)
+                if counted is not None:
+                    weights *= counted[model, part][:, None]
+                for offset, weight in zip(self.offsets, weights.T, strict=True):
+                    cells[here + offset] += weight  # a model has one value per record: no index occurs twice
         return counts
 
 
@@ -209,8 +215,8 @@ PRODUCT = 20.0
 EMPTY = 0.01
 """Total pseudo-count added to the pool's histogram, so that no bin has probability 0."""
 
-PART = 1 << 17
-"""Largest number of records scored at a time, which bounds memory."""
+LEAST = -50.0
+"""Smallest log γ, of 0 for the most likely type: it changes no sum over types, and keeps out numbers below 1e-38, with which processors are slow."""
 
 TOGETHER = 512
 """Cells scored at a time, so that they stay in the processor's cache."""
@@ -233,6 +239,7 @@ class Types:
         weights *= np.float32(TEMPER)
         weights += np.log(self.share)
         weights -= weights.max(axis=1, keepdims=True)
+        np.maximum(weights, LEAST, out=weights)
         posterior: Float[np.ndarray, "N G"] = np.exp(weights, out=weights)
         return posterior
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mia_audit.errors import UserError, few
-from mia_audit.signals.name import Reading, columns_of
+from mia_audit.signals.name import Reading, columns_of, median
 
 if TYPE_CHECKING:
     from mia_audit.signals.name import Cells, Columns, Signal
@@ -132,7 +132,7 @@ def _cells(values: Cells, cells: Sequence[tuple[int, int]], models: Sequence[int
 
 def _spread(column: np.ndarray) -> np.ndarray:
     """Return a model's median, the median, the 99 % quantile and the largest of the ordinary distances from it, and the largest of all."""
-    centre = np.median(column)
+    centre = median(column)
     distances = np.sort(np.abs(column - centre))
     first = 3 * len(distances) // 4
     upper = distances[first:]
