@@ -1,5 +1,6 @@
 """Means over seeds: Student's interval over the seeds' means, never far below that of the targets."""
 
+import dataclasses
 import math
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import polars as pl
 import pytest
 
 from mia_audit.report.findings import Estimate
-from mia_audit.report.over_seeds import FLOOR, OverSeeds, answer_over, mean_over_seeds, with_means
+from mia_audit.report.over_seeds import FLOOR, OverSeeds, answer_over, mean_over_seeds, over_seeds_files, with_means
 from mia_audit.report.spec import ReportedAudit
 from mia_audit.storage import write_table
 
@@ -54,6 +55,24 @@ def test_a_table_has_a_row_per_seed_and_one_over_seeds(tmp_path: Path) -> None:
     assert (mean["output_auc_low"], mean["output_auc_high"]) == (0.0, 1.0), "clipped to a rate's range"
     assert (mean["output_attack"], mean["models"], mean["epsilon_spent"]) == ("varies", 9, 7.9)
     assert mean["epsilon_lower_bound"] is None, "the mean of bounds is no bound"
+
+
+def test_private_explanations_have_a_row_over_seeds(tmp_path: Path) -> None:
+    """Their table is in CSV alone, and keys of a protocol may be empty."""
+    spec = dataclasses.replace(over(tmp_path).spec, studies={"d": {}})
+    assert "tables/private_explanations.csv" in over_seeds_files(spec)
+    for seed, (distance, loss) in {3: (0.2, 1.5), 1: (0.4, 1.0)}.items():
+        (tmp_path / f"seed-{seed}" / "tables").mkdir(parents=True)
+        rows = f"d,cnn,epsilon,non-adaptive,,1,{distance},0.1,0.6,\nd,cnn,epsilon,non-adaptive,sigma,1,,,,{loss}\n"
+        head = (
+            "dataset,black_box,experiment,protocol,as_published,epsilon,distance_mean,distance_low,distance_high,cost"
+        )
+        path = tmp_path / f"seed-{seed}" / "tables" / "private_explanations.csv"
+        path.write_text(f"{head}\n{rows}", encoding="utf-8")
+    ours, published = with_means(over(tmp_path), "private_explanations").filter(seed="mean").iter_rows(named=True)
+    assert (ours["seeds"], ours["as_published"], published["as_published"]) == (2, None, "sigma")
+    assert ours["distance_mean"] == pytest.approx(0.3) and ours["distance_low"] < 0.2
+    assert published["distance_mean"] is None and published["cost"] is None, "costs differ and have no interval"
 
 
 def answer(auc: float, caution: str) -> dict[str, object]:

@@ -235,9 +235,8 @@ def run_over_seeds(options: argparse.Namespace) -> None:
     from mia_audit.storage.digests import write_manifest
 
     spec = SeedsSpec.read(options.spec)
-    names = ("audit", "title", "confidence", "compare", "explanation_metrics", "figures", "config", "config_hash")
-    shown = ReportedAudit(settings=(), **{name: getattr(spec, name) for name in names})
-    write(OverSeeds(options.results, shown, spec.seeds))
+    shown = {name: getattr(spec, name) for name in SeedsSpec.model_fields if name != "seeds"}
+    write(OverSeeds(options.results, ReportedAudit(settings=(), **shown), spec.seeds))
     print(f"{options.results}: root hash {write_manifest(options.results)}")
 
 

@@ -741,6 +741,7 @@ class SeedsSpec(Spec):
     confidence: float
     compare: tuple[str, ...] = ()
     explanation_metrics: bool = False
+    studies: dict[str, StudySpec] = Field(default_factory=dict)
     figures: Figures = Figures()
     config: dict[str, Any] = Field(default_factory=dict)
     config_hash: str | None = None
@@ -754,6 +755,7 @@ class SeedsSpec(Spec):
             seeds=audit.seeds,
             compare=audit.report.compare,
             explanation_metrics=bool(expand.compared_settings(audit)),
+            studies=studies(audit),
             confidence=audit.evaluation.confidence,
             figures=audit.report.figures,
             config=resolved(audit),

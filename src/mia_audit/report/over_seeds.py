@@ -36,6 +36,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "differences": (*SETTING, "metric", "minuend", "subtrahend"),
     "comparisons": (*SETTING, "metric", "minuend", "subtrahend"),
     "explanation_metrics": (*SETTING, "explainer", "quantity", "measure", "against"),
+    "private_explanations": ("dataset", "black_box", "experiment", "protocol", "as_published", "epsilon"),
 }
 """The tables that have means over seeds, each with the columns that name its rows."""
 FIGURE = "seeds"
@@ -71,7 +72,11 @@ class OverSeeds:
 
 def tables_over_seeds(spec: ReportedAudit) -> list[str]:
     """List the tables over seeds that an audit has."""
-    has = {"comparisons": bool(spec.compare), "explanation_metrics": spec.explanation_metrics}
+    has = {
+        "comparisons": bool(spec.compare),
+        "explanation_metrics": spec.explanation_metrics,
+        "private_explanations": bool(spec.studies),
+    }
     return [name for name in TABLES if has.get(name, True)]
 
 
@@ -128,12 +133,8 @@ def with_means(over: OverSeeds, name: str) -> pl.DataFrame:
     """Return the rows of every seed's table, and below them a row over seeds for each of the table's names."""
     import polars as pl
 
-    from mia_audit.storage import read_frame
-
     tables = [
-        read_frame(folder / "tables" / f"{name}.parquet", name).select(
-            pl.lit(str(seed)).alias("seed"), pl.lit(1, pl.Int32).alias("seeds"), pl.all()
-        )
+        _of_seed(folder, name).select(pl.lit(str(seed)).alias("seed"), pl.lit(1, pl.Int32).alias("seeds"), pl.all())
         for seed, folder in zip(over.seeds, over.folders, strict=True)
     ]
     every = pl.concat(tables, how="diagonal_relaxed")
@@ -146,6 +147,16 @@ def with_means(over: OverSeeds, name: str) -> pl.DataFrame:
         for key, group in groups
     ]
     return pl.concat([every, pl.DataFrame(rows, every.schema)])
+
+
+def _of_seed(folder: Path, name: str) -> pl.DataFrame:
+    """Return a seed's table; those of private explanations are in CSV alone."""
+    import polars as pl
+
+    from mia_audit.storage import read_frame
+
+    path = folder / "tables" / f"{name}.parquet"
+    return read_frame(path, name) if path.exists() else pl.read_csv(path.with_suffix(".csv"), infer_schema_length=None)
 
 
 def _over(group: pl.DataFrame, columns: Sequence[str], confidence: float, clipped: bool) -> dict[str, Any]:
