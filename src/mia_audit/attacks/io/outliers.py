@@ -40,6 +40,9 @@ JUMP = 100.0
 APART, WIDE = 3.0, 30.0
 """A model is named if its median is this many of the models' 99 % distances from the others, or its distance is this many times theirs or less."""
 
+FACTOR = 3.0
+"""The smallest factor between two scales of a positive signal: norms of one recipe differ by less where records hardly differ."""
+
 COMPARED = 2000
 """Number of records by which the order of models' records is compared."""
 RANKED, ASTRAY, SURE = 0.3, 0.2, 6.0
@@ -104,7 +107,7 @@ def _replaced(signal: Signal, values: Cells, models: Sequence[int] | np.ndarray)
     sentences = [
         *_models(signal, centres, usual, models),
         *_copies(signal, values, described, models),
-        *_astray(signal, scaled, models),
+        *(() if signal.channel == "explanations" else _astray(signal, scaled, models)),
     ]
     if far:
         sentences.append(
@@ -146,7 +149,9 @@ def _models(
 ) -> list[str]:
     """Name the models of another scale than most others."""
     typical, middle = np.median(distances), np.median(centres)
-    odd = (np.abs(centres - middle) > APART * typical) | (distances > WIDE * typical) | (distances * WIDE < typical)
+    least = np.log(FACTOR) if signal.scale == "positive" else 0.0
+    wide = (distances > WIDE * typical) | (distances * WIDE < typical)
+    odd = (np.abs(centres - middle) > max(APART * typical, least)) | wide & (np.maximum(distances, typical) > least)
     numbers = [str(model) for model in np.asarray(models)[odd]]
     if 2 * len(numbers) >= len(odd):
         said = "the models' values are on different scales: see whether all are of one recipe and unit"
@@ -172,7 +177,7 @@ def _copies(signal: Signal, values: Cells, described: np.ndarray, models: Sequen
 
 
 def _astray(signal: Signal, scaled: Columns, models: Sequence[int] | np.ndarray) -> Iterator[str]:
-    """Name the models that do not rank records at all as the others do."""
+    """Name the models that do not rank records at all as the others do. Models of one recipe may rank norms of explanations so."""
     from scipy.stats import rankdata
 
     some = slice(None, None, max(1, len(scaled) // COMPARED))
