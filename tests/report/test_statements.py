@@ -122,6 +122,15 @@ def test_protection_is_to_be_audited_where_none_was_or_to_be_stronger(findings):
     assert "a smaller" in next_steps(only(findings, 0, 1))[1]
 
 
+def test_what_leaks_in_one_architecture_only_is_told_apart(findings):
+    """A protection of several architectures is neither refused nor proposed for all of them."""
+    leaking, held = findings.settings[1], findings.settings[-1]
+    other = replace(held, setting=replace(leaking.setting, architecture="small"))
+    release, protect, _ = next_steps(replace(findings, settings=[leaking, other]))
+    assert "with dp-sgd at ε = 8 (1 of 2 settings) if" in release
+    assert f"with dp-sgd at ε = 8 ({other.setting.place}) no attack did" in protect
+
+
 def test_advice_on_given_models_names_no_key_of_a_config(small, findings):
     given = [replace(one, setting=replace(one.setting, trained=False)) for one in findings.settings]
     spec = replace(small.results().spec, settings=tuple(one.setting for one in given))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -234,9 +235,15 @@ def _release(attacked: Sequence[Finding], leaking: Sequence[Finding]) -> str:
     if any(not finding.learned for finding in attacked):
         return "Release: no advice, because models that have learned nothing cannot reveal anything."
     if leaking:
-        names = joined(list(dict.fromkeys(protected(finding.setting) for finding in leaking)), "or")
+        tried, leak = (Counter(protected(finding.setting) for finding in some) for some in (attacked, leaking))
+        names = joined([f"{name}{_some(leak[name], tried[name])}" for name in leak], "or")
         return f"Release: no model trained {names} if who was in the training set is confidential."
     return "Release: no attack speaks against it; state what is acceptable in a policy (mia-audit gate) before you rely on that."
+
+
+def _some(number: int, of: int) -> str:
+    """Return in brackets how many settings are meant, unless all are."""
+    return "" if number == of else f" ({number} of {of} settings)"
 
 
 def _protect(attacked: Sequence[Finding], leaking: Sequence[Finding]) -> str:
@@ -250,7 +257,9 @@ def _protect(attacked: Sequence[Finding], leaking: Sequence[Finding]) -> str:
         return "Protect: every ε that was tried leaks; try a smaller one, or publish fewer outputs and explanations."
     best = max(held, key=lambda one: one.test_accuracy.mean if one.test_accuracy else 0.0)
     accuracy = f", at a test accuracy of {percent(best.test_accuracy.mean)}" if best.test_accuracy else ""
-    return f"Protect: {protected(best.setting)} no attack did better than guessing{accuracy}."
+    several = len({finding.setting.place for finding in attacked}) > 1
+    place = f" ({best.setting.place})" if several else ""
+    return f"Protect: {protected(best.setting)}{place} no attack did better than guessing{accuracy}."
 
 
 def _collect(attacked: Sequence[Finding]) -> str:
