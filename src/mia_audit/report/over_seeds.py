@@ -289,7 +289,7 @@ def _drawn(answer: Mapping[str, Any]) -> Figure:
     from mia_audit.report.figures.catalogue import GUESSING, errorbars, name_places, panel_grid, shared_legend
 
     groups = answer["groups"]
-    figure, panels = panel_grid(1, len(groups), 2.2, shared=True)
+    figure, panels = panel_grid(1, len(groups), 2.2, shared=True, names=max(len(group["rows"]) for group in groups))
     for axes, group in zip(panels.flat, groups, strict=True):
         axes.axhline(0.5, **GUESSING)
         for number, channel in enumerate(TITLES):

@@ -14,6 +14,7 @@ from mia_audit.errors import UserError
 from mia_audit.explain.catalogue import explainer_label
 from mia_audit.report.figures.catalogue import (
     COLUMNS,
+    disclaimed,
     draw,
     draw_roc,
     figures,
@@ -157,6 +158,26 @@ def test_what_the_figures_show(small, findings):
         price = tradeoff(None, findings).axes[0]
         outputs = [found.strongest["outputs"].auc_estimate.mean for found in findings.settings]
         assert price.lines[0].get_ydata() == pytest.approx(outputs)
+
+
+def test_names_of_many_settings_do_not_overlap(findings):
+    """Below panels and beside points, with the reasons of a mechanism without a guarantee above them."""
+    none, weak, *_ = findings.settings
+    named = [replace(weak.setting, epsilon=str(epsilon)) for epsilon in range(1, 10)]
+    broken = replace(weak.setting, mechanism="fadp-algorithm-2", no_guarantee="a long reason " * 20)
+    many = replace(findings, settings=[none, *(replace(weak, setting=setting) for setting in (*named, broken))])
+    with paper_style():
+        for kind in (attack_by_epsilon, tradeoff):
+            figure = disclaimed(kind(None, many), many.settings)
+            figure.draw_without_rendering()
+            boxes = [
+                text.get_window_extent()
+                for axes in figure.axes
+                for text in (*(axes.get_xticklabels() if kind is attack_by_epsilon else ()), *axes.texts)
+                if text.get_text() and text.get_visible()
+            ]
+            assert len(boxes) >= len(many.settings)
+            assert not [one for place, one in enumerate(boxes) for other in boxes[:place] if one.overlaps(other)]
 
 
 def test_panels_of_several_data_sets_have_the_same_axis(findings):

@@ -40,10 +40,12 @@ COLUMN, PAGE = 3.4, 7.0
 """Widths of a paper's column and page in inches."""
 ACROSS = 3
 """Number of panels side by side on a page."""
+PANEL = 0.8
+"""Share of a panel's width that its axes fill."""
 LETTERS = 14
 """Letters in a line of a setting's label below a panel."""
-MANY = 4
-"""Number of names that fit below a panel at the usual font size."""
+MANY, CROWDED = 4, 7
+"""Numbers of names that fit below a panel at the usual font size, and below one that shares the page's width."""
 GUESSING: dict[str, Any] = {"color": "0.55", "linewidth": 0.8, "linestyle": (0, (3, 2)), "zorder": 1}
 
 
@@ -55,15 +57,16 @@ def blank(width: float, height: float, **padding: Any) -> Figure:
     return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(**padding))
 
 
-def panel_grid(rows: int, columns: int, height: float, shared: bool = False) -> tuple[Figure, Any]:
+def panel_grid(rows: int, columns: int, height: float, shared: bool = False, names: int = 0) -> tuple[Figure, Any]:
     """Return a figure and its panels [rows, columns], each `height` inches high.
 
     Columns that do not fit on the page are placed below the first ones, all their rows together, about as many in each
-    band. With `shared` the panels of a row have the same y axis.
+    band. With `shared` the panels of a row have the same y axis. `names` is the largest number of names below a panel.
     """
-    bands = math.ceil(columns / ACROSS)
+    crowded = names > CROWDED
+    bands = columns if crowded else math.ceil(columns / ACROSS)
     across = math.ceil(columns / bands)
-    figure = blank(COLUMN if columns == 1 else PAGE, height * rows * bands)
+    figure = blank(COLUMN if columns == 1 and not crowded else PAGE, height * rows * bands)
     cells = figure.subplots(rows * bands, across, squeeze=False)
     panels = cells.reshape(bands, rows, across).swapaxes(0, 1).reshape(rows, bands * across)
     for spare in panels[:, columns:].flat:
@@ -79,8 +82,10 @@ def panel_grid(rows: int, columns: int, height: float, shared: bool = False) -> 
 
 
 def name_places(axes: Axes, names: Sequence[str]) -> None:
-    """Label the positions 0, 1, … of the x axis, in a smaller font if there are many."""
-    lines = [[part for line in name.split("\n") for part in broken(line, LETTERS)] for name in names]
+    """Label the positions 0, 1, … of the x axis, in a smaller font and shorter lines if there are many."""
+    inches = axes.figure.get_size_inches()[0] / axes.get_gridspec().ncols * PANEL  # type: ignore[union-attr]
+    letters = LETTERS if len(names) <= CROWDED else min(LETTERS, int(inches / len(names) * LETTERS_PER_INCH))
+    lines = [[part for line in name.split("\n") for part in broken(line, letters)] for name in names]
     texts = ["\n".join(parts).replace("\u00a0", " ") for parts in lines]
     axes.set_xticks(range(len(names)), texts, fontsize=7 if len(names) <= MANY else 5)
     axes.set_xlim(-0.5, len(names) - 0.5)
@@ -290,7 +295,8 @@ def disclaimed(figure: Figure, settings: Sequence[Finding]) -> Figure:
     if reasons:
         letters = int(figure.get_figwidth() * LETTERS_PER_INCH)
         lines = [fill(f"{mechanism}: ε none, {why}", letters) for mechanism, why in reasons.items()]
-        figure.suptitle("\n".join(lines), fontsize=5.5, color="0.35", x=0.02, ha="left")
+        figure.suptitle(text := "\n".join(lines), fontsize=5.5, color="0.35", x=0.02, ha="left")
+        figure.set_figheight(figure.get_figheight() + 0.1 * (1 + text.count("\n")))  # panels keep their height
     return figure
 
 

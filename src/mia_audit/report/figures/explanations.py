@@ -197,7 +197,7 @@ def explanation_metrics(results: Results, findings: Findings, subject: tuple[str
     groups = [(group, interpreted[place]) for place, group in findings.groups(subject).items() if place in interpreted]
     if not groups:
         return "No setting whose explanations would be shown here was trained to the end."
-    figure, rows = panel_grid(3, len(groups), height=1.5)
+    figure, rows = panel_grid(3, len(groups), height=1.5, names=max(len(group) for group, _ in groups))
     for column, (group, interpretation) in enumerate(groups):
         accuracy, similar, leakage = (row[column] for row in rows)
         known = [(x, finding.test_accuracy) for x, finding in enumerate(group) if finding.test_accuracy]

@@ -12,7 +12,9 @@ from mia_audit.attacks.engine.ratios import STAND_INS
 from mia_audit.report.figures.catalogue import (
     COLUMN,
     GUESSING,
+    MANY,
     PAGE,
+    PANEL,
     blank,
     draw_roc,
     errorbars,
@@ -198,8 +200,6 @@ LINE = 8.5
 """Height of a label in points."""
 LABEL_LETTERS_PER_INCH = 17
 """Letters per inch in a setting's name beside its point."""
-PANEL = 0.8
-"""Share of a panel's width that its axes fill."""
 
 
 @figure(
@@ -213,7 +213,8 @@ def tradeoff(results: Results, findings: Findings, subject: tuple[str, str] | No
     groups = [group for group in groups if group]
     if not groups:
         return "No model's test accuracy is known."
-    figure, panels = panel_grid(1, len(groups), height=2.3, shared=True)
+    most = max(map(len, groups))
+    figure, panels = panel_grid(1, len(groups), height=2.3 + max(0, most - MANY) * LINE / 72, shared=True)
     for axes, group in zip(panels[0], groups, strict=True):
         for (channel, name), colour, marker in zip(CHANNELS.items(), PALETTE, "osD^", strict=False):
             placed = [
@@ -223,11 +224,13 @@ def tradeoff(results: Results, findings: Findings, subject: tuple[str, str] | No
         axes.axhline(0.5, **GUESSING)
         axes.margins(y=0.12)
         _make_room(axes, group)
-        _label_settings(axes, group)
         axes.set_xlabel("test accuracy")
         axes.set_title(group[0].setting.place)
     label_lines(panels[0], "AUC of the strongest attack")
     shared_legend(figure, panels)
+    figure.draw_without_rendering()  # labels are placed by the height that legend and titles leave
+    for axes, group in zip(panels[0], groups, strict=True):
+        _label_settings(axes, group)
     return figure
 
 
@@ -271,7 +274,7 @@ def _label_settings(axes: Axes, group: list[Finding]) -> None:
         free = top * points + lift + LINE if side < 0 else free
         style: dict[str, Any] = {"ha": "left" if side > 0 else "right", "va": "center", "fontsize": 7}
         text = tick(finding, group).replace("\n", ", ")
-        axes.annotate(text, place, xytext=(4 * side, lift), textcoords="offset points", **style)
+        axes.annotate(text, place, xytext=(4 * side, lift), textcoords="offset points", **style).set_in_layout(False)
 
 
 GROUP_LINE = 0.16
@@ -545,7 +548,8 @@ def _attack_figure(
     findings: Findings, columns: Sequence[Column], null_control: bool = False, xlabel: str = ""
 ) -> Figure:
     metrics = metrics_shown(findings)
-    figure, panels = panel_grid(len(metrics), len(columns), height=1.75, shared=True)
+    most = max(len(names) for _, _, names in columns)
+    figure, panels = panel_grid(len(metrics), len(columns), height=1.75, shared=True, names=most)
     drawn = series([finding for _, group, _ in columns for finding in group], findings.settings)
     slots = len(drawn) + null_control
     offsets = [(slot - (slots - 1) / 2) * 0.7 / slots for slot in range(slots)]
