@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from mia_audit.errors import UserError
@@ -97,6 +98,34 @@ def test_no_record_changes_the_listed_values_of_others(codes: list[str], more: s
         (tmp_path / "t.csv").write_text(f"code,label\n{codes[0]},no\n{codes[1]},yes\n{added}")
         records = np.asarray(load_source(dataset, "datasets.t").records)
         assert records[:2].tolist() == [[1, 0, 0], [0, 1, 0]]
+
+
+@pytest.mark.parametrize("last", [1, 2])
+def test_a_label_below_zero_is_not_the_largest_class_of_all_records(last: int, tmp_path: Path) -> None:
+    np.savez(path := tmp_path / "some.npz", records=ROWS, labels=np.array([-1, 0, 1, last] * 5))
+    with pytest.raises(UserError, match=r"record 0 of the data set has the label -1"):
+        load_source(Dataset(source="arrays", path=str(path), classes=("0", "1", "2")), "datasets.mine")
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+@pytest.mark.parametrize("second", ["12:00:00", "12:00:00.500"])
+def test_no_record_changes_the_listed_times_of_others(second: str, zone: str | None, tmp_path: Path) -> None:
+    path, end = tmp_path / "t.parquet", "+00:00" if zone else ""
+    stated = {"categories": {"seen": [f"2020-01-01 {second}{end}"]}, "other": "rest", "classes": ["no", "yes"]}
+    for unit in ("ms", "us", "ns"):  # that of the finest time in the column
+        seen = pl.Series([f"2020-01-01T{second}", "2020-01-02T00:00:00"]).str.to_datetime(time_unit=unit)
+        pl.DataFrame({"seen": seen.dt.replace_time_zone(zone), "label": ["no", "yes"]}).write_parquet(path)
+        records = np.asarray(load_source(Dataset(source="table", path=str(path), **stated), "datasets.t").records)
+        assert records.tolist() == [[1, 0], [0, 1]]
+
+
+@pytest.mark.parametrize(("kind", "constant"), [(pl.UInt64, -1), (pl.Duration, "none")])
+def test_a_constant_that_a_column_cannot_hold_is_one_line(kind: Any, constant: int | str, tmp_path: Path) -> None:
+    rows = {"size": pl.Series([2**63, None] if kind == pl.UInt64 else [1, None], dtype=kind), "label": ["no", "yes"]}
+    pl.DataFrame(rows).write_parquet(path := tmp_path / "t.parquet")
+    with pytest.raises(UserError, match=r"impute\.size: '.*' does not fit into the column's type") as caught:
+        load_source(Dataset(source="table", path=str(path), impute={"size": constant}), "datasets.t")
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from mia_audit.pools.frames import FRAME
 from mia_audit.pools.images import Images
 from mia_audit.pools.persons import Persons, check_apart
 from mia_audit.pools.scaling import STANDARDISATIONS, Constants, Scaling
-from mia_audit.pools.section import BadRecordError, Dataset, Rows, Source, load_public
+from mia_audit.pools.section import BadRecordError, Dataset, Rows, Source, check_numbers, load_public
 from mia_audit.runtime.progress import Reporter, reporter
 from mia_audit.seeds import generator
 
@@ -372,12 +372,7 @@ SIDES: dict[str, Callable[[int, int], tuple[Int[np.ndarray, " p"], Int[np.ndarra
 def _check_labels(source: Source, where: str) -> None:
     if not len(source.labels):
         raise UserError(f"{where}: there is no record")
-    outside = np.flatnonzero((source.labels < 0) | (source.labels >= len(source.classes)))
-    if len(outside):
-        raise UserError(
-            f"{where}: record {outside[0]} of the data set has the label {source.labels[outside[0]]}, but its {len(source.classes)}"
-            f" classes are numbered from 0 to {len(source.classes) - 1} ({len(outside)} such labels)"
-        )
+    check_numbers(source, where)
     if len(np.unique(source.labels)) < 2:
         only = source.classes[int(source.labels[0])]
         raise UserError(f"{where}: all records have the class '{only}', but a classifier needs two or more classes")

@@ -94,6 +94,8 @@ PADDED = r"^0\d+$"
 """Whole numbers that begin with 0, such as codes."""
 MARKED = r"^\s*[-+−]?\s*([$€£]?\s*\d[\d.,' ]*([eE][-+]?\d+)?\s*[%‰$€£]?|0[xX][0-9a-fA-F]+)\s*$"
 """Numbers with marks that no number has in a file: of thousands, currencies, shares and base 16, and a minus of print."""
+SECONDS = r"(:\d\d)(?:\.0+|(\.\d*[1-9])0+)([+-]\d\d:\d\d)?$"
+"""Seconds with zeros at the end, whose number is that of the finest time in the column."""
 DATE = r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([ T]\d{1,2}:\d{2}.*)?$"
 MOSTLY = 0.9
 """A column of text holds dates if at least this share of its values are dates."""
@@ -275,7 +277,8 @@ def spelled(text: pl.Series) -> pl.Series:
     """
     import polars as pl
 
-    word = pl.col("").str.strip_chars().str.replace(r"[T ]00:00:00(\.0+)?$", "")  # a date in a workbook or in Parquet
+    time = pl.col("").str.strip_chars().str.replace(SECONDS, "$1$2$3")
+    word = time.str.replace(r"[T ]00:00:00$", "")  # a date in a workbook or in Parquet
     number = word.str.replace(",", ".", literal=True).cast(pl.Float64, strict=False)
     whole = number.cast(pl.Int64, strict=False)
     as_it_is = word.str.contains(r"^-?\d+$") | number.is_null() | ~number.is_finite()
@@ -303,9 +306,14 @@ def _imputed(frame: pl.DataFrame, constants: Mapping[str, float | str], where: s
             column = column.cast(pl.Float64)
         if column.dtype.is_float():
             column = column.fill_nan(None)
-        filled.append(
-            column.fill_null(constant).alias(name) if column.dtype.is_numeric() else _text(column, str(constant))
-        )
+        try:
+            filled.append(
+                column.fill_null(constant).alias(name) if column.dtype.is_numeric() else _text(column, str(constant))
+            )
+        except pl.exceptions.InvalidOperationError:
+            raise UserError(
+                f"{where}.impute.{name}: '{constant}' does not fit into the column's type, {column.dtype}: convert the column, or drop it"
+            ) from None
     return frame.with_columns(filled)
 
 

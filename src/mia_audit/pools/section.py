@@ -362,6 +362,7 @@ def load_source(section: Dataset, where: str) -> Source:
         source = replace(source, persons=numbered_ids(source.persons, f"{where}.person: '{section.person}'"))
     if not section.classes:
         return source
+    check_numbers(source, where)
     if odd := [name for name in source.classes if name not in section.classes]:
         held = int(np.isin(source.labels, [source.classes.index(name) for name in odd]).sum())
         if held:
@@ -372,6 +373,18 @@ def load_source(section: Dataset, where: str) -> Source:
     places = {name: place for place, name in enumerate(section.classes)}
     numbers = np.array([places.get(name, 0) for name in source.classes], dtype=np.int64)
     return replace(source, labels=numbers[source.labels], classes=list(section.classes))
+
+
+def check_numbers(source: Source, where: str) -> None:
+    """Raise UserError for a label that is no class's number."""
+    import numpy as np
+
+    outside = np.flatnonzero((source.labels < 0) | (source.labels >= len(source.classes)))
+    if len(outside):
+        raise UserError(
+            f"{where}: record {outside[0]} of the data set has the label {source.labels[outside[0]]}, but its {len(source.classes)}"
+            f" classes are numbered from 0 to {len(source.classes) - 1} ({len(outside)} such labels)"
+        )
 
 
 def load_public(source: Source, section: Dataset, where: str) -> Source:

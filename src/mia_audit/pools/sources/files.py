@@ -281,15 +281,14 @@ def _array_column(root: Path, records: np.ndarray, where: str, name: str) -> pl.
     """Return an array stored next to `records` by its name, or a column of the records by its number."""
     import polars as pl
 
-    if name.isdecimal() and records.ndim == 2 and int(name) < records.shape[1]:
-        return pl.Series(name, records[:, int(name)])
-    values = _array(root, name, f"{where}.groups ({name})")
+    own = name.isdecimal() and records.ndim == 2 and int(name) < records.shape[1]
+    values = records[:, int(name)] if own else _array(root, name, f"{where}.groups ({name})")
     if values.shape != (len(records),) or values.dtype.kind not in "iufbU":
         raise UserError(
             f"{where}.groups: {root}: array '{name}' of type {values.dtype} and shape {list(values.shape)}: expected a number or a"
             f" word for each of {len(records)} records"
         )
-    return pl.Series(name, values)
+    return pl.Series(name, values.astype(np.float64) if values.dtype.kind == "f" else values)
 
 
 def _rows(records: np.ndarray, root: Path, where: str) -> Float[np.ndarray, "n d"]:
