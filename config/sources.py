@@ -119,7 +119,16 @@ def wordnet(dataset: Dataset, where: str) -> Source:
     order = {number: label for label, number in enumerate(TOPICS)}
     labels = np.array([order[number] for number in numbers])
     features = [str(word) for word in words.get_feature_names_out()]
-    return Source("table", records, labels, [*TOPICS.values()], features, frozenset(features), published=True)
+    return Source(
+        "table",
+        records,
+        labels,
+        [*TOPICS.values()],
+        features,
+        frozenset(features),
+        published=True,
+        collected={"words": features},
+    )
 
 
 def _glosses(path: Path, where: str) -> tuple[list[str], list[str]]:

@@ -37,6 +37,7 @@ def test_a_record_says_which_words_a_gloss_contains_and_its_label_is_the_topic(t
     assert words[0] == {"barking", "animal", "tail", "dog", "barked", "night"}
     assert words[1] == {"animal", "tail", "soft", "fur"} and words[2] == {"food", "flour"}
     assert np.array_equal(load(tmp_path / "data.noun").records, records)
+    assert source.collected == {"words": source.features}, "one gloss changes them: a private release is refused"
 
 
 @pytest.mark.parametrize(

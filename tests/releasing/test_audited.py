@@ -153,6 +153,16 @@ def test_a_pool_that_was_built_before_the_config_changed_is_refused(audited, lef
     assert not Path("out").exists() and not Path(".out.unfinished").exists()
 
 
+def test_an_architecture_of_a_vocabulary_that_was_collected_is_refused(audited):
+    _, results = audited(datasets={"rows": ROWS | {"classes": [0, 1, "a third"]}})
+    before = (results / "rows/mlp/architecture.json").read_bytes()
+    audit, _ = audited()
+    (results / "rows/mlp/architecture.json").write_bytes(before)  # a kill after the pool leaves it
+    with pytest.raises(UserError, match=r"architecture\.json: not what the config describes"):
+        released(ReleaseRecipe.from_audit(audit, SETTING, results))
+    assert not Path("out").exists() and not Path(".out.unfinished").exists()
+
+
 def test_initial_weights_from_other_public_records_are_refused(recipe):
     prepared = recipe(architectures={"mlp": {"parameters": {"width": 8}, "pretrained": "public"}})
     start = prepared.folder / "public.safetensors"

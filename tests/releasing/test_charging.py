@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from mia_audit.config.specs import PoolSpec
 from mia_audit.errors import UserError
 from mia_audit.learners import Compute
+from mia_audit.pools.build import build_pool
+from mia_audit.pools.section import load_source
+from mia_audit.pools.store import write_pool
 from mia_audit.privacy import ledger
 from mia_audit.privacy.ledger import add, read_ledger
 from mia_audit.releasing import charging
@@ -245,6 +249,21 @@ def test_a_state_from_elsewhere_is_refused_before_a_charge(recipe, kill_at, monk
         shutil.copytree(".out.unfinished", ".refused.unfinished")
     kill_at(0)
     refused(prepared, "a copy from another place, or begun by another version of mia-audit")
+
+
+def test_a_release_is_not_resumed_on_records_that_changed(recipe, kill_at):
+    """Fewer records have another sampling rate and another noise than what was charged, and the card would state only one of both."""
+    prepared = recipe(privacy=LEDGER | {"epsilon": 50})
+    kill_at(9)
+    with pytest.raises(Killed):
+        released(prepared)
+    section = PoolSpec.from_audit(prepared.audit, "rows").dataset
+    source = load_source(section, "datasets.rows")
+    fewer = replace(source, records=source.records[:30], labels=source.labels[:30])
+    write_pool(build_pool(fewer, section, "rows", 0), prepared.pool)
+    with pytest.raises(UserError, match="audit, of other records"):
+        released(replace(prepared))
+    assert charged_steps() == 14
 
 
 def test_results_remember_a_charge_before_another_process_can_make_one(recipe, monkeypatch):

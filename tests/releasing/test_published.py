@@ -64,6 +64,33 @@ def test_a_frame_whose_types_depend_on_all_records_is_refused(recipe, tmp_path):
     assert recipe("rows/mine/none-epsinf", **changes).promise == "none"
 
 
+READER = """
+import numpy as np
+from mia_audit.pools.section import Header, Source, pool
+
+
+@pool("mine", header=Header("table"))
+def mine(dataset, where):
+    words = ["flu", "cold"] * 40
+    known = sorted({*words})
+    rows = np.array([[word == one for one in known] for word in words], dtype=np.float32)
+    rows = np.hstack([rows, np.arange(80, dtype=np.float32)[:, None]])
+    return Source("table", rows, np.arange(80) % 2, ["0", "1"], [*known, "age"], collected=COLLECTED)
+"""
+
+
+@pytest.mark.parametrize("collected", ["{}", '{"words": known}'])
+def test_what_a_source_of_the_users_own_collected_is_refused_or_assumed_away(recipe, tmp_path, collected):
+    (tmp_path / "mine.py").write_text(READER.replace("COLLECTED", collected))
+    rows = {"source": f"{tmp_path}/mine.py:mine", "classes": [0, 1]}
+    if collected == "{}":
+        card = release(recipe(datasets={"rows": rows}), "0" * 64, Path("out"), Compute())
+        assert [one for one in card["assumptions"] if "own code that reads the records" in one]
+    else:
+        with pytest.raises(UserError, match="were collected from the records"):
+            recipe(datasets={"rows": rows})
+
+
 @pytest.mark.parametrize("trainable", ["all", "head"])
 def test_no_value_of_a_record_is_in_exit_codes_or_messages(audited, capsys, trainable):
     training = {"epochs": 2, "batch": 10, "trainable": trainable}

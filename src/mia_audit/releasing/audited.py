@@ -65,11 +65,18 @@ def audited_sha256(recipe: ReleaseRecipe, expected: str) -> str | None:
 
 
 def _check_built(recipe: ReleaseRecipe) -> None:
-    """Raise UserError if pool or initial weights are not those of the config: what it leaves out now may still be in them."""
+    """Raise UserError if pool, architecture or initial weights are not those of the config: what it leaves out now may still be in them."""
     if recipe.promise == UNPROTECTED:
         return
     section = PoolSpec.from_audit(recipe.audit, recipe.setting.dataset).dataset
-    found = {recipe.pool: (recipe.stored.metadata.get("section"), section.digest)}
+    pool, built = recipe.stored.metadata, recipe.architecture
+    found = {
+        recipe.pool: (pool.get("section"), section.digest),
+        recipe.architecture_file: (
+            [built["shape"], built["classes"]],
+            [pool["shape"], len(pool["classes"])],
+        ),
+    }
     if start := recipe.start:
         about = read_object(start.with_suffix(".json"), "what the audit wrote about the initial weights")
         pretrained = recipe.audit.architectures[recipe.setting.architecture].pretrained

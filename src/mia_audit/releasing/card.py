@@ -196,7 +196,13 @@ def _assumptions(recipe: ReleaseRecipe) -> Iterator[str]:
         yield "AES-256 in counter mode is indistinguishable from random bits."
         if terms.noise_mask != "none":
             yield f"The mask of the noise is computed from data that are public, or that ε already covers: {terms.noise_mask}."
-    drawn = recipe.audit.datasets[recipe.setting.dataset].records is not None
+    section = recipe.audit.datasets[recipe.setting.dataset]
+    if recipe.promise != UNPROTECTED and ":" in section.source:
+        yield (
+            "The user's own code that reads the records computes each of them from itself alone, and its columns and classes do not"
+            " depend on them. This was not verified here."
+        )
+    drawn = section.records is not None
     yield (
         f"The following is public: the number of {unit}s ({recipe.units:,}), the classes, the columns and their bounds,"
         f"{f' which {unit}s of the file were drawn,' if drawn else ''} and the public records."

@@ -37,7 +37,7 @@ from mia_audit.privacy.ledger import UNCHARGED, Entry
 from mia_audit.regular_files import open_regular, private_folder
 from mia_audit.sections import STATED
 from mia_audit.seeds import folder_of_seed, folders_of_seeds
-from mia_audit.storage import open_table, read_table, write_json
+from mia_audit.storage import open_table, read_table, sha256, write_json
 from mia_audit.storage.atomic import sync
 from mia_audit.training.task import Records, identity
 
@@ -284,6 +284,7 @@ class ReleaseRecipe:
             "pool": PoolSpec.from_audit(self.audit, one.dataset).contents(),
             "architecture": ArchitectureSpec.from_audit(self.audit, one.architecture).contents(),
             "results": str(self.results.resolve()),
+            "records": [sha256(self.pool / f"{name}.parquet") for name in ("records", "public")],
         }
 
 
@@ -379,7 +380,7 @@ def _read(folder: Path, out: Path, key: str) -> Unfinished:
         ) from None
     if state.key != key:
         raise UserError(
-            f"{folder}: an unfinished release of another setting, config or audit, a copy from another place, or begun by another version of"
-            " mia-audit; finish that release as it was begun, or choose another --out, which is charged as a new release"
+            f"{folder}: an unfinished release of another setting, config or audit, of other records, a copy from another place, or begun by another"
+            " version of mia-audit; finish that release as it was begun, or choose another --out, which is charged as a new release"
         )
     return state
