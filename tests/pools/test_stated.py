@@ -119,13 +119,28 @@ def test_no_record_changes_the_listed_times_of_others(second: str, zone: str | N
         assert records.tolist() == [[1, 0], [0, 1]]
 
 
-@pytest.mark.parametrize(("kind", "constant"), [(pl.UInt64, -1), (pl.Duration, "none")])
-def test_a_constant_that_a_column_cannot_hold_is_one_line(kind: Any, constant: int | str, tmp_path: Path) -> None:
-    rows = {"size": pl.Series([2**63, None] if kind == pl.UInt64 else [1, None], dtype=kind), "label": ["no", "yes"]}
+@pytest.mark.parametrize(
+    ("values", "kind", "section", "words"),
+    [
+        ([2**63, None], pl.UInt64, {"impute": {"size": -1}}, "impute.size: '-1' does not fit into the column's type"),
+        ([1, 2], pl.Duration, {"categories": {"size": ["1"]}}, "column 'size' of .* holds Duration"),
+    ],
+)
+def test_types_of_parquet_that_cannot_be_read_are_one_line(
+    values: list[int | None], kind: Any, section: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    rows = {"size": pl.Series(values, dtype=kind), "label": ["no", "yes"]}
     pl.DataFrame(rows).write_parquet(path := tmp_path / "t.parquet")
-    with pytest.raises(UserError, match=r"impute\.size: '.*' does not fit into the column's type") as caught:
-        load_source(Dataset(source="table", path=str(path), impute={"size": constant}), "datasets.t")
+    with pytest.raises(UserError, match=words) as caught:
+        load_source(Dataset(source="table", path=str(path), **section), "datasets.t")
     assert "\n" not in str(caught.value)
+
+
+def test_ids_of_64_bits_without_sign_are_persons(tmp_path: Path) -> None:
+    rows = {"who": pl.Series([2**64 - 1, 1, 1], dtype=pl.UInt64), "size": [1.0, 2.0, 3.0], "label": ["no", "yes", "no"]}
+    pl.DataFrame(rows).write_parquet(path := tmp_path / "t.parquet")
+    ids = load_source(Dataset(source="table", path=str(path), person="who"), "datasets.t").persons
+    assert ids is not None and ids.tolist() == [str(2**64 - 1), "1", "1"]
 
 
 @pytest.mark.parametrize(

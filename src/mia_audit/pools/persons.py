@@ -206,7 +206,7 @@ def ids_of_column(column: Any, what: str) -> Ids:
     """
     import polars as pl
 
-    if column.dtype in (pl.String, pl.Categorical, pl.Enum):
+    if column.dtype in (pl.String, pl.Categorical, pl.Enum, pl.UInt64):
         column = column.cast(pl.String).str.strip_chars()  # blanks make no other person
     missing = column.is_null()
     if column.dtype == pl.String:

@@ -118,7 +118,7 @@ MOST_CATEGORIES = 1000
 def described(frame: pl.DataFrame, dataset: Dataset, root: str, where: str) -> pl.DataFrame:
     """Return the columns for models, with the label: dropped columns are removed, and missing values filled in.
 
-    Raises UserError for columns that the table does not have, for bytes and lists, and for columns that look like
+    Raises UserError for columns that the table does not have, for bytes, durations and lists, and for columns that look like
     identifiers and have no stated role.
     """
     import polars as pl
@@ -139,7 +139,7 @@ def described(frame: pl.DataFrame, dataset: Dataset, root: str, where: str) -> p
         raise UserError(f"{where}.columns: {root}: {_identifier_words(odd)}")
     kept = frame.drop(dropped - {""})
     for column in kept:
-        if column.dtype == pl.Binary or column.dtype.is_nested():
+        if column.dtype in (pl.Binary, pl.Duration) or column.dtype.is_nested():
             raise UserError(
                 f"{where}.path: column '{column.name}' of {root} holds {column.dtype}: expected numbers, true and false, or text;"
                 " convert it" + f", or drop it: columns: {{{column.name}: drop}}" * (column.name != dataset.label)
