@@ -32,6 +32,18 @@ def test_logits_and_their_probabilities_score_alike(made: tuple[Path, DrawnCanar
     assert np.allclose(confidence(logits, labels, ""), np.log(chosen / (1 - chosen)))
 
 
+def test_small_logits_of_a_model_are_logits_and_given_ones_may_be_a_sigmoids(
+    made: tuple[Path, DrawnCanaries], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A narrow network on unscaled records answers between 0 and 1; where a file does, its owner is asked."""
+    labels = read_asked(made[0]).labels
+    small = np.random.default_rng(0).uniform(size=(len(labels), 3))
+    assert np.allclose(confidence(small, labels, ""), confidence(small - 1, labels, ""))
+    np.save(tmp_path / "outputs.npy", small)
+    assert score(made[0], tmp_path, "--outputs", str(tmp_path / "outputs.npy")) == 2
+    assert "values are a sigmoid" in capsys.readouterr().err
+
+
 def test_scores_are_ranks_within_a_kind() -> None:
     coins = Coins(np.array(["a", "b", "a", "b"]), np.array([True, False, False, True]), "")
     table = scored(np.array([5.0, 1.0, 4.0, 2.0]), coins)

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from mia_audit.arrays import check_logits
 from mia_audit.attacks.io.layouts import confidence_of
 from mia_audit.canaries.kinds import FEWEST, HeldOut, kinds
 from mia_audit.errors import UserError, first_line, suggest
@@ -173,8 +174,11 @@ def ask(architecture: Path, model: Path, asked: StoredRecords, compute: Compute)
     return confidence(np.asarray(logits), asked.labels, str(model))
 
 
-def confidence(outputs: np.ndarray, labels: np.ndarray, where: str) -> np.ndarray:
-    """Return z_y − logsumexp of the other logits, [m], from logits or probabilities [m, C] (rows that sum to 1)."""
+def confidence(outputs: np.ndarray, labels: np.ndarray, where: str, given: bool = False) -> np.ndarray:
+    """Return z_y − logsumexp of the other logits, [m], from logits or probabilities [m, C] (rows that sum to 1).
+
+    Outputs that are `given`, not those of a model asked here, may be other shares or a sigmoid's: UserError.
+    """
     if outputs.ndim != 2 or len(outputs) != len(labels):
         raise UserError(
             f"{where}: outputs of shape {list(outputs.shape)}; expected one row for each of the {len(labels)} canaries"
@@ -185,6 +189,8 @@ def confidence(outputs: np.ndarray, labels: np.ndarray, where: str) -> np.ndarra
             values = np.log(np.maximum(values, 1e-30))
     if not np.isfinite(values).all():
         raise UserError(f"{where}: an output is not finite")
+    if given:
+        check_logits(values, where)
     return confidence_of(values[:, None, :], labels, where)[:, 0]
 
 
@@ -198,7 +204,7 @@ def read_outputs(path: Path, labels: np.ndarray) -> np.ndarray:
         raise UserError(f"{path}: not a NumPy array ({first_line(error)}); expected .npy [canaries, classes]") from None
     if outputs.dtype.kind not in "fiu":
         raise UserError(f"{path}: holds {outputs.dtype}, not numbers")
-    return confidence(outputs, labels, str(path))
+    return confidence(outputs, labels, str(path), given=True)
 
 
 def read_given(path: Path, canaries: int) -> np.ndarray:

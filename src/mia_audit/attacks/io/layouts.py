@@ -40,7 +40,6 @@ def confidence_of(logits: Float[np.ndarray, "... N Q C"], labels: Int[np.ndarray
             f"{where}: {classes} logit per record; expected one for each of at least two classes, in the last axis"
         )
     class_numbers(labels, where, classes)
-    check_logits(logits, where)
     values = np.asarray(logits, dtype=np.float64)
     place = np.broadcast_to(labels[:, None, None], (*values.shape[:-1], 1))
     own = np.take_along_axis(values, place, axis=-1)[..., 0]
@@ -388,7 +387,7 @@ def from_logits(logits: Path, labels: Path, membership: Path) -> PublishedMatric
     whole = check_labels(truth, len(member), str(labels))
 
     models = (queries[:, model] for model in range(member.shape[1]))
-    confidence = np.stack([confidence_of(one, whole, str(logits)) for one in models], axis=1)
+    confidence = np.stack([_confidence(one, whole, str(logits)) for one in models], axis=1)
     return _published(as_membership(member, str(membership)), confidence=confidence, where=logits)
 
 
@@ -454,6 +453,7 @@ def _confidence(logits: np.ndarray, labels: np.ndarray, where: str) -> np.ndarra
         raise UserError(
             f"{where}: shape {logits.shape} for {len(labels)} records; expected records (× queries) × classes"
         )
+    check_logits(logits, where)
     return confidence_of(logits[:, None] if logits.ndim == 2 else logits, labels, where)
 
 
