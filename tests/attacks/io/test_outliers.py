@@ -83,9 +83,17 @@ def test_constant_attributions_are_said_and_no_sentence_is_built_on_them(
 @pytest.mark.parametrize("name", SIGNALS)
 def test_ordinary_signals_stay_as_they_are(name: str) -> None:
     outliers = Outliers()
-    (values,) = outliers.replaced(read_signal(name), [SIGNALS[name]], range(MODELS))
-    assert values is SIGNALS[name]
+    for _ in range(2):
+        (values,) = outliers.replaced(read_signal(name), [SIGNALS[name]], range(MODELS))
+        assert values is SIGNALS[name]
     assert not outliers.sentences
+
+
+def test_what_is_replaced_is_replaced_in_every_reading() -> None:
+    odd, outliers = SIGNALS["loss"].copy(), Outliers()
+    odd[7, 3] = 1e6
+    first, again = (outliers.replaced(read_signal("loss"), [odd], range(MODELS))[0] for _ in range(2))
+    assert np.array_equal(first, again) and first[7, 3] < 1e6 == odd[7, 3]
 
 
 def test_rare_wrong_answers_of_a_model_that_knows_no_doubt_are_ordinary() -> None:

@@ -58,13 +58,22 @@ class Outliers:
     def __init__(self) -> None:
         self.sentences: dict[str, list[str]] = {}
         self._constant: list[str] = []
+        self._ordinary: set[str] = set()
+        """The signals in which nothing was replaced, which a file may be asked for again."""
 
     def replaced(self, signal: Signal, queries: Sequence[Cells], models: Sequence[int] | np.ndarray) -> list[Cells]:
-        """Return the queries of a signal, [N, K] each, with the median of its record for every outlier; name outliers on stderr once."""
+        """Return the queries of a signal, [N, K] each, with the median of its record for every outlier; name outliers on stderr once.
+
+        A signal is that of one file: its values are the same every time.
+        """
+        if signal.name in self._ordinary:
+            return list(queries)
         if all(values.min() == values.max() for values in queries):
             found = [(values, [self._nothing(signal, values)]) for values in queries]
         else:
             found = [_replaced(signal, values, models) for values in queries]
+        if all(one is values for (one, _), values in zip(found, queries, strict=True)):
+            self._ordinary.add(signal.name)
         sentences = list(dict.fromkeys(sentence for _, some in found for sentence in some))
         if sentences and signal.name not in self.sentences:
             self.sentences[signal.name] = sentences
