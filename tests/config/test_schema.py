@@ -85,6 +85,7 @@ def test_a_stated_noise_multiplier_names_a_setting_instead_of_epsilon() -> None:
             1.3,
             "mechanisms.dp-sgd.noise_multiplier: given together with epsilon; leave one of them out",
         ),
+        ("mechanisms/dp-sgd/clip_norm", 1e-25, "mechanisms.dp-sgd.clip_norm: input should be greater than or equal to"),
         ("mechanisms/dp-sgd/epsilon", ["z1.3"], "expected a positive number or inf as ε, got 'z1.3'"),
         ("datasets/digits/pubic", 5, "unknown key 'datasets.digits.pubic': did you mean 'public'?"),
         (
