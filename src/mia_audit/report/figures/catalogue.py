@@ -81,10 +81,16 @@ def panel_grid(rows: int, columns: int, height: float, shared: bool = False, nam
     return figure, panels[:, :columns]
 
 
+def panel_inches(axes: Axes) -> float:
+    """Return the width of a panel's axes before the layout."""
+    return float(axes.figure.get_size_inches()[0] / axes.get_gridspec().ncols * PANEL)  # type: ignore[union-attr]
+
+
 def name_places(axes: Axes, names: Sequence[str]) -> None:
     """Label the positions 0, 1, … of the x axis, in a smaller font and shorter lines if there are many."""
-    inches = axes.figure.get_size_inches()[0] / axes.get_gridspec().ncols * PANEL  # type: ignore[union-attr]
-    letters = LETTERS if len(names) <= CROWDED else min(LETTERS, int(inches / len(names) * LETTERS_PER_INCH))
+    letters = LETTERS
+    if len(names) > CROWDED:
+        letters = min(LETTERS, int(panel_inches(axes) / len(names) * LETTERS_PER_INCH))
     lines = [[part for line in name.split("\n") for part in broken(line, letters)] for name in names]
     texts = ["\n".join(parts).replace("\u00a0", " ") for parts in lines]
     axes.set_xticks(range(len(names)), texts, fontsize=7 if len(names) <= MANY else 5)
@@ -295,7 +301,8 @@ def disclaimed(figure: Figure, settings: Sequence[Finding]) -> Figure:
     if reasons:
         letters = int(figure.get_figwidth() * LETTERS_PER_INCH)
         lines = [fill(f"{mechanism}: ε none, {why}", letters) for mechanism, why in reasons.items()]
-        figure.suptitle(text := "\n".join(lines), fontsize=5.5, color="0.35", x=0.02, ha="left")
+        text = "\n".join(lines)
+        figure.suptitle(text, fontsize=5.5, color="0.35", x=0.02, ha="left")
         figure.set_figheight(figure.get_figheight() + 0.1 * (1 + text.count("\n")))  # panels keep their height
     return figure
 

@@ -14,7 +14,6 @@ from mia_audit.report.figures.catalogue import (
     GUESSING,
     MANY,
     PAGE,
-    PANEL,
     blank,
     draw_roc,
     errorbars,
@@ -26,6 +25,7 @@ from mia_audit.report.figures.catalogue import (
     once,
     once_for,
     panel_grid,
+    panel_inches,
     shared_legend,
     tick,
 )
@@ -251,7 +251,7 @@ def _make_room(axes: Axes, group: list[Finding]) -> None:
     known = [(finding.test_accuracy, len(tick(finding, group)) + 1) for finding in group if finding.test_accuracy]
     most = max(accuracy.mean for accuracy, _ in known)
     letters = [[count for one, count in known if (one.mean == most) == right] for right in (False, True)]
-    inches = axes.figure.get_size_inches()[0] / axes.get_gridspec().ncols * PANEL  # type: ignore[union-attr]
+    inches = panel_inches(axes)
     left, right = (max(0.08, min(max(counts, default=0) / LABEL_LETTERS_PER_INCH / inches, 0.45)) for counts in letters)
     low = min(accuracy.mean - accuracy.below for accuracy, _ in known)
     high = max(accuracy.mean + accuracy.above for accuracy, _ in known)
