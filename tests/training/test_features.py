@@ -60,7 +60,7 @@ def test_a_shared_pass_gives_each_model_the_bytes_of_its_own(architecture: dict[
         together = [train_shadow(shared, shadow, RECORDS, LABELS, MEMBERS) for shadow in range(3)]
     finally:
         handle.remove()
-    synthetic = 4 if mechanism == "dp-sgd" else 0  # by which private training checks the frozen layers
+    synthetic = 6 if mechanism == "dp-sgd" else 0  # by which private training checks the frozen layers
     assert passes == synthetic + 3  # of at most 16 of the 40 records
     for shadow, trained in enumerate(together):
         alone = train_shadow(recipe_for(architecture, mechanism), shadow, RECORDS, LABELS, MEMBERS)

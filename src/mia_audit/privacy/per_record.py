@@ -7,12 +7,11 @@ replacements of the operations that it batches badly. `People` chooses the recor
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
@@ -25,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 from mia_audit.errors import UserError, first_line
 from mia_audit.models.architecture import check_state
 from mia_audit.models.passes import attention, patches
-from mia_audit.privacy.book_keeping.engine import BookKeeping, checked_pass
+from mia_audit.privacy.book_keeping.engine import BookKeeping, checked_pass, without_dropout
 from mia_audit.privacy.book_keeping.kinds import check_kinds, check_operations
 from mia_audit.privacy.book_keeping.rules import NotCovered
 from mia_audit.privacy.catalogue import HELD, PerRecord
@@ -104,12 +103,65 @@ def refusing() -> Iterator[None]:
         ) from None
 
 
-LEAST = 8
-"""Smallest number of records in a pass.
+STEP = 4
+"""Lengths of passes are multiples of this number, and of an eighth of the power of two below them."""
 
-Matrix products of fewer rows use other kernels, which round differently. With this number or more, the bits of a
-record's gradient do not depend on the other records of the pass, so one record does not change another's contribution.
-"""
+
+class Lengths:
+    """The numbers of records of a pass with which the bits of a record's gradient depend on that record alone.
+
+    Matrix products choose their kernels by the number of rows, also for the last rows of many, and kernels add in
+    different orders. One more record in a pass would then round the gradients of the others in another way. That is
+    little, unless large inputs cancel in a layer, so that rounding is all that is left of a gradient; then it may be
+    several times what the noise covers. So passes are filled up to a length with which `seen`, a function from records
+    [b, …] to values [b, k] that tell gradients apart, returned the same bits for random records at every position, and
+    the same as in the longest pass. Model and machine decide this, not the records.
+    """
+
+    def __init__(self, seen: Callable[[Tensor], Tensor], shape: Sequence[int], like: Tensor) -> None:
+        self._seen, self._shape, self._like = seen, tuple(shape), like
+        self._whole: dict[int, tuple[int, Tensor | None]] = {}
+        self._alike: dict[tuple[int, int], bool] = {}
+
+    def cut(self, count: int, size: int) -> Iterator[tuple[Int[Tensor, " length"], int]]:
+        """Return the records of each pass, of at most `size`, and how many of them are new; the others fill up the pass."""
+        whole = self._longest(size)[0]
+        for start in range(0, count, whole):
+            new = min(whole, count - start)
+            length = min(new + -new % _step(new), whole)
+            while length < whole and not self._as_longest(length, size):
+                length = min(length + _step(length + 1), whole)
+            yield torch.arange(start, start + length, device=self._like.device) % count, new
+
+    def _longest(self, size: int) -> tuple[int, Tensor | None]:
+        """Return the largest length up to `size`, and the values of its random records; None for a single record, which has one place."""
+        if size not in self._whole:
+            length, values = size - size % _step(size) or size, None
+            while length > 1 and values is None:
+                values, moved = self._seen(self._random(length)), self._seen(self._random(length).roll(1, 0))
+                if not torch.equal(values, moved.roll(-1, 0)):
+                    length, values = length - _step(length) if length > STEP else length // 2, None
+            if length == 1 < size:
+                print(
+                    "per-record gradients: one record a pass, as more are rounded by their positions", file=sys.stderr
+                )
+            self._whole[size] = length, values
+        return self._whole[size]
+
+    def _as_longest(self, length: int, size: int) -> bool:
+        if (length, size) not in self._alike:
+            whole, values = self._longest(size)
+            seen = self._seen(self._random(whole)[:length].clone())
+            self._alike[length, size] = values is not None and torch.equal(seen, values[:length])
+        return self._alike[length, size]
+
+    def _random(self, length: int) -> Tensor:
+        return torch.randn(length, *self._shape, generator=torch.Generator().manual_seed(0)).to(self._like)
+
+
+def _step(length: int) -> int:
+    return max(STEP, 1 << max((length - 1).bit_length() - 4, 0))
+
 
 Gradients = dict[str, Float[Tensor, "b ..."]]
 
@@ -225,6 +277,8 @@ class ClippedSum:
         self._groups: list[tuple[Tensor, Clipping]] = []
         self._gradients = per_record_gradients(model)
         self._book: BookKeeping | None = None
+        self._lengths: Lengths
+        self._lengths_by_vmap: Lengths
         self._decided = False
 
     def scale_norms(self, scales: Float[Tensor, " p"]) -> None:
@@ -270,10 +324,34 @@ class ClippedSum:
 
     def decide(self, shape: tuple[int, ...]) -> None:
         """Refuse a model whose state changes in a pass, and choose how gradients are computed, from the model alone."""
-        self._decided = True
         check_state(self.model, shape)
         if self._closed is None and (self.way == "vmap" or not self._covers(shape)):
             self._try_vmap(shape)
+        like = self.parameters[0]
+        self._lengths_by_vmap = Lengths(partial(self._told_apart, True), shape, like)
+        by_vmap = self._closed is None and self._book is None
+        self._lengths = self._lengths_by_vmap if by_vmap else Lengths(partial(self._told_apart, False), shape, like)
+        self._decided = True
+
+    def _told_apart(self, vmapped: bool, inputs: Tensor) -> Float[Tensor, "b 2"]:
+        """Return the norms and the losses of records in one pass, without dropout, by vmap or in the chosen way."""
+        labels = torch.zeros(len(inputs), dtype=torch.long, device=inputs.device)
+        told: list[Tensor] = []
+
+        def keep(norms: Tensor, losses: Tensor) -> Tensor:
+            told.append(torch.stack([norms.double(), losses.double()], dim=1))
+            return torch.zeros_like(norms)
+
+        with torch.random.fork_rng(), without_dropout(self.model):
+            if vmapped:
+                gradients, losses = self._gradients(inputs, labels)
+                keep(torch.stack([squared_norms(value.flatten(1)) for value in gradients.values()]).sum(dim=0), losses)
+            elif self._closed is not None:
+                self._closed(inputs, labels, keep)
+            elif self._book is not None:
+                done = self._book.run(self.model, inputs, labels, self._scales)
+                keep(done.norms, done.losses)
+        return told[0]
 
     def _covers(self, shape: tuple[int, ...]) -> bool:
         """Prepare book-keeping, and return whether it covers the model; if not, say so, or refuse the model if it was asked for."""
@@ -281,6 +359,9 @@ class ClippedSum:
             check_kinds(self.model)
             done = checked_pass(self.model, shape)
             check_operations(done.operations)
+            book = BookKeeping(self.parameters, done)
+            with torch.random.fork_rng():
+                book.run(self.model, *self._blank(shape), self._scales)
         except NotCovered as reason:
             if self.way == "book-keeping":
                 raise UserError(
@@ -288,16 +369,19 @@ class ClippedSum:
                 ) from None
             print(f"per-record gradients by vmap: book-keeping does not cover this model: {reason}", file=sys.stderr)
             return False
-        self._book = BookKeeping(self.parameters, done)
+        self._book = book
         taken = HELD[self.parameters[0].device.type] // (4 * max(1, sum(done.numbers.values())))
-        self.at_once = AdaptiveBatchSize(max(1, min(self.micro_batch, max(taken, LEAST))))
+        self.at_once = AdaptiveBatchSize(max(1, min(self.micro_batch, max(taken, 8))))
         return True
 
     def _try_vmap(self, shape: tuple[int, ...]) -> None:
         """Raise UserError, before any record is seen or charged for, if the model's passes cannot be run record by record."""
-        like = self.parameters[0]
         with torch.random.fork_rng(), refusing():
-            self._gradients(like.new_zeros(2, *shape), torch.zeros(2, dtype=torch.long, device=like.device))
+            self._gradients(*self._blank(shape))
+
+    def _blank(self, shape: tuple[int, ...]) -> tuple[Tensor, Int[Tensor, " 2"]]:
+        like = self.parameters[0]
+        return like.new_zeros(2, *shape), torch.zeros(2, dtype=torch.long, device=like.device)
 
     def _summed_by_person(
         self, inputs: Tensor, labels: Int[Tensor, " b"], persons: Int[Tensor, " b"], size: int
@@ -322,62 +406,48 @@ class ClippedSum:
         means: Gradients = {}
         lost = torch.zeros(len(counts), device=labels.device)
         known = torch.zeros((), dtype=torch.float64, device=labels.device)
-        for chunk in torch.split(torch.arange(len(rows), device=labels.device), size):
-            gradients, losses = self._padded(inputs[rows[chunk]], labels[rows[chunk]])
+        for chunk, new in self._lengths_by_vmap.cut(len(rows), size):
+            gradients, losses = self._gradients(inputs[rows[chunk]], labels[rows[chunk]])
+            owned, losses = places[chunk[:new]], losses[:new]
             for name, value in gradients.items():
                 if name not in means:
                     means[name] = value.new_zeros((len(counts), *value.shape[1:]))
-                means[name].index_add_(0, places[chunk], value)
-            lost = lost.index_add(0, places[chunk], losses.float())
+                means[name].index_add_(0, owned, value[:new])
+            lost = lost.index_add(0, owned, losses.float())
             known += torch.where(losses.isfinite(), losses.double(), 0.0).sum()
         for value in means.values():
             value /= counts.reshape(-1, *[1] * (value.dim() - 1))
         self._add_clipped(means, total, lost)
         return known
 
-    def _padded(self, inputs: Tensor, labels: Tensor) -> tuple[Gradients, Float[Tensor, " b"]]:
-        """Return the gradients and losses of records, from a pass of at least `LEAST` records."""
-        count = len(labels)
-        gradients, losses = self._gradients(*self._pad(inputs, labels))
-        return {name: value[:count] for name, value in gradients.items()}, losses[:count]
-
-    def _pad(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Repeat records until there are at least `LEAST`, or as many as are held at once."""
-        count, least = len(labels), min(LEAST, self.at_once.size)
-        again = torch.arange(least, device=labels.device) % count if count < least else slice(None)
-        return inputs[again], labels[again]
-
     def _summed(self, inputs: Tensor, labels: Int[Tensor, " b"], size: int) -> tuple[Tensor, Tensor]:
         total = torch.zeros(self.size, dtype=torch.float64, device=inputs.device)
         losses = torch.zeros((), dtype=torch.float64, device=inputs.device)
-        parts = math.ceil(len(labels) / size)
-        cuts = zip(torch.tensor_split(inputs, parts), torch.tensor_split(labels, parts), strict=True) if parts else ()
-        for records, truth in cuts:
-            found = self._add(records, truth, total).double()
+        for rows, new in self._lengths.cut(len(labels), size):
+            found = self._add(inputs[rows], labels[rows], new, total).double()
             losses += torch.where(found.isfinite(), found, 0.0).sum()
         return total, losses
 
-    def _add(self, inputs: Tensor, labels: Int[Tensor, " b"], total: Float[Tensor, " p"]) -> Float[Tensor, " b"]:
-        """Add a micro-batch's clipped gradients to the total; return its losses."""
-        count = len(labels)
-        if self._closed is not None:
-            sums, losses = self._closed(
-                *self._pad(inputs, labels), lambda norms, losses: self._factors(norms, losses, count)
-            )
-            total += torch.cat([value.flatten() for value in sums])
-            return losses[:count]
-        if self._book is not None:
-            with suppress(NotCovered):  # by vmap then, without a message, because records may decide it
-                done = self._book.run(self.model, *self._pad(inputs, labels), self._scales)
-                self._book.add(done, self._factors(done.norms, done.losses, count), total)
-                return done.losses[:count]
-        gradients, losses = self._padded(inputs, labels)
-        self._add_clipped(gradients, total, losses)
-        return losses
+    def _add(
+        self, inputs: Tensor, labels: Int[Tensor, " b"], new: int, total: Float[Tensor, " p"]
+    ) -> Float[Tensor, " new"]:
+        """Add the clipped gradients of the first `new` records of a pass to the total; return their losses."""
 
-    def _factors(self, norms: Tensor, losses: Tensor, count: int) -> Tensor:
-        """Return the factors of the first `count` records, and 0 for records that only pad the pass."""
-        return bounded_factors(self.clipping, norms, losses) * (torch.arange(len(norms), device=norms.device) < count)
+        def factors(norms: Tensor, losses: Tensor) -> Tensor:
+            return bounded_factors(self.clipping, norms, losses) * (torch.arange(len(norms), device=norms.device) < new)
+
+        if self._closed is not None:
+            sums, losses = self._closed(inputs, labels, factors)
+            total += torch.cat([value.flatten() for value in sums])
+            return losses[:new]
+        if self._book is not None:
+            with suppress(NotCovered):  # by vmap then, without a message; no covered model comes to it
+                done = self._book.run(self.model, inputs, labels, self._scales)
+                self._book.add(done, factors(done.norms, done.losses), total)
+                return done.losses[:new]
+        gradients, losses = self._gradients(inputs, labels)
+        self._add_clipped({name: value[:new] for name, value in gradients.items()}, total, losses[:new])
+        return losses[:new]
 
     def assign(self, vector: Float[Tensor, " p"]) -> None:
         """Set every parameter's `grad` from a vector over all parameters."""

@@ -18,7 +18,7 @@ from mia_audit.errors import UserError
 from mia_audit.models import Inputs, Subset, classifier, construct
 from mia_audit.models.architecture import check_state, classifier_names
 from mia_audit.models.weights import FACTORS, completed, digest_of
-from mia_audit.privacy.per_record import LEAST, each_apart
+from mia_audit.privacy.per_record import Lengths, each_apart
 from mia_audit.runtime.device import AdaptiveBatchSize, computing
 from mia_audit.training.section import Lora, Training
 
@@ -195,8 +195,8 @@ def _features(
 ) -> Float[Tensor, "n ..."]:
     """Return what the classifier receives for every record. Raises UserError if the logits are not the classifier's output.
 
-    If records pass `apart`, that is tried on synthetic ones instead, so that no record decides it; and passes have one
-    size, so that the number of records does not change the bits of their features.
+    If records pass `apart`, that is tried on synthetic ones instead, so that no record decides it, and other records
+    do not change the bits of its features.
     """
     seen: list[Tensor] = []
     handle = head.register_forward_pre_hook(lambda _, given: seen.append(given[0].float().clone()))
@@ -219,9 +219,9 @@ def _features(
         if not apart:
             return torch.cat([features_of(inputs[start : start + size]) for start in range(0, count, size)])
         like = inputs[0:1]
-        features_of(torch.randn(LEAST, *like.shape[1:], generator=torch.Generator().manual_seed(0)).to(like))
-        size, through = min(size, max(count, LEAST)), each_apart(passed)
-        passes = (torch.arange(start, start + size) % count for start in range(0, count, size))
-        return torch.cat([through(inputs[rows])[0] for rows in passes])[:count]
+        features_of(torch.randn(2, *like.shape[1:], generator=torch.Generator().manual_seed(0)).to(like))
+        through = each_apart(passed)
+        passes = Lengths(lambda some: through(some)[0], like.shape[1:], like).cut(count, size)
+        return torch.cat([through(inputs[rows])[0][:new] for rows, new in passes])
     finally:
         handle.remove()

@@ -144,6 +144,7 @@ class Claiming(nn.Linear):
 
     def clipped_gradients(self, inputs: Tensor, labels: Tensor, factors: Any) -> tuple[list[Tensor], Tensor]:
         losses = torch.zeros(len(labels))
+        factors(losses, losses)  # and ignores them
         errors = torch.tensor([-0.5, 0.5]).expand(len(labels), 2).double()
         return [errors.T @ inputs.double(), errors.sum(dim=0)], losses
 

@@ -1,0 +1,71 @@
+"""Neighbouring batches of records that cancel in the first layer, so that gradients consist of rounding errors."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from mia_audit.models import build
+from mia_audit.privacy.catalogue import PerRecord
+from mia_audit.privacy.noise import automatic
+from mia_audit.privacy.per_record import ClippedSum, Lengths
+
+FEATURES, WIDTH = 300, 16
+
+
+def cancelling(count: int) -> tuple[torch.nn.Module, Tensor, Tensor]:
+    """Return a model, and records of large features that its first layer maps to 0 but for rounding."""
+    model = build("mlp", {"width": WIDTH}, (FEATURES,), 3, 0).train()
+    first = next(module for module in model.modules() if isinstance(module, torch.nn.Linear))
+    null = torch.linalg.svd(first.weight.detach().double())[2][WIDTH:]
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.randn(count, len(null), generator=generator, dtype=torch.float64)
+    return model, (1e9 * drawn @ null).float(), torch.randint(3, (count,), generator=generator)
+
+
+def moved(way: PerRecord, by_person: bool) -> float:
+    """Return how far one record, or one person, moves the clipped sum at most, as a share of its sensitivity."""
+    model, inputs, labels = cancelling(66)
+    persons = torch.arange(len(labels)) // 2 if by_person else None
+    clipped = ClippedSum(model, automatic(1.0), 64, way)
+
+    def summed(rows: Tensor) -> Tensor:
+        total: Tensor = clipped(inputs[rows], labels[rows], None if persons is None else persons[rows])[0]
+        return total
+
+    def neighbours() -> Iterator[float]:
+        for count in (9, 13, 17, 24, 32, 33, 47, 64, 65):
+            rows, more = torch.arange(1, count), torch.arange(count)
+            yield float((summed(more) - summed(rows)).norm())
+            yield float((summed(more.roll(-1)) - summed(rows)).norm())
+
+    if by_person:  # the first person has one record more, or is gone
+        return max(float((summed(torch.arange(2, n)) - summed(torch.arange(n))).norm()) for n in (12, 24, 34, 66))
+    return max(neighbours())
+
+
+@pytest.mark.parametrize("way", ["vmap", "book-keeping"])
+@pytest.mark.parametrize("by_person", [False, True], ids=["record", "person"])
+def test_no_record_changes_how_the_others_are_rounded(way: PerRecord, by_person: bool) -> None:
+    assert moved(way, by_person) <= 1 + 1e-6
+
+
+@pytest.mark.parametrize("way", ["vmap", "book-keeping"])
+def test_passes_as_long_as_the_batch_are_refuted(way: PerRecord, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Lengths, "cut", lambda self, count, size: [(torch.arange(count), count)])
+    assert moved(way, by_person=False) > 2
+
+
+def test_lengths_that_round_by_position_are_not_used() -> None:
+    def seen(records: Tensor) -> Tensor:
+        """Round as a kernel might that handles 64 rows, and the rest of more, in another way."""
+        last = torch.arange(len(records)) >= 64
+        return torch.where(last, records[:, 0].bfloat16().float(), records[:, 0])
+
+    lengths = Lengths(seen, (1,), torch.zeros(0))
+    cuts = [(rows.tolist(), new) for rows, new in lengths.cut(70, 96)]
+    assert cuts == [(list(range(64)), 64), ([64, 65, 66, 67, 68, 69, 0, 1], 6)]
+    alone = Lengths(lambda records: records[:, 0] + torch.arange(len(records)), (1,), torch.zeros(0))
+    assert [(rows.tolist(), new) for rows, new in alone.cut(2, 96)] == [([0], 1), ([1], 1)]
+    assert list(lengths.cut(0, 96)) == []
