@@ -1,5 +1,7 @@
 """What a reader is told before the answer."""
 
+import json
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -45,6 +47,15 @@ def test_models_worse_than_guessing_are_named_with_what_helps_under_noise(small)
     assert "class alone has 33.3" in line and "loss is 1.930" in line and "shares has 1.099" in line
     assert "20 steps of about 15.0 of 150" in line and "2.00 epochs" in line and "multiplier of 1.50" in line
     assert "take the largest batch" in line and "Ponomareva" in line
+
+
+def test_training_that_spoils_its_public_start_is_named(small):
+    start = {"test_accuracy": 0.9, "test_loss": 0.3, "records": 40}
+    (small.root / "toy" / "net" / "public.json").write_text(json.dumps(start))
+    change(small, "none", "training", test_accuracy=0.95)
+    change(small, "dp-sgd", "training", test_accuracy=0.8)
+    (line,) = said(small)
+    assert line.startswith("Worse than the public start with dp-sgd at ε =") and "80.0" in line and "90.0" in line
 
 
 def test_models_that_learned_nothing_come_first_and_no_sentence_is_built_on_their_silence(written):

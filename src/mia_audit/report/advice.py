@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mia_audit.attacks.io.outliers import OUTLIERS
 from mia_audit.attacks.io.parquet import DERIVED, UNLIKE, UNREAD
 from mia_audit.report.findings import SUBJECTS, Finding, Findings, reference, shadow_estimate
-from mia_audit.report.formatting import count, fixed, joined, percent, power, protected, significant
+from mia_audit.report.formatting import count, fixed, joined, percent, percent_interval, power, protected, significant
 from mia_audit.report.results import Guessing
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def cautions(results: Results, findings: Findings) -> list[str]:
         *_outliers(results),
         *_unread(results),
         *_guessed(results, findings),
+        *_spoilt(results, findings),
         *_mixed(results),
         *_deltas(findings),
     ]
@@ -160,6 +161,19 @@ def _guessed(results: Results, findings: Findings) -> Iterator[str]:
             yield (
                 f"Overconfident {where}: {joined(worse)}, although the test accuracy, {percent(accuracy.mean)}, is not below"
                 f" that of guessing. Some wrong answers are given with great confidence.{rule}"
+            )
+
+
+def _spoilt(results: Results, findings: Findings) -> Iterator[str]:
+    """Name the settings whose training has made models worse than their public start, beyond the interval."""
+    for finding in findings.settings:
+        start, accuracy = results.starts.get(finding.setting.group), finding.test_accuracy
+        if start is not None and accuracy is not None and accuracy.high < start.accuracy:
+            yield (
+                f"Worse than the public start {protected(finding.setting)} ({finding.setting.place}): the test accuracy is"
+                f" {percent(accuracy.mean)} ({percent_interval(accuracy)}), and {percent(start.accuracy)} before training on"
+                " these records. The start reveals none of them; to gain from training, take more records, larger batches or another"
+                " learning rate."
             )
 
 
