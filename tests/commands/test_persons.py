@@ -113,7 +113,7 @@ def test_the_page_shows_both_and_names_persons(judged: Path) -> None:
     assert "The most exposed persons" not in page and "Persons and their records" in page
     found = results.estimated(SETTING, findings.fpr)
     assert found is not None and len(found.advantage) == PERSONS and not found.differ  # too few persons to tell
-    results._estimated[SETTING, findings.fpr] = replace(
+    results.estimates[SETTING, findings.fpr] = replace(
         found, advantage=np.arange(PERSONS, 0.0, -1.0), low=np.arange(PERSONS, 0.0, -1.0), differ=True
     )
     page = render(results, findings, provenance(results, findings.settings))

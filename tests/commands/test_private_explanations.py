@@ -13,10 +13,10 @@ from mia_audit.attacks.io.parquet import SignalsFile
 from mia_audit.cli import main
 from mia_audit.config import expand, specs
 from mia_audit.config.load import check_audit
-from mia_audit.config.specs import ReportSpec, studies
+from mia_audit.config.specs import ReportSpec
 from mia_audit.errors import UserError
 from mia_audit.report.figures.catalogue import figure_files
-from mia_audit.report.results import studied
+from mia_audit.report.results import Results
 from mia_audit.report.spec import parse_spec
 from mia_audit.report.tables.catalogue import table_files
 from mia_audit.storage import read_table, table_metadata, write_table
@@ -105,10 +105,6 @@ def finished(audit, tmp_path_factory) -> Path:
     return results
 
 
-def dumped(audit) -> dict[str, dict[str, object]]:
-    return {name: study.model_dump(mode="json") for name, study in studies(audit).items()}
-
-
 @pytest.mark.slow
 def test_every_declared_file_is_written(audit, finished):
     written = {path.name for path in (finished / "figures").iterdir()}
@@ -144,7 +140,8 @@ def test_parts_and_misclassification_have_tables_with_intervals(finished):
 
 def test_queries_from_scratch_at_equal_loss(audit, finished):
     """At the losses that were measured, the ε is the one that was spent there."""
-    ((one, _),) = [one.repetitions for one in studied(finished, dumped(audit))]
+    results = Results(finished, parse_spec(ReportSpec.with_studies(audit).model_dump(mode="json")))
+    ((one, _),) = [one.repetitions for one in results.studied]
     rows = one.experiment("epsilon").filter(pl.col("as_published") == "", pl.col("epsilon") == 10)
     scratch = one.protocol("non-adaptive")
     for mine in (rows, scratch):

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 
 from mia_audit.report.answer import answer
-from mia_audit.report.findings import Estimate, Finding, Findings, Leak
+from mia_audit.report.findings import Estimate, Finding, Findings, Leak, LowerBound
 from mia_audit.report.spec import AuditedSetting
 
 NONE = AuditedSetting("digits", "vit", "none", "inf")
@@ -20,7 +20,15 @@ def leak(mean, signal="confidence", tried=1, tpr=0.2, spread=1.0):
 def finding(setting, leaks, accuracy=0.9):
     shadows = pl.DataFrame({"shadow": range(6), "test_accuracy": accuracy + NOISE[::-1] / 2}) if accuracy else None
     test = Estimate(accuracy, 0.01, accuracy - 0.01, accuracy + 0.01, 6) if accuracy else None
-    return Finding(setting, {channel: [one] for channel, one in leaks.items()}, test, test, shadows, None)
+    return Finding(
+        setting,
+        {channel: [one] for channel, one in leaks.items()},
+        test,
+        test,
+        shadows,
+        None,
+        LowerBound(0.0, 1e-5, "one-run", 1),
+    )
 
 
 def told(*group, fpr=0.01):

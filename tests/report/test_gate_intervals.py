@@ -167,9 +167,9 @@ def test_the_worst_group_is_found() -> None:
     scored = _scored(np.random.default_rng(0), 3.0 * (label == 1))
     masks = groups_of({"label": label})
     assert list(masks) == ["label 0", "label 1"]  # ten records are too few
-    found = worst_group([scored], masks, None, 0.95)
+    found = worst_group([scored], masks, "auc", 0.95)
     assert found.of.endswith("label 1")
     assert found.value == pytest.approx(0.983, abs=0.01)  # Φ(3/√2)
     assert found.low < found.value < found.high
-    assert worst_group([scored], masks, 0.1, 0.95).value > 0.9
-    assert math.isnan(worst_group([scored], masks, 0.001, 0.95).value)
+    assert worst_group([scored], masks, "tpr_at_fpr_0.1", 0.95).value > 0.9
+    assert math.isnan(worst_group([scored], masks, "tpr_at_fpr_0.001", 0.95).value)

@@ -10,7 +10,7 @@ from mia_audit.config.load import check_audit
 from mia_audit.evaluation.intervals import OverTargets
 from mia_audit.report.figures.catalogue import paper_style
 from mia_audit.report.figures.roc import intrinsic_figure
-from mia_audit.report.findings import Finding, Findings, Leak, estimate_over
+from mia_audit.report.findings import Finding, Findings, Leak, LowerBound, estimate_over
 from mia_audit.report.formatting import fixed
 from mia_audit.report.page import _intrinsic
 from mia_audit.report.series import UNKNOWN, Group, Groups, _highest
@@ -38,7 +38,7 @@ def finding(architecture, signals, epsilon="inf", swept=None, shrink=1.0):
     found.sort(key=lambda one: -one.auc.mean())
     leaks = {"outputs": [one for one in found if one.signal == "confidence"]}
     leaks["explanations"] = [one for one in found if one.signal != "confidence"]
-    return Finding(setting, leaks, None, None, None, None)
+    return Finding(setting, leaks, None, None, None, None, LowerBound(0.0, 1e-5, "one-run", 1))
 
 
 @pytest.fixture

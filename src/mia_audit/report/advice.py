@@ -181,9 +181,8 @@ def _worse(finding: Finding, chance: Guessing, confidence: float) -> list[str]:
     accuracy, loss = finding.test_accuracy, shadow_estimate(finding.shadows, "test_loss", confidence)
     worse = []
     if accuracy is not None and accuracy.mean < chance.accuracy:
-        worse.append(
-            f"the test accuracy is {percent(accuracy.mean)} where the most frequent class alone has {percent(chance.accuracy)}"
-        )
+        share = f"the most frequent class alone has {percent(chance.accuracy)}"
+        worse.append(f"the test accuracy is {percent(accuracy.mean)} where {share}")
     if loss is not None and loss.mean > chance.loss:
         worse.append(
             f"the test loss is {fixed(loss.mean)} where answering the classes' shares has {fixed(chance.loss)}"
@@ -220,8 +219,7 @@ def _units(finding: Finding) -> int:
     if shadows is None:
         return 0
     by_person = "unit" in shadows.columns and shadows["unit"][0] == "person"
-    size = shadows["persons" if by_person else "records"].max()
-    return int(size) if isinstance(size, int) and not math.isnan(size) else 0
+    return int(shadows["persons" if by_person else "records"].max() or 0)  # type: ignore[arg-type]
 
 
 FEW, WIDE = 16, 0.02
@@ -250,14 +248,10 @@ def _release(attacked: Sequence[Finding], leaking: Sequence[Finding]) -> str:
         return "Release: no advice, because models that have learned nothing cannot reveal anything."
     if leaking:
         tried, leak = (Counter(protected(finding.setting) for finding in some) for some in (attacked, leaking))
-        names = joined([f"{name}{_some(leak[name], tried[name])}" for name in leak], "or")
+        some = {name: f" ({leak[name]} of {tried[name]} settings)" if leak[name] < tried[name] else "" for name in leak}
+        names = joined([f"{name}{number}" for name, number in some.items()], "or")
         return f"Release: no model trained {names} if who was in the training set is confidential."
     return "Release: no attack speaks against it; state what is acceptable in a policy (mia-audit gate) before you rely on that."
-
-
-def _some(number: int, of: int) -> str:
-    """Return in brackets how many settings are meant, unless all are."""
-    return "" if number == of else f" ({number} of {of} settings)"
 
 
 def _protect(attacked: Sequence[Finding], leaking: Sequence[Finding]) -> str:
@@ -281,11 +275,10 @@ def _collect(attacked: Sequence[Finding]) -> str:
     models = min(len(leak.targets) for leak in leaks)
     halves = [(leak.auc_estimate.high - leak.auc_estimate.low) / 2 for leak in leaks]
     widest = max((half for half in halves if not math.isnan(half)), default=math.inf)
+    half = f"± {significant(widest, 2)}"
     if models >= FEW and widest <= WIDE:
-        return (
-            f"Collect: {count(models, 'model')} are enough for intervals of AUC of at most ± {significant(widest, 2)}."
-        )
-    known = f": the intervals of AUC are up to ± {significant(widest, 2)} wide" if math.isfinite(widest) else ""
+        return f"Collect: {count(models, 'model')} are enough for intervals of AUC of at most {half}."
+    known = f": the intervals of AUC are up to {half} wide" if math.isfinite(widest) else ""
     key = " (membership.models)" if attacked[0].setting.trained else ""
     return f"Collect: more than {count(models, 'model')}{key}{known}; four times as many halve them."
 

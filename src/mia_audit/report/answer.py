@@ -96,7 +96,6 @@ def answer(group: list[Finding], findings: Findings) -> dict[str, Any]:
 
 def _conclusion(group: list[Finding], base: Finding, confidence: float) -> Iterator[str]:
     leaking = base.leaking
-    silent = [_tried(base, channel) for channel in base.strongest if channel not in leaking]
     start = upper_first(protected(base.setting))
     where = "the explanation set" if base.setting.explained else "the training set"
     if not leaking and not base.learned:
@@ -108,20 +107,19 @@ def _conclusion(group: list[Finding], base: Finding, confidence: float) -> Itera
     if not leaking:
         yield f"{start}, no leak could be measured: no attack that was tried does better than guessing who was in {where}."
         return
-    sentence = f"{start}, {_amounts(leaking)} reveal who was in {where}"
-    yield sentence + (f"; no attack on {joined(silent, 'or')} did better than guessing." if silent else ".")
+    silent = joined([_tried(base, channel) for channel in base.strongest if channel not in leaking], "or")
+    rest = f"; no attack on {silent} did better than guessing" if silent else ""
+    yield f"{start}, {_amounts(leaking)} reveal who was in {where}{rest}."
     for finding in group:
         setting = finding.setting
         if (setting.private or setting.no_guarantee or setting.given_name) and finding is not base:
-            yield f"{upper_first(protected(finding.setting))}, {_remaining(finding)}{_cost(finding, base, confidence)}."
+            yield f"{upper_first(protected(setting))}, {_remaining(finding)}{_cost(finding, base, confidence)}."
 
 
 def _amounts(leaking: dict[str, Leak]) -> str:
     """List the leaking channels with their points of AUC above guessing."""
-    words = [
-        f"{NAMES[channel]}{_read_by(leak)} ({points(leak.auc_estimate.mean - 0.5)} points)"
-        for channel, leak in leaking.items()
-    ]
+    above = {channel: points(leak.auc_estimate.mean - 0.5) for channel, leak in leaking.items()}
+    words = [f"{NAMES[channel]}{_read_by(leak)} ({above[channel]} points)" for channel, leak in leaking.items()]
     words[0] = words[0].replace(" points)", " points of AUC above guessing)")
     return joined(words) if "outputs" in leaking else joined(words).replace("its", "the model's", 1)
 
@@ -150,15 +148,11 @@ def _remaining(finding: Finding) -> str:
         if not finding.learned:
             return "the models have learned nothing, so that no leak was measured says little"
         return "no attack that was tried does better than guessing"
-    amounts = [
-        (
-            SUBJECTS[channel],
-            f"{points(leak.auc_estimate.mean - 0.5)} points" if leak.beats_guessing else "nothing measurable",
-        )
-        for channel, leak in finding.strongest.items()
-    ]
-    (first, amount), *others = amounts
-    return joined([f"{first} leak {amount}", *(f"{name} {amount}" for name, amount in others)])
+    words: list[str] = []
+    for channel, leak in finding.strongest.items():
+        amount = f"{points(leak.auc_estimate.mean - 0.5)} points" if leak.beats_guessing else "nothing measurable"
+        words.append(f"{SUBJECTS[channel]} {'' if words else 'leak '}{amount}")
+    return joined(words)
 
 
 def _cost(finding: Finding, base: Finding, confidence: float) -> str:
@@ -240,20 +234,14 @@ def _against_outputs(leak: Leak, outputs: Leak, channel: str) -> str:
         return f"Over the same models, {who} leak {_points_with_interval(gap)} of AUC more than the outputs."
     if gap.high < 0:
         return f"Over the same models, {who} leak {_points_with_interval(gap)} of AUC less than the outputs."
-    gaps = f"{interval(gap, 100, 1)} points of AUC"
-    return (
-        f"Over the same models, no difference could be measured between what {who} and what the outputs leak ({gaps})."
-    )
+    measured = f"no difference could be measured between what {who} and what the outputs leak"
+    return f"Over the same models, {measured} ({interval(gap, 100, 1)} points of AUC)."
 
 
 def _bought(finding: Finding, base: Finding, confidence: float) -> Iterator[str]:
     """State how a setting's leakage differs from its reference, by channel, and the cost in accuracy."""
-    parts = [
-        _change(channel, leak, base.strongest[channel])
-        for channel, leak in finding.strongest.items()
-        if channel in base.strongest
-    ]
-    if parts:
+    shared = [channel for channel in finding.strongest if channel in base.strongest]
+    if parts := [_change(channel, finding.strongest[channel], base.strongest[channel]) for channel in shared]:
         yield f"{upper_first('; '.join(parts))}."
     gap = accuracy_difference(base, finding, confidence)
     if gap is None or finding.test_accuracy is None or base.test_accuracy is None:
@@ -423,8 +411,5 @@ def _attack_text(attack: Mapping[str, Any] | None) -> str:
 
 
 def _accuracy_text(numbers: Mapping[str, Any] | None) -> str:
-    if not numbers:
-        return "unknown"
-    value = Estimate.from_numbers(numbers)
-    within = percent_interval(value)
-    return percent(value.mean) + (f" ({within})" if within else "")
+    value = Estimate.from_numbers(numbers) if numbers else None
+    return f"{percent(value.mean)} ({percent_interval(value)})".replace(" ()", "") if value else "unknown"

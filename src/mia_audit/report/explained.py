@@ -96,22 +96,14 @@ def _layout(
         for finding in group:
             values = similarity(finding, reference(group), interpreted[place])
             similar = {one.label: value for one, value in values.items()}
+            cells = [estimate_cell(finding.test_accuracy)]
+            cells += [auc_cell(finding.strongest.get(channel)) for channel in ("outputs", "explanations")]
+            cells += [estimate_cell(similar.get(head)) for head in heads]
             name = titled(finding.setting)
-            leaks = [finding.strongest.get(channel) for channel in ("outputs", "explanations")]
-            rows.append(
-                [
-                    f"{place[1]}: {name}" if len(groups) > 1 else name,
-                    estimate_cell(finding.test_accuracy),
-                    *map(auc_cell, leaks),
-                    *(estimate_cell(similar.get(head)) for head in heads),
-                ]
-            )
-    columns = [
-        *text("Setting"),
-        Column("Test accuracy"),
-        *(Column(name, "AUC of the strongest attack") for name in ("outputs", "explanations")),
-        *(Column(head, "Similarity of explanations") for head in heads),
-    ]
+            rows.append([f"{place[1]}: {name}" if len(groups) > 1 else name, *cells])
+    columns = [*text("Setting"), Column("Test accuracy")]
+    columns += [Column(name, "AUC of the strongest attack") for name in ("outputs", "explanations")]
+    columns += [Column(head, "Similarity of explanations") for head in heads]
     meaning = (
         f" Similarity is the {measure} between a model's explanation of a record and that of the unprotected model with the same "
         "training set. Rows without protection compare two such models with different training sets, as explanations differ anyway."
@@ -184,12 +176,9 @@ def _between(
     tested: dict[tuple[str, str], list[str]] = {}
     for peer in differences:
         pair = titled(peer.first.setting), titled(peer.second.setting)
-        kind, _, rest = peer.metric.partition(" of ")
+        kind, of, rest = peer.metric.partition(" of ")
         called = "AUC" if kind == "auc" else kind.replace("_", " ")
-        margin, what = (
-            margin_of(peer.metric, margins),
-            wanted.get(peer.metric, called + (f" of {rest}" if rest else "")),
-        )
+        margin, what = margin_of(peer.metric, margins), wanted.get(peer.metric, f"{called}{of}{rest}")
         if peer.metric == "test_accuracy" or peer.metric in wanted or margin is not None:
             rate = peer.metric == "test_accuracy"
             within = f"{interval(peer.gap, 100, 1)} points" if rate else interval(peer.gap)
@@ -293,20 +282,16 @@ def exposed_section(results: Results, findings: Findings) -> Iterator[dict[str, 
 def _recognised(one: Exposed, fpr: float | None, units: str, confidence: float) -> str:
     """Say how often a record, or a person, is recognised, correctly and wrongly."""
     if not math.isnan(one.percentile):  # a finished model, which was trained on it
-        share = f"{math.floor(one.percentile * 1000) / 10:.1f}\u00a0%"
-        revealed = (
-            "" if fpr is None else f", and {'is' if one.recognised else 'is not'} revealed at an FPR of {rate(fpr)}"
-        )
+        share, verb = f"{math.floor(one.percentile * 1000) / 10:.1f}\u00a0%", "is" if one.recognised else "is not"
+        revealed = "" if fpr is None else f", and {verb} revealed at an FPR of {rate(fpr)}"
         return f"It scores above {share} of all records{revealed}."
     assert fpr is not None  # estimates are at an FPR
     it = "it" if units == "records" else "them"
-    members = (
-        f"{one.recognised} of the {count(one.inside, 'model')} trained on {it} reveal {it} at an FPR of {rate(fpr)}"
-    )
     low, high = (max(limit, 0.0) for limit in one.limits)
     return (
-        f"{members}; {one.false_alarms} of the {one.outside} others name {it} wrongly. Further models trained on {it} are estimated to"
-        f" reveal {it} in {100 * one.revealed:.0f}\u00a0%, and more often than others by {100 * low:.0f} to {100 * high:.0f}\u00a0% of models"
+        f"{one.recognised} of the {count(one.inside, 'model')} trained on {it} reveal {it} at an FPR of {rate(fpr)};"
+        f" {one.false_alarms} of the {one.outside} others name {it} wrongly. Further models trained on {it} are estimated to reveal {it}"
+        f" in {100 * one.revealed:.0f}\u00a0%, and more often than others by {100 * low:.0f} to {100 * high:.0f}\u00a0% of models"
         f" (level {100 * confidence:g}\u00a0%)."
     )
 
@@ -442,20 +427,15 @@ def _show(one: Exposed, record: np.ndarray, pair: Sequence[np.ndarray], metadata
     largest = np.maximum(np.abs(inside), np.abs(outside))
     features = metadata.get("features") or [f"feature {i}" for i in range(len(largest))]
     record = in_original_units(record, metadata)
-    one.bars = [
-        Bar(
-            features[i], significant(float(record[i])), *(float(a[i] / (largest.max() or 1)) for a in (inside, outside))
-        )
-        for i in np.argsort(-largest, kind="stable")[:FEATURES]
-    ]
+    scale = largest.max() or 1
+    for i in np.argsort(-largest, kind="stable")[:FEATURES]:
+        shares = float(inside[i] / scale), float(outside[i] / scale)
+        one.bars.append(Bar(features[i], significant(float(record[i])), *shares))
 
 
 def in_original_units(record: np.ndarray, metadata: Mapping[str, Any]) -> np.ndarray:
     """Return a row before centring and scaling of its columns."""
-    if "scale" not in metadata:
-        return record
-    restored: np.ndarray = record * np.asarray(metadata["scale"]) + np.asarray(metadata["centre"])
-    return restored
+    return np.asarray(record * metadata["scale"] + np.asarray(metadata["centre"])) if "scale" in metadata else record
 
 
 def class_name(metadata: Mapping[str, Any], label: int) -> str:

@@ -43,16 +43,15 @@ class Estimate:
     @classmethod
     def from_numbers(cls, numbers: Mapping[str, Any]) -> Estimate:
         """Read `numbers`, as answer.json has them."""
-        mean, low, high = (
-            math.nan if numbers[name] is None else float(numbers[name]) for name in ("mean", "low", "high")
-        )
+        known = (numbers[name] for name in ("mean", "low", "high"))
+        mean, low, high = (math.nan if number is None else float(number) for number in known)
         return cls(mean, math.nan, low, high, 1)
 
     @property
     def numbers(self) -> dict[str, float | None]:
         """The mean and the ends of its interval, null where unknown."""
-        ends = {name: float(getattr(self, name)) for name in ("mean", "low", "high")}
-        return {name: None if math.isnan(end) else end for name, end in ends.items()}
+        ends = {"mean": self.mean, "low": self.low, "high": self.high}
+        return {name: None if math.isnan(end) else float(end) for name, end in ends.items()}
 
     @property
     def below(self) -> float:
@@ -294,7 +293,7 @@ class Finding:
     shadows: pl.DataFrame | None
     """The last epoch of every shadow's training; None where nothing was trained."""
     null: NullControl | None
-    bound: LowerBound | None = None
+    bound: LowerBound
     aggregate: str = RECORDS
     """How persons' scores were aggregated from those of their records, if membership was drawn by person; all findings here use it."""
     worth: tuple[Worth, ...] = ()
@@ -375,18 +374,15 @@ def shadow_estimate(shadows: pl.DataFrame | None, name: str, confidence: float) 
 
 def fpr_columns(metrics: pl.DataFrame) -> dict[float, str]:
     """Map the FPRs of a metrics table to their columns, smallest first."""
-    columns = {
-        float(match[1]): name for name in metrics.columns if (match := re.fullmatch(r"tpr_at_fpr_([0-9.e+-]+)", name))
-    }
-    return dict(sorted(columns.items()))
+    names = (re.fullmatch(r"tpr_at_fpr_([0-9.e+-]+)", name) for name in metrics.columns)
+    return dict(sorted((float(match[1]), match[0]) for match in names if match))
 
 
 def noise_mask(finding: Finding) -> str:
     """Return the source of the mask that scales the noise; empty if noise is not scaled."""
     if finding.shadows is None or "noise_mask" not in finding.shadows.columns:
         return ""
-    source = str(finding.shadows["noise_mask"][0])
-    return "" if source == "none" else source
+    return str(finding.shadows["noise_mask"][0]).replace("none", "")
 
 
 def guarantee(finding: Finding) -> dict[str, Any]:
@@ -396,29 +392,11 @@ def guarantee(finding: Finding) -> dict[str, Any]:
     worst = finding.shadows.sort("epsilon", descending=True).row(0, named=True)
     if finding.setting.claimed:
         return {"epsilon_claimed": worst["epsilon"], "records": worst["records"]}
-    return {
-        "epsilon_spent": worst["epsilon"],
-        "epsilon_spent_rdp": worst["epsilon_rdp"],
-        "noise_multiplier": worst["noise_multiplier"],
-        "sampling": worst["sampling"],
-        "sampling_rate": worst["sampling_rate"],
-        "steps": worst["steps"],
-        "records": worst["records"],
-        "adjacency": "add or remove one record",
-        **_people(worst),
-    }
-
-
-def _people(worst: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata specific to a guarantee for persons; empty where the guarantee is for records."""
-    if worst.get("unit") != "person":
-        return {}
-    return {
-        "unit": "person",
-        "persons": worst["persons"],
-        "records_per_person": worst["records_per_person"],
-        "adjacency": "add or remove one person with all of their records",
-    }
+    kept, who = ["noise_multiplier", "sampling", "sampling_rate", "steps", "records"], "record"
+    if worst.get("unit") == "person":
+        kept, who = [*kept, "unit", "persons", "records_per_person"], "person with all of their records"
+    spent = {"epsilon_spent": worst["epsilon"], "epsilon_spent_rdp": worst["epsilon_rdp"]}
+    return spent | {name: worst[name] for name in kept} | {"adjacency": f"add or remove one {who}"}
 
 
 TITLES = {"outputs": "Outputs", "explanations": "Explanations", "both": "Both together", "other": "Signals"}

@@ -131,11 +131,10 @@ def strongest(metrics: pl.DataFrame, column: str, confidence: float) -> Interval
 
     NaN if some attack's metric is unknown.
     """
-    keys = ["attack", "signal", "likelihood", *(name for name in ("aggregate",) if name in metrics.columns)]
-    real = metrics.filter(~pl.col("null_control") & pl.col("auc").is_not_null())
+    real = with_units(metrics).filter(~pl.col("null_control") & pl.col("auc").is_not_null())
     if real[column].null_count():
         return UNKNOWN
-    attacks = real.group_by(*keys, maintain_order=True)
+    attacks = real.group_by("attack", "signal", "likelihood", "aggregate", maintain_order=True)
     measured = [(_attack(key), OverTargets.from_metrics(rows, column, confidence)) for key, rows in attacks]
     return largest(measured, confidence, column.startswith("tpr"))
 
@@ -169,26 +168,23 @@ def _cut(end: float) -> float:
     return math.nan if math.isnan(end) else min(max(end, 0.0), 1.0)
 
 
-def worst_group(
-    scores: Sequence[Scored], groups: dict[str, np.ndarray], fpr: float | None, confidence: float
-) -> Interval:
-    """Return the interval of the largest AUC, or TPR at `fpr`, of any attack in any group.
+def worst_group(scores: Sequence[Scored], groups: dict[str, np.ndarray], column: str, confidence: float) -> Interval:
+    """Return the interval of the largest AUC (`auc`), or TPR at an FPR (`tpr_at_fpr_{x}`), of any attack in any group.
 
     `groups` are masks of records [N] by name. Records are ranked within their group. NaN if some group cannot resolve the
     FPR, or if there is no group.
     """
-    column = "auc" if fpr is None else f"tpr_at_fpr_{fpr:g}"
-    measured = []
+    fprs, measured = [float(column.removeprefix(RATE))] if column.startswith(RATE) else [], []
     for scored in scores:
         for name, inside in groups.items():
             member = scored.member[inside]
-            values = metrics_of_columns(scored.score[inside], member, [] if fpr is None else [fpr])[column]
+            values = metrics_of_columns(scored.score[inside], member, fprs)[column]
             if np.isnan(values).any():
                 return Interval(math.nan, math.nan, math.nan, name)
             members = float(member.sum(axis=0).mean())
             over = OverTargets(values, None, members, len(member) - members)
             measured.append((f"{_attack(scored.key[:3])}, {name}", over))
-    return largest(measured, confidence, fpr is not None)
+    return largest(measured, confidence, bool(fprs))
 
 
 def groups_of(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -206,6 +202,9 @@ def _attack(key: Sequence[object]) -> str:
 
 
 FEW = "one model has no interval over models"
+FEW_OTHERS = "too few non-members for that FPR"
+RATE = "tpr_at_fpr_"
+"""Start of the names of columns of TPRs."""
 NO_HALVES = "estimates for single records need 8 models or more, and their signals"
 NO_POOL = "the audit has no pool, whose columns make the groups"
 
@@ -277,18 +276,14 @@ def persons(case: Case) -> Iterator[Judged]:
 
 
 def _limits(case: Case, limits: Limits, rows: pl.DataFrame, whose: str) -> Iterator[Judged]:
-    confidence = case.policy.confidence
-    if limits.auc is not None:
-        interval = strongest(rows, "auc", confidence)
-        yield case.held_to(f"AUC{whose}", interval, limits.auc, FEW)
-    for fpr, limit in limits.tpr_at_fpr.items():
-        column, name = f"tpr_at_fpr_{fpr:g}", f"TPR at an FPR of {fpr:g}{whose}"
+    for name, column, limit in limits.given:
         if column not in rows.columns:
-            yield case.undecided(name, f"at most {limit:g}", f"not evaluated there; add {fpr:g} to evaluation.fprs")
+            note = f"not evaluated there; add {column.removeprefix(RATE)} to evaluation.fprs"
+            yield case.undecided(f"{name}{whose}", f"at most {limit:g}", note)
             continue
-        interval = strongest(rows, column, confidence)
-        unknown = "too few non-members for that FPR" if math.isnan(interval.value) else FEW
-        yield case.held_to(name, interval, limit, unknown)
+        interval = strongest(rows, column, case.policy.confidence)
+        unknown = FEW_OTHERS if column.startswith(RATE) and math.isnan(interval.value) else FEW
+        yield case.held_to(f"{name}{whose}", interval, limit, unknown)
 
 
 def groups(case: Case) -> Iterator[Judged]:
@@ -298,24 +293,17 @@ def groups(case: Case) -> Iterator[Judged]:
         return
     pool = case.results.root / "pools" / case.finding.setting.pool
     by = " and ".join(limits.columns)
-    asked: list[tuple[str, float | None, float]] = []
-    asked += [(f"AUC per {by}", None, limits.auc)] if limits.auc is not None else []
-    asked += [(f"TPR at an FPR of {fpr:g} per {by}", fpr, limit) for fpr, limit in limits.tpr_at_fpr.items()]
     columns = _columns(pool)
     if absent := [name for name in limits.columns if name not in columns]:
         note = f"the pool has no groups by '{absent[0]}'; it has {', '.join(columns)}" if columns else NO_POOL
-        yield from (case.undecided(name, f"at most {limit:g}", note) for name, _, limit in asked)
+        yield from (case.undecided(f"{name} per {by}", f"at most {limit:g}", note) for name, _, limit in limits.given)
         return
     records = case.record_scores[0].record
     masks = groups_of({name: columns[name]()[records] for name in limits.columns})
-    for name, fpr, limit in asked:
-        interval = worst_group(case.record_scores, masks, fpr, case.policy.confidence)
-        unknown = (
-            f"{interval.of}: too few non-members for that FPR"
-            if interval.of
-            else f"no group of {FEWEST_RECORDS} records"
-        )
-        yield case.held_to(name, interval, limit, unknown)
+    for name, column, limit in limits.given:
+        interval = worst_group(case.record_scores, masks, column, case.policy.confidence)
+        unknown = f"{interval.of}: {FEW_OTHERS}" if interval.of else f"no group of {FEWEST_RECORDS} records"
+        yield case.held_to(f"{name} per {by}", interval, limit, unknown)
 
 
 def _columns(pool: Path) -> dict[str, Callable[[], np.ndarray]]:
@@ -343,12 +331,8 @@ def judge_most_exposed(case: Case) -> Iterator[Judged]:
     halves = case.results.halves(case.finding.setting)
     found = case.results.estimated(case.finding.setting, limit.fpr)
     if halves is None or found is None:
-        note = (
-            NO_HALVES
-            if halves is None
-            else f"not evaluated there, or too few non-members; add {limit.fpr:g} to evaluation.fprs"
-        )
-        yield case.undecided(name, f"at most {limit.at_most:g}", note)
+        unresolved = f"not evaluated there, or too few non-members; add {limit.fpr:g} to evaluation.fprs"
+        yield case.undecided(name, f"at most {limit.at_most:g}", unresolved if halves else NO_HALVES)
         return
     unit = "record" if halves.aggregate == RECORDS else "person"
     of = f"{_attack(halves.key)}, any {unit}; {int(found.models.max())} models in two halves"
@@ -360,16 +344,13 @@ def epsilon(case: Case) -> Iterator[Judged]:
     if not case.policy.epsilon_below_claim:
         return
     setting, bound = case.finding.setting, case.finding.bound
+    value = f"{bound.epsilon:.3f} at δ = {bound.delta}"
     if not setting.private:
-        yield case.judged("lower bound on ε", Verdict.PASS, _bound(case), "none claimed", "no guarantee to refute")
-        return
-    if bound is None:
-        yield case.undecided("lower bound on ε", f"at most {setting.epsilon}")
+        yield case.judged("lower bound on ε", True, value, "none claimed", "no guarantee to refute")
         return
     claimed = min(float(setting.epsilon), guarantee(case.finding).get("epsilon_spent", math.inf))
-    yield case.judged(
-        "lower bound on ε", bound.epsilon <= claimed, _bound(case), f"at most {significant(claimed)}", bound.method
-    )
+    limit = f"at most {significant(claimed)}"
+    yield case.judged("lower bound on ε", bound.epsilon <= claimed, value, limit, bound.method)
 
 
 def canaries(case: Case) -> Iterator[Judged]:
@@ -382,11 +363,6 @@ def canaries(case: Case) -> Iterator[Judged]:
     note = f"{bound.canaries} canaries in one training, at a confidence of {bound.confidence:g}"
     limit = f"at most {significant(float(setting.epsilon))}"
     yield case.judged("lower bound on ε from canaries", bound.epsilon <= float(setting.epsilon), value, limit, note)
-
-
-def _bound(case: Case) -> str:
-    bound = case.finding.bound
-    return f"{bound.epsilon:.3f} at δ = {bound.delta}" if bound else "unknown"
 
 
 def measured(case: Case) -> Iterator[Judged]:
@@ -429,9 +405,8 @@ def null_control(case: Case) -> Iterator[Judged]:
         return
     null = case.finding.null
     if null is None or not null.headline or any(math.isnan(one.low) for one in null.headline.values()):
-        yield case.undecided(
-            "null control", "contains 0.5", "the audit has no null control with an interval over models"
-        )
+        note = "the audit has no null control with an interval over models"
+        yield case.undecided("null control", "contains 0.5", note)
         return
     means = "; ".join(printed(Interval(one.mean, one.low, one.high)) for one in null.headline.values())
     yield case.judged("null control", null.sound, means, "contains 0.5")
@@ -490,10 +465,8 @@ def judge(results: Results, policy: Policy, findings: Findings | None = None) ->
             case = Case(policy, results, finding, of_drawn_unit(metrics), metrics)
             judged += [one for criterion in CRITERIA for one in criterion(case)]
     note = "too many of its models diverged for an attack"
-    undecided = (
-        Judged("all criteria", name, Verdict.CANNOT_TELL, "unknown", "", note) for name in chosen if name in lost
-    )
-    return [*judged, *undecided]
+    unknown = partial(Judged, "all criteria", verdict=Verdict.CANNOT_TELL, value="unknown", limit="", note=note)
+    return [*judged, *(unknown(setting=name) for name in chosen if name in lost)]
 
 
 def judge_digests(complaints: Iterator[str]) -> Judged:

@@ -31,7 +31,7 @@ from mia_audit.attacks.io.parquet import (
 from mia_audit.errors import UserError
 from mia_audit.evaluation.epsilon_bounds import bounds_table
 from mia_audit.evaluation.exposure import HALVES, Halves, estimated, exposure_columns
-from mia_audit.evaluation.files import FILE_KEYS, Scored, flat, headline_unit, metrics_table, read_scores, summarise
+from mia_audit.evaluation.files import FILE_KEYS, flat, headline_unit, metrics_table, read_scores, summarise
 from mia_audit.evaluation.intervals import OverTargets
 from mia_audit.evaluation.run import MODEL_COUNTS, in_halves, model_counts, ranked, score_and_evaluate
 from mia_audit.evaluation.selection import after_selection
@@ -225,10 +225,10 @@ def _strongest_text(part: Part, confidence: float) -> str:
     (attack, signal, likelihood), auc = strongest(read_frame(part.out / "metrics.parquet", "metrics"), confidence)
     with_likelihood = "" if likelihood == "none" else f" ({likelihood})"
     of_setting = f" on {part.name}" if part.name else ""
-    why = silence(auc)
+    why = f", {silence(auc)}" if silence(auc) not in ("", ALONE) else ""
     return (
         f"Strongest attack{of_setting}: {attack} on {signal}{with_likelihood}, AUC {fixed(auc.mean)} ({interval(auc)}) over"
-        f" {auc.targets} models as targets{f', {why}' if why not in ('', ALONE) else ''}; guessing has 0.5."
+        f" {auc.targets} models as targets{why}; guessing has 0.5."
     )
 
 
@@ -246,16 +246,6 @@ def strongest(metrics: pl.DataFrame, confidence: float) -> tuple[tuple[str, str,
     found = after_selection(overs, confidence)
     estimate = Estimate(found.mean, math.nan, found.low, found.high, real["target"].n_unique())
     return (attack, signal, likelihood), estimate.as_rate()
-
-
-def exposure_table(scored: Scored, columns: dict[str, np.ndarray]) -> pl.DataFrame:
-    """Return the exposures of records, or persons, under one attack, the most exposed first."""
-    named = [pl.lit(value).alias(name) for name, value in zip(FILE_KEYS, scored.key[:3], strict=False)]
-    units: dict[str, Any] = {"record": scored.record}
-    if scored.person is not None:
-        whole = scored.aggregate != RECORDS
-        units = {"unit": unit_of(scored.aggregate), "record": None if whole else scored.record, "person": scored.person}
-    return pl.DataFrame({**units, **columns}).with_columns(named).fill_nan(None).sort("rank")
 
 
 def _score(request: Request, part: Part) -> None:
@@ -298,21 +288,25 @@ def _exposures(out: Path, metrics: pl.DataFrame, packed: Mapping[str, Any] | Non
     fpr = min(map(float, halves.hits), default=None) if halves else None
     found = estimated(halves, fpr, confidence) if halves and fpr else None
     headline, _ = headline_unit(metrics)
+    key = halves.key if halves else ranked(metrics).row(0)[:3]
     tables = []
-    for best in read_scores(out / "scores.parquet", *(halves.key if halves else ranked(metrics).row(0)[:3])):
+    for best in read_scores(out / "scores.parquet", *key):
         if best.aggregate in (headline, RECORDS):
-            own = found if best.aggregate == headline else None
-            tables.append(exposure_table(best, exposure_columns(best.score, best.member, fpr, own)))
+            units: dict[str, Any] = {"record": best.record}
+            if best.person is not None:
+                record = best.record if best.aggregate == RECORDS else None
+                units = {"unit": unit_of(best.aggregate), "record": record, "person": best.person}
+            columns = exposure_columns(best.score, best.member, fpr, found if best.aggregate == headline else None)
+            named = [pl.lit(value).alias(name) for name, value in zip(FILE_KEYS, key, strict=False)]
+            tables.append(pl.DataFrame({**units, **columns}).with_columns(named).fill_nan(None).sort("rank"))
     return pl.concat(reversed(tables), how="vertical_relaxed")
 
 
 def _write_training(part: Part) -> None:
     """Write training.parquet with the models' test accuracy and the ε that their owner claims."""
     assert part.accuracy is not None
-    private = part.given.delta is not None
-    terms = Terms(
-        part.given.delta or 0.0, 0.0, 1.0, "claimed" if private else "none", "unknown", "unknown" if private else "none"
-    )
+    claimed, unknown_to = ("claimed", "unknown") if part.given.delta else ("none", "none")
+    terms = Terms(part.given.delta or 0.0, 0.0, 1.0, claimed, "unknown", unknown_to)
 
     def report(model: int, accuracy: float) -> TrainingReport:
         members, unknown = int(part.source.member[:, model].sum()), math.nan

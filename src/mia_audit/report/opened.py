@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from mia_audit.attacks.design import RECORDS
 from mia_audit.attacks.io.outliers import CONSTANT
 from mia_audit.errors import UserError
 from mia_audit.evaluation.epsilon_bounds import lower_bounds
@@ -106,13 +105,6 @@ def _leak(key: tuple[str, ...], group: pl.DataFrame, column: str | None, tried: 
     )
 
 
-def _others(metrics: pl.DataFrame, aggregate: str) -> list[tuple[str, pl.DataFrame]]:
-    """Return the aggregates other than the headline's, each with its rows; that of records comes first."""
-    aggregates = with_units(metrics)["aggregate"].unique(maintain_order=True).to_list()
-    order = [RECORDS, *(name for name in aggregates if name != RECORDS)]
-    return [(one, of_aggregate(metrics, one)) for one in order if one in aggregates and one != aggregate]
-
-
 def null_control(
     metrics: pl.DataFrame, strongest: dict[str, Leak], confidence: float, comparisons: int
 ) -> NullControl | None:
@@ -177,8 +169,9 @@ def find(results: Results) -> Findings:
                 tuple(_worth(setting, shadows, results.records_of_persons(setting))),
                 results.mask_coverage(setting),
                 {
-                    one: by_channel(rows, fpr, spec.likelihood, spec.confidence)
-                    for one, rows in _others(every, aggregate)
+                    other: by_channel(of_aggregate(every, other), fpr, spec.likelihood, spec.confidence)
+                    for other in with_units(every)["aggregate"].unique(maintain_order=True)
+                    if other != aggregate
                 },
                 _learned(shadows, results.guessing(setting), spec.confidence),
             )
@@ -289,15 +282,12 @@ def finished(root: Path) -> Results:
     try:
         config = sources.get("config") or {}
         settings = tuple(_setting(root, one) for one in [*sources["settings"], *sources.get("not_attacked", [])])
-        evaluation, attacks = config.get("evaluation", {}), config.get("attacks")
-        stated = attacks.get("likelihoods") if isinstance(attacks, Mapping) else None
-        likelihoods = stated or config.get("likelihoods") or ["pooled"]
         spec = ReportedAudit(
             str(sources["audit"]),
             settings,
-            title=(config.get("report") or {}).get("title") or str(sources["audit"]),
-            likelihood=str(likelihoods[0]),
-            confidence=float(evaluation.get("confidence", config.get("confidence", 0.95))),
+            title=config.get("report", {}).get("title") or str(sources["audit"]),
+            likelihood=str(config.get("attacks", {}).get("likelihoods", ["pooled"])[0]),
+            confidence=float(config.get("evaluation", {}).get("confidence", 0.95)),
             config=config,
             config_hash=sources.get("config_sha256"),
         )

@@ -142,17 +142,13 @@ def attacks_layout(group: Sequence[Finding]) -> Layout:
     """Return a table with a row per attack and signal, strongest first in the reference setting."""
     by_setting = [{leak.key: leak for attacks in finding.leaks.values() for leak in attacks} for finding in group]
     first = by_setting[group.index(reference(group) or group[0])]
-    keys = list(dict.fromkeys(key for attacks in (first, *by_setting) for key in attacks))
-    keys.sort(key=lambda key: -first[key].auc.mean() if key in first else 0.0)
+    keys = dict.fromkeys(key for attacks in (first, *by_setting) for key in attacks)
     rows: list[list[Cell | str]] = []
-    for key in keys:
+    for key in sorted(keys, key=lambda key: -first[key].auc.mean() if key in first else 0.0):
         values = [plus_minus(attacks[key].auc_estimate) if key in attacks else "–" for attacks in by_setting]
         rows.append([key[0], read_signal(key[1]).label, *values])
-    columns = [
-        *text("Attack"),
-        Column("Signal", number=False, wide=True),
-        *(Column(titled(one.setting)) for one in group),
-    ]
+    signal = Column("Signal", number=False, wide=True)
+    columns = [*text("Attack"), signal, *(Column(titled(one.setting)) for one in group)]
     caption = (
         "Mean AUC ± standard deviation over targets, for the headline's likelihood; all likelihoods and false-positive rates are "
         "in tables/summary."
@@ -176,13 +172,8 @@ def null_layout(findings: Findings, level: str) -> Layout | None:
         for channel, null in finding.null.headline.items()
         for leak in [finding.strongest[channel]]
     ]
-    columns = [
-        *text("Setting", "What is attacked"),
-        Column("Attack", number=False, wide=True),
-        Column("True membership"),
-        Column("Null control"),
-        *text("Contains 0.5"),
-    ]
+    attack, values = Column("Attack", number=False, wide=True), map(Column, ("True membership", "Null control"))
+    columns = [*text("Setting", "What is attacked"), attack, *values, *text("Contains 0.5")]
     caption = (
         f"The strongest attacks on the true membership and on a shuffled one: AUC, {level} interval. Both intervals allow for the models "
         "that targets share as shadow models; the null control's is wider because all of its spread is noise."
@@ -236,7 +227,7 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
     ]
     level = f"{spec.confidence * 100:g}\u00a0%"
     private = [finding for finding in findings.settings if finding.setting.private]
-    null = null_layout(findings, level)
+    null, gaps = null_layout(findings, level), map(gap_sentence, spec.gaps)
     judged = judge(results, Policy.model_validate(spec.policy), findings) if spec.policy else []
     digests = DIGESTS if spec.policy and spec.policy.get("digests") else ""
     shown: dict[str, Any] = {
@@ -261,21 +252,19 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         "judged": judged_layout(judged) if judged else None,
         "judged_text": f"{conclusion(judged)} {digests}" if judged else "",
     }
-    given = (  # the files that no audit wrote
-        (f"{name} (given)" if len(sources["given_sha256"]) == 1 else f"{name} (given, {setting})", digest)
+    units = dict.fromkeys("persons" if one.by_person else "records" for one in findings.settings)
+    config = yaml.safe_dump(base_names(dict(spec.config)), sort_keys=False, allow_unicode=True)
+    several = len(sources["given_sha256"]) > 1
+    given = [  # the files that no audit wrote
+        (f"{name} (given, {setting})" if several else f"{name} (given)", digest)
         for setting, digests in sources["given_sha256"].items()
         for name, digest in digests.items()
-    )
+    ]
     return page_template("mia_audit.report", "report.html.j2", _shown).render(
         **shown,
         title=spec.title or spec.audit,
         version=sources["versions"].get("mia-audit", ""),
-        scope=" ".join(
-            [
-                *(scope(results, findings), *corrections(results), *readings(results), *floors(results)),
-                *map(gap_sentence, spec.gaps),
-            ]
-        ),
+        scope=" ".join([scope(results, findings), *corrections(results), *readings(results), *floors(results), *gaps]),
         cautions=content["cautions"],
         unexamined=list(not_examined(spec, findings)),
         points=any("point" in f"{one['conclusion']}{one['sentences']}" for one in groups),
@@ -290,14 +279,10 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
         trained_with_noise=any(finding.setting.trained for finding in private),
         adjacent=adjacent(findings),
         sampling=joined(sorted({sampling_name(known) for one in private if "sampling" in (known := guarantee(one))})),
-        exposed_units=joined(
-            list(dict.fromkeys("persons" if one.by_person else "records" for one in findings.settings))
-        ),
+        exposed_units=joined(list(units)),
         metadata=list(_metadata(results, findings, sources)),
         hashes=[*given, *sources["inputs_sha256"].items()],
-        config=yaml.safe_dump(base_names(dict(spec.config)), sort_keys=False, allow_unicode=True)
-        if spec.config
-        else "",
+        config=config if spec.config else "",
         glyphs=sheet.glyphs,
         policy=policy(css),
         style=Markup(css),
@@ -350,31 +335,22 @@ def _grouped(results: Results, findings: Findings) -> Iterator[dict[str, Any]]:
 
 def _intrinsic(findings: Findings) -> list[dict[str, Any]]:
     """Return the comparison of intrinsic with post-hoc explanations for every data set: a table, and sentences by protection."""
-    return [
-        {
-            "name": dataset,
-            "items": [
-                {"term": name, "text": sentences}
-                for name in comparison.protections
-                if (sentences := " ".join(intrinsic_sentences(comparison, name)))
-            ],
-            "table": Layout(
-                [*text("What is attacked", "Kind"), *map(Column, comparison.protections)],
-                [
-                    [
-                        f"{source.architecture}: {source.label}",
-                        KINDS[source.kind],
-                        *(auc_cell(source.leaks.get(name)) for name in comparison.protections),
-                    ]
-                    for source in comparison.sources
-                ],
-                f"AUC of the strongest attack on every explainer, means over models with {findings.confidence * 100:g}\u00a0% intervals: all "
-                "explain the same records, and target k has the same training set everywhere. The same as a figure: "
-                f"figures/intrinsic_{dataset}.",
-            ),
-        }
-        for dataset, comparison in compared(findings).items()
-    ]
+    parts = []
+    for dataset, comparison in compared(findings).items():
+        said = {name: " ".join(intrinsic_sentences(comparison, name)) for name in comparison.protections}
+        rows: list[list[Cell | str]] = []
+        for source in comparison.sources:
+            cells = [auc_cell(source.leaks.get(name)) for name in comparison.protections]
+            rows.append([f"{source.architecture}: {source.label}", KINDS[source.kind], *cells])
+        columns = [*text("What is attacked", "Kind"), *map(Column, comparison.protections)]
+        caption = (
+            f"AUC of the strongest attack on every explainer, means over models with {findings.confidence * 100:g}\u00a0% intervals: all "
+            "explain the same records, and target k has the same training set everywhere. The same as a figure: "
+            f"figures/intrinsic_{dataset}."
+        )
+        items = [{"term": name, "text": sentences} for name, sentences in said.items() if sentences]
+        parts.append({"name": dataset, "items": items, "table": Layout(columns, rows, caption)})
+    return parts
 
 
 def _metadata(results: Results, findings: Findings, sources: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -512,17 +488,17 @@ def group_figures(
 ) -> Iterator[dict[str, Any]]:
     """Yield the figures of one data set and architecture: a panel of ROC curves per setting, then the settings side by side."""
     place = group[0].setting.group
+    measured = place in results.spec.measured_groups
+    shown = {
+        "attack_by_epsilon": ("AUC and TPR in every setting", len(group) > 1),
+        "tradeoff": ("Accuracy against leakage", sum(one.test_accuracy is not None for one in group) > 1),
+        "explanation_metrics": ("Accuracy, similarity of explanations and leakage", measured),
+        "releases": ("Leakage against what each release keeps", measured and results.spec.releases),
+    }
     yield _figure(results, findings, "roc", {titled(one.setting): one.setting for one in group}, sheet)
-    if len(group) > 1:
-        yield _figure(results, findings, "attack_by_epsilon", {"AUC and TPR in every setting": place}, sheet)
-        if sum(finding.test_accuracy is not None for finding in group) > 1:
-            yield _figure(results, findings, "tradeoff", {"Accuracy against leakage": place}, sheet)
-    if place in results.spec.measured_groups:
-        label = "Accuracy, similarity of explanations and leakage"
-        yield _figure(results, findings, "explanation_metrics", {label: place}, sheet)
-        if results.spec.releases:
-            label = "Leakage against what each release keeps"
-            yield _figure(results, findings, "releases", {label: place}, sheet)
+    for name, (label, there) in shown.items():
+        if there:
+            yield _figure(results, findings, name, {label: place}, sheet)
 
 
 def private_figures(results: Results, findings: Findings, dataset: str, sheet: Sheet) -> Iterator[dict[str, Any]]:

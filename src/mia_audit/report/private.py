@@ -68,8 +68,8 @@ def change(saved: Estimate) -> str:
 
 
 def findings_of(boxes: Sequence[Studied]) -> Iterator[tuple[str, str]]:
-    """Yield the findings on black boxes that were fitted to the pool; the tables list the others too."""
-    boxes = [one for one in boxes if one.setting is None] or boxes[:1]
+    """Yield the findings on black boxes that were fitted to the pool; the tables and the last finding list the others too."""
+    every, boxes = boxes, [one for one in boxes if one.setting is None] or boxes[:1]
     said = {
         "Noise": _noise,
         "Past answers": _adapting,
@@ -84,6 +84,10 @@ def findings_of(boxes: Sequence[Studied]) -> Iterator[tuple[str, str]]:
     pairs = [(named[plain], named[over]) for plain, over in OVERFITTED.items() if {plain, over} <= set(named)]
     if pairs:
         yield "Overfitting", " ".join(_overfitting(*pair) for pair in pairs)
+    known = [(one.label, value) for one in every if (value := correlation(one))]
+    if values := [f"{label} {with_interval(value, significant(value.mean, 2))}" for label, value in known]:
+        rank = "Rank correlation of a query's loss with the misclassification around it"
+        yield "Misclassification", f"{rank}: {joined(values)}."
 
 
 def cost(one: Studied, rows: Rows) -> tuple[str, str]:
@@ -94,10 +98,8 @@ def cost(one: Studied, rows: Rows) -> tuple[str, str]:
 def _noise(one: Studied) -> str:
     means = one.losses()
     middle = one.study["epsilons"][len(one.study["epsilons"]) // 2]
-    ratio = estimate(
-        [losses["sigma", middle] / losses["", middle] for losses in (each.over_epsilon() for each in one.repetitions)],
-        one.confidence,
-    )
+    each = [again.over_epsilon() for again in one.repetitions]
+    ratio = estimate([losses["sigma", middle] / losses["", middle] for losses in each], one.confidence)
     return (
         f"{capital(one.label)}: at ε = {middle:g} for one explanation the mean loss is {with_interval(means['', middle])} with exactly"
         f" calibrated noise and {with_interval(means['sigma', middle])} with the published σ,"
@@ -150,14 +152,6 @@ def _parts(one: Studied) -> str:
     )
 
 
-def misclassification(boxes: Sequence[Studied]) -> Iterator[tuple[str, str]]:
-    """Yield a sentence on how losses depend on the misclassification around queries, if a black box misclassifies any record there."""
-    known = [(one.label, value) for one in boxes if (value := correlation(one))]
-    if known:
-        values = joined([f"{label} {with_interval(value, significant(value.mean, 2))}" for label, value in known])
-        yield "Misclassification", f"Rank correlation of a query's loss with the misclassification around it: {values}."
-
-
 def _overfitting(plain: Studied, overfitted: Studied) -> str:
     (less, fewer), (spent, lost) = (cost(one, of_experiment("overfitted")) for one in (plain, overfitted))
     return (
@@ -182,24 +176,21 @@ def private_section(results: Results, findings: Findings) -> list[dict[str, Any]
     """Return every study's part of the section, without its figures."""
     published = private_published(results, findings)
     parts = []
-    for dataset, study in results.spec.studies.items():
+    for (dataset, study), (name, conclusion) in zip(results.spec.studies.items(), conclusions(results), strict=True):
         boxes = [one for one in results.studied if one.dataset == dataset]
-        parts.append(
-            {
-                "name": boxes[0].dataset_name,
-                "conclusion": " ".join(_conclusion(boxes)),
-                "terms": _terms(study, (results.pool_metadata(dataset) or {}).get("unit") == "person"),
-                "losses": _losses(boxes, study),
-                "protocols": _protocols(boxes),
-                "items": [
-                    {"term": term, "text": text} for term, text in (*findings_of(boxes), *misclassification(boxes))
-                ],
-                "training": _training(boxes, results),
-                "attacks": _attacks(results, dataset),
-                "published": _published(published, dataset),
-                "pictures": _pictures(results, findings, dataset) if study["pictures"] else "",
-            }
-        )
+        part = {
+            "name": name,
+            "conclusion": conclusion,
+            "terms": _terms(study, (results.pool_metadata(dataset) or {}).get("unit") == "person"),
+            "losses": _losses(boxes, study),
+            "protocols": _protocols(boxes),
+            "items": [{"term": term, "text": text} for term, text in findings_of(boxes)],
+            "training": _training(boxes, results),
+            "attacks": _attacks(results, dataset),
+            "published": _published(published, dataset),
+            "pictures": _pictures(results, findings, dataset) if study["pictures"] else "",
+        }
+        parts.append(part)
     return parts
 
 
@@ -233,21 +224,14 @@ def _terms(study: Any, by_person: bool) -> str:
         " costs ρ, converted at the same δ"
     )
     who = "All protect the explanation set for a fixed black box; they do not cover what the black box itself has memorised"
+    repeated = (
+        f" Numbers are means over {study.get('repetitions')} repetitions with other queries and other noise, on the same black box, and"
+        " intervals are Student's t over them."
+    )
     return (
         f"Every ε is at δ = {power(study['delta'])}, for {explained_adjacency(study['adjacency'], by_person)}; {accounting}."
         f" {count(study['steps'], 'noisy step')} from scratch, {study['kernel']} weights, c = {study['c']:g}. {who}."
-        f"{_repeated(study)}"
-    )
-
-
-def _repeated(study: Any) -> str:
-    """Say over which repetitions intervals are computed; empty if nothing was repeated."""
-    times = study.get("repetitions", 1)
-    if times == 1:
-        return ""
-    return (
-        f" Numbers are means over {times} repetitions with other queries and other noise, on the same black box, and intervals are"
-        " Student's t over them."
+        f"{repeated if study.get('repetitions', 1) > 1 else ''}"
     )
 
 
@@ -256,11 +240,7 @@ def _losses(boxes: Sequence[Studied], study: Any) -> Layout:
     rows: list[list[Cell | str]] = []
     for one in boxes:
         means = one.losses()
-        exact, published = ([means[choice, at] for at in study["epsilons"]] for choice in ("", "sigma"))
-        cells = [
-            Cell(shown.text, (*shown.notes, with_interval(other)))
-            for shown, other in zip(map(_cell, exact), published, strict=True)
-        ]
+        cells = [_cell(means["", at], published=with_interval(means["sigma", at])) for at in study["epsilons"]]
         rows.append([one.label, *cells, _cell(one.mean(lambda each: each.answers, "excess_loss_of_zero"))])
     caption = (
         "Mean approximation loss of one explanation, by its ε: how much worse it fits than the best explanation. In small print the "
@@ -270,10 +250,10 @@ def _losses(boxes: Sequence[Studied], study: Any) -> Layout:
     return Layout([*text("Black box"), *heads, Column("no explanation")], rows, caption)
 
 
-def _cell(value: Estimate, shown: str = "") -> Cell:
-    """Return a mean, with its interval in small print if it has one."""
-    within = significant_interval(value)
-    return Cell(shown or significant(value.mean), (within,) if within else ())
+def _cell(value: Estimate, shown: str = "", published: str = "") -> Cell:
+    """Return a mean, with its interval, if it has one, and the mean with published noise, if given, in small print."""
+    notes = significant_interval(value), published
+    return Cell(shown or significant(value.mean), tuple(filter(None, notes)))
 
 
 def _protocols(boxes: Sequence[Studied]) -> Layout:
@@ -311,14 +291,16 @@ def _protocol(one: Studied, protocol: str) -> list[Cell | str]:
 def _training(boxes: Sequence[Studied], results: Results) -> Layout | None:
     """Return the table of distances and losses of private explanations of models, a row per training; None without models."""
     rows: list[list[Cell | str]] = []
+    settings = {tuple(getattr(one, key) for key in PLACE): one for one in results.spec.settings}
     for one in boxes:
         if one.setting is None:
             continue
-        setting = next(
-            known for known in results.spec.settings if all(getattr(known, key) == one.setting[key] for key in PLACE)
+        setting = settings[tuple(one.setting[key] for key in PLACE)]
+        notes = (
+            [f"δ = {power(setting.delta)}, {setting.accountant.upper()}"]
+            if setting.delta and setting.accountant
+            else []
         )
-        accounted = setting.delta and setting.accountant
-        notes = [f"δ = {power(setting.delta or 0)}, {(setting.accountant or '').upper()}"] if accounted else []
         rows.append([Cell(one.label, notes), *(_spread(one, name) for name in ("distance", "excess_loss"))])
     caption = (
         "Private explanations of models, by their training: distance to the exact explanations of the model without protection "

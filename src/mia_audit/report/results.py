@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from mia_audit.evaluation.files import Scored, read_scores, summarise
 from mia_audit.evaluation.run import MODEL_COUNTS
 from mia_audit.explain.private_local.terms import ExplanationTerms
 from mia_audit.explanation_metrics.summary import per_model
-from mia_audit.foreign_json import parse_object
+from mia_audit.foreign_json import parse_object, read_object
 from mia_audit.pools.store import read_persons
 from mia_audit.privacy.gaussian import epsilon_of_gdp
 from mia_audit.report.findings import Estimate, estimate
@@ -31,6 +31,8 @@ PUBLIC = "public.json"
 """The file of a public model's accuracies, in the folder of its data set and architecture."""
 MODEL = ("architecture.json", "public.safetensors", "start.safetensors")
 """The files from which all models of that folder start."""
+SHARES = "figures/filters/*/shares.csv"
+"""How unevenly locally linear maps are mixed, by data set."""
 
 
 class Guessing(NamedTuple):
@@ -62,15 +64,8 @@ def read_start(path: Path) -> Start | None:
 
     Raises UserError for a damaged file.
     """
-    try:
-        values = parse_object(path.read_text(encoding="utf-8"))
-        if "test_accuracy" not in values:
-            return None
-        return Start(float(values["test_accuracy"]), float(values["test_loss"]), int(values["records"]))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: damaged ({type(error).__name__}); expected what public pre-training wrote") from None
+    values = read_object(path, "what public pre-training wrote") if path.exists() else {}
+    return Start(values["test_accuracy"], values["test_loss"], values["records"]) if "test_accuracy" in values else None
 
 
 @dataclass(frozen=True)
@@ -79,6 +74,10 @@ class Results:
 
     root: Path
     spec: ReportedAudit
+    rocs: dict[Any, tuple[np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=dict, init=False, repr=False)
+    """ROC curves by setting and attack: FPRs, mean TPRs and their standard deviation."""
+    estimates: dict[Any, Estimated | None] = field(default_factory=dict, init=False, repr=False)
+    """What fresh models would reveal about every record, by setting and FPR."""
 
     @cached_property
     def metrics(self) -> list[pl.DataFrame]:
@@ -98,11 +97,8 @@ class Results:
     @cached_property
     def evenly_mixed(self) -> list[tuple[str, dict[str, Any]]]:
         """The data set, and the row of shares.csv, of every setting whose locally linear maps are mixed evenly."""
-        tables = ((path.parent.name, pl.read_csv(path)) for path in self._shares())
+        tables = ((path.parent.name, pl.read_csv(path)) for path in sorted(self.root.glob(SHARES)))
         return [(dataset, row) for dataset, table in tables for row in table.filter("mixed_evenly").to_dicts()]
-
-    def _shares(self) -> list[Path]:
-        return sorted((self.root / "figures" / "filters").glob("*/shares.csv"))
 
     def facts(self, setting: AuditedSetting) -> dict[str, Any]:
         """Return the metadata of a setting's metrics.parquet."""
@@ -146,11 +142,6 @@ class Results:
         """Return what guessing achieves on the records that a setting's models were trained on; None if that is not known."""
         return read_guessing(self.root / "pools" / setting.pool / "records.parquet") if setting.trained else None
 
-    @cached_property
-    def rocs(self) -> dict[Any, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Cache of ROC curves by setting and attack: FPRs, mean TPRs and their standard deviation."""
-        return {}
-
     def halves(self, setting: AuditedSetting) -> Halves | None:
         """Return how often the strongest attack calls every record a member in two halves of the models; None if not counted."""
         packed = self.facts(setting).get(HALVES)
@@ -159,14 +150,10 @@ class Results:
     def estimated(self, setting: AuditedSetting, fpr: float | None) -> Estimated | None:
         """Return what fresh models of a setting would reveal about every record; None if that is not known at this FPR."""
         key = setting, fpr
-        if key not in self._estimated:
+        if key not in self.estimates:
             halves = self.halves(setting)
-            self._estimated[key] = estimated(halves, fpr, self.spec.confidence) if halves and fpr else None
-        return self._estimated[key]
-
-    @cached_property
-    def _estimated(self) -> dict[Any, Estimated | None]:
-        return {}
+            self.estimates[key] = estimated(halves, fpr, self.spec.confidence) if halves and fpr else None
+        return self.estimates[key]
 
     @cached_property
     def datasets(self) -> list[str]:
@@ -185,9 +172,15 @@ class Results:
 
     @cached_property
     def studied(self) -> list[Studied]:
-        """Every black box of the audit's studies of private explanations."""
-
-        return list(studied(self.root, self.spec.studies, self.spec.confidence))
+        """Every black box of the studies of private explanations: first those fitted to the pool, then models by decreasing ε."""
+        found = []
+        for dataset, study in self.spec.studies.items():
+            ordered = sorted(study["settings"], key=lambda setting: -float(setting["epsilon"]))
+            settings = {setting["name"]: setting for setting in ordered}
+            for name in (*study["black_boxes"], *settings):
+                answers = read_frame(self.root / dataset / "private" / name / "answers.parquet", "private-answers")
+                found.append(Studied(dataset, name, study, answers, settings.get(name), self.spec.confidence))
+        return found
 
     def maps(self, group: tuple[str, str]) -> pl.DataFrame:
         """Return the attribution maps of the records shown, for every setting of a dataset × architecture."""
@@ -268,7 +261,7 @@ class Results:
             for setting in self.spec.settings
             for name in ("metrics", "scores", "training", *(["groups"] if setting.grouped else []))
         }
-        paths |= set(self._shares())
+        paths |= set(self.root.glob(SHARES))
         paths |= {
             self.root.joinpath(*group, f"{name}.parquet")
             for group in self.spec.measured_groups
@@ -409,16 +402,6 @@ class Studied:
         epsilon = math.exp(float(np.interp(wanted, [loss for loss, _ in known], [at for _, at in known])))
         terms = terms_at(self.study, epsilon)
         return epsilon_of_gdp(math.sqrt(len(rows) * terms.steps * terms.step_cost), terms.delta)
-
-
-def studied(root: Path, studies: Mapping[str, Any], confidence: float = 0.95) -> Iterator[Studied]:
-    """Yield every black box of every study, with the answers below `root`: first those fitted to the pool, then models by decreasing ε."""
-    for dataset, study in studies.items():
-        ordered = sorted(study["settings"], key=lambda setting: -float(setting["epsilon"]))
-        settings = {setting["name"]: setting for setting in ordered}
-        for name in (*study["black_boxes"], *settings):
-            answers = read_frame(root / dataset / "private" / name / "answers.parquet", "private-answers")
-            yield Studied(dataset, name, study, answers, settings.get(name), confidence)
 
 
 def mean_of(rows: pl.DataFrame, column: str) -> float:

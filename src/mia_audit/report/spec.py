@@ -426,9 +426,11 @@ class Limits(Section):
         return value
 
     @property
-    def given(self) -> bool:
-        """Whether anything is limited."""
-        return self.auc is not None or bool(self.tpr_at_fpr)
+    def given(self) -> list[tuple[str, str, float]]:
+        """What is limited: its name in words, its column in tables of metrics, and the limit."""
+        auc = [] if self.auc is None else [("AUC", "auc", self.auc)]
+        rates = self.tpr_at_fpr.items()
+        return [*auc, *((f"TPR at an FPR of {fpr:g}", f"tpr_at_fpr_{fpr:g}", limit) for fpr, limit in rates)]
 
 
 class GroupLimits(Limits):
@@ -487,9 +489,6 @@ class Policy(Limits):
             section = getattr(self, name)
             if section is not None and not section.given:
                 raise ValueError(f"{name}: no limit; give auc or tpr_at_fpr")
-        parts = (self.groups, self.persons, self.most_exposed, self.models, self.accuracy, self.unit, self.canaries)
-        flags = self.epsilon_below_claim or self.null_control or self.digests or self.intervals
-        flags = flags or bool(self.attacks or self.signals)
-        if not (self.given or flags or any(part is not None for part in parts)):
+        if not any(getattr(self, name) for name in type(self).model_fields if name not in ("settings", "confidence")):
             raise ValueError("no criterion; give at least one, for example auc: 0.6")
         return self

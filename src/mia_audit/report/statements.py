@@ -67,9 +67,9 @@ def scope(results: Results, findings: Findings) -> str:
             f" attacked with the help of the shadow models{_likeness(results)}. This measures membership, and not another difference"
             " between the records, only if its members and the other records were drawn in the same way."
         )
-    if spec.studies and not any(setting.trained for setting in spec.settings):
+    if not spec.trained and spec.studies:
         return _studied_scope(results, findings)
-    if not any(setting.trained for setting in spec.settings):
+    if not spec.trained:
         first = results.metrics[0].row(0, named=True)
         records = count(int(first["members"] + first["non_members"] + first["unscored"]), "record")
         named = [f"{name} ({records})" for name in datasets.values()]
@@ -184,16 +184,15 @@ BOUND_METHODS = {
 
 def bound_sentences(findings: Findings) -> list[str]:
     """State the assumptions behind the lower bounds on ε, and name every bound that exceeds the guarantee."""
-    bounds = [(finding, finding.bound) for finding in findings.settings if finding.bound]
-    if not bounds:
+    if not findings.settings:
         return []
+    bounds = [(finding.setting, finding.bound) for finding in findings.settings]
     tried = count(max(bound.attacks for _, bound in bounds), "attack")
     level = f"{findings.confidence * 100:g}\u00a0% confidence in each setting"
     meaning = f"Lower bound on ε: from {tried} together over all targets, corrected for their number, at {level}."
     methods = dict.fromkeys(bound.method for _, bound in bounds)
     sentences = [" ".join([meaning, *(BOUND_METHODS[method] for method in methods)])]
-    private = [(finding.setting, bound) for finding, bound in bounds if finding.setting.private]
-    exceeded = [(setting, bound) for setting, bound in private if bound.epsilon > float(setting.epsilon)]
+    exceeded = [(one, bound) for one, bound in bounds if one.private and bound.epsilon > float(one.epsilon)]
     sentences += [refuted_sentence(setting, bound, level) for setting, bound in exceeded if setting.claimed]
     if broken := [protected(setting) for setting, _ in exceeded if not setting.claimed]:
         sentences.append(
@@ -229,20 +228,23 @@ def null_sentence(group: Sequence[Finding]) -> str:
     controls = [(finding, finding.null) for finding in group if finding.null]
     if not controls:
         return ""
-    holding = sum(null.holding for _, null in controls)
-    total = count(sum(null.intervals for _, null in controls), "interval")
+    holding, intervals = (sum(getattr(null, name) for _, null in controls) for name in ("holding", "intervals"))
     headline = [(finding, channel, one) for finding, null in controls for channel, one in null.headline.items()]
-    held = f"Of all attacks, {holding} of {total} contain 0.5. About 95 in 100 do by chance, but not independently: all share one shuffle."
-    share = held if sum(null.intervals for _, null in controls) > len(headline) else ""
-    missed = [f"{channel} {protected(finding.setting)}" for finding, channel, one in headline if one.excludes(0.5)]
+    missed = joined([f"{channel} {protected(one.setting)}" for one, channel, null in headline if null.excludes(0.5)])
     if not all(null.sound for _, null in controls):
-        failure = f"the strongest attacks differ from 0.5 ({joined(missed)}) by more than chance explains"
-        return f"Against a shuffled membership {failure}: do not rely on this audit until the cause is found. {share}".rstrip()
-    if missed:
-        chance = f"which one in twenty does by chance: {joined(missed)}"
-        return f"Against a shuffled membership an interval just misses 0.5, {chance}. {share}".rstrip()
-    passed = "the strongest attacks do no better than guessing, as they must: every interval contains 0.5"
-    return f"Against a shuffled membership {passed}. {share}".rstrip()
+        verdict = (
+            f"the strongest attacks differ from 0.5 ({missed}) by more than chance explains: do not rely on this audit until the cause"
+            " is found"
+        )
+    elif missed:
+        verdict = f"an interval just misses 0.5, which one in twenty does by chance: {missed}"
+    else:
+        verdict = "the strongest attacks do no better than guessing, as they must: every interval contains 0.5"
+    share = (
+        f" Of all attacks, {holding} of {count(intervals, 'interval')} contain 0.5. About 95 in 100 do by chance, but not independently:"
+        " all share one shuffle."
+    )
+    return f"Against a shuffled membership {verdict}.{share if intervals > len(headline) else ''}"
 
 
 def null_ceiling(findings: Findings) -> str:

@@ -11,7 +11,7 @@ from mia_audit.report.figures.roc import (
     curves_over_epsilon,
     swept_parameters,
 )
-from mia_audit.report.findings import Estimate, Finding, Findings
+from mia_audit.report.findings import Estimate, Finding, Findings, LowerBound
 from mia_audit.report.spec import AuditedSetting, ReportedAudit
 
 
@@ -20,7 +20,15 @@ def finding(architecture: str, epsilon: str, mean: float, **metadata: object) ->
     setting = AuditedSetting(
         "toy", architecture, mechanism, epsilon, private=epsilon != "inf", model="maps", **metadata
     )  # type: ignore[arg-type]
-    return Finding(setting, {}, None, Estimate(mean, 0.01, mean - 0.02, mean + 0.02, 10), None, None)
+    return Finding(
+        setting,
+        {},
+        None,
+        Estimate(mean, 0.01, mean - 0.02, mean + 0.02, 10),
+        None,
+        None,
+        LowerBound(0.0, 1e-5, "one-run", 1),
+    )
 
 
 @pytest.fixture

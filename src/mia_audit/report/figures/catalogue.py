@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import io
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -165,13 +166,8 @@ def errorbars(
     places: dict[str, Any] = (
         {"x": positions, "y": mean, "yerr": errors} if upright else {"x": mean, "y": positions, "xerr": errors}
     )
-    style: dict[str, Any] = {
-        "elinewidth": 0.9,
-        "capsize": 1.8,
-        "capthick": 0.9,
-        "markersize": 3.4,
-        "markeredgewidth": 0.9,
-    }
+    style: dict[str, Any] = {"elinewidth": 0.9, "capsize": 1.8, "capthick": 0.9, "markersize": 3.4}
+    style["markeredgewidth"] = 0.9
     axes.errorbar(**places, fmt=marker, color=colour, label=label, **style, **more)
 
 
@@ -293,15 +289,10 @@ def _names(figure: Figure) -> set[Text]:
 
 def disclaimed(figure: Figure, settings: Sequence[Finding]) -> Figure:
     """Write above a figure which of its settings have no guarantee, and why."""
-    reasons = {
-        finding.setting.mechanism_name: finding.setting.no_guarantee
-        for finding in settings
-        if finding.setting.no_guarantee
-    }
+    reasons = {one.setting.mechanism_name: one.setting.no_guarantee for one in settings if one.setting.no_guarantee}
     if reasons:
         letters = int(figure.get_figwidth() * LETTERS_PER_INCH)
-        lines = [fill(f"{mechanism}: ε none, {why}", letters) for mechanism, why in reasons.items()]
-        text = "\n".join(lines)
+        text = "\n".join(fill(f"{mechanism}: ε none, {why}", letters) for mechanism, why in reasons.items())
         figure.suptitle(text, fontsize=5.5, color="0.35", x=0.02, ha="left")
         figure.set_figheight(figure.get_figheight() + 0.1 * (1 + text.count("\n")))  # panels keep their height
     return figure
@@ -485,14 +476,11 @@ def _drawn_names(axes: Axes) -> Any:
     places: dict[str, dict[int, str]] = {}
     for name, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
         ticks = axis.get_ticklocs()
-        texts = axis.get_major_formatter().format_ticks(
-            ticks.tolist()
-        )  # also if this panel shares the labels of another one
-        numbers = [text.replace("\N{MINUS SIGN}", "-").replace(".", "", 1).lstrip("-").isdigit() for text in texts]
-        if any(texts) and not all(number for text, number in zip(texts, numbers, strict=True) if text):
-            places[name] = {
-                round(float(tick)): " ".join(text.split()) for tick, text in zip(ticks, texts, strict=False) if text
-            }
+        # also if this panel shares the labels of another one
+        texts = axis.get_major_formatter().format_ticks(ticks.tolist())
+        known = {round(float(tick)): " ".join(text.split()) for tick, text in zip(ticks, texts, strict=False) if text}
+        if not all(re.fullmatch(r"[−-]?\d*\.?\d+\.?", text) for text in texts if text):
+            places[name] = known
 
     def label(row: Row) -> Row:
         names = [places[name].get(round(row[name])) for name in places if np.isfinite(row[name])]

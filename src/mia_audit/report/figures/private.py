@@ -288,9 +288,8 @@ def parts(axes: Axes, one: Studied) -> None:
             if pair is not None:
                 spent, loss = pair
                 errors: Any = {"xerr": [[spent.below], [spent.above]], "yerr": [[loss.below], [loss.above]]}
-                axes.errorbar(
-                    spent.mean, loss.mean, **errors, fmt="o", color=colour, mfc=filled, markersize=4, label=name
-                )
+                style: Any = {"fmt": "o", "color": colour, "mfc": filled, "markersize": 4}
+                axes.errorbar(spent.mean, loss.mean, **errors, **style, label=name)
     axes.set(xscale="log", yscale="log")
 
 
@@ -309,8 +308,7 @@ def correlation(one: Studied) -> Estimate | None:
 
 
 def _correlated(one: Studied) -> str | None:
-    value = correlation(one)
-    if value is None:
+    if (value := correlation(one)) is None:
         return None
     within = "" if math.isnan(value.low) else f" ({value.low:.2f} to {value.high:.2f})"
     return f"\nrank correlation {value.mean:.2f}{within}"
@@ -423,10 +421,9 @@ def training(results: Results, findings: Findings, subject: None = None) -> Figu
             means = [one.mean(of_protocol("non-adaptive"), column) for one in mine]
             if not math.isnan(means[0].low):
                 errorbars(axes, list(enumerate(means, start=1)), PALETTE[0], "D", "mean over repetitions")
+            place = f"{mine[0].dataset_name}, {mine[0].architecture_name}"
             axes.set(ylabel=label, xlabel="training of the model")
-            axes.set_title(
-                f"{mine[0].dataset_name}, {mine[0].architecture_name}: explanations at ε = {mine[0].study['epsilon']:g} each"
-            )
+            axes.set_title(f"{place}: explanations at ε = {mine[0].study['epsilon']:g} each")
     return drawn
 
 
@@ -458,10 +455,9 @@ def attacks(results: Results, findings: Findings, dataset: str | None = None) ->
         names = list(dict.fromkeys(name for by_name in by_setting.values() for name in by_name[attack]))
         lines = []
         for setting, by_name in by_setting.items():
-            bare = not setting.private and not setting.no_guarantee
-            known = by_name[attack]
-            values = [(place, auc_of(known[name])) for place, name in enumerate(names) if name in known]
-            lines.append(("trained without DP" if bare else protection(setting), values))
+            title_of = protection(setting) if setting.private or setting.no_guarantee else "trained without DP"
+            known = {names.index(name): auc_of(row) for name, row in by_name[attack].items()}
+            lines.append((title_of, sorted(known.items())))
         _side_by_side(axes, lines, names)
         axes.set_xticks(range(len(names)), names, rotation=35, ha="right")
         axes.set_title(title)

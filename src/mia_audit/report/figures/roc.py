@@ -29,7 +29,7 @@ from mia_audit.report.figures.catalogue import (
     shared_legend,
     tick,
 )
-from mia_audit.report.findings import Estimate, Finding, Findings
+from mia_audit.report.findings import Finding, Findings
 from mia_audit.report.formatting import power, protection, rate
 from mia_audit.report.series import (
     BASELINE,
@@ -48,6 +48,7 @@ from mia_audit.report.series import (
 from mia_audit.report.spec import AuditedSetting, ReportedAudit
 from mia_audit.report.statements import KINDS, Comparison, compared, missing_models
 from mia_audit.report.tables.attacks import models as table_of_models
+from mia_audit.report.tables.catalogue import identity
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -156,36 +157,22 @@ def _accuracy_figure(by_dataset: dict[str, Lines], tick: Callable[[str], str], l
     if not by_dataset:
         return NOTHING
     figure, drawn = panel_grid(1, len(by_dataset), height=2.5, shared=True)
+    style: dict[str, Any] = {"linewidth": 1.0, "markersize": 3.2, "elinewidth": 0.8, "capsize": 1.8}
     for axes, (dataset, lines) in zip(drawn[0], by_dataset.items(), strict=True):
-        _accuracy_panel(axes, lines, tick, label)
+        values = sorted({value for _, points in lines for value, _ in points}, key=_order)
+        for index, (name, points) in enumerate(lines):
+            known = [(values.index(value), one.test_accuracy) for value, one in points if one.test_accuracy]
+            known.sort(key=lambda point: point[0])
+            places = [place + (index - (len(lines) - 1) / 2) * 0.08 for place, _ in known]
+            means, errors = [one.mean for _, one in known], [DEVIATIONS * one.sd for _, one in known]
+            look = {"marker": MARKERS[index % len(MARKERS)], "color": PALETTE[index % len(PALETTE)], "label": name}
+            axes.errorbar(places, means, yerr=errors, **look, **style)
+        axes.set_xticks(range(len(values)), [tick(value) for value in values])
+        axes.set_xlabel(label)
         axes.set_title(dataset)
     label_lines(drawn[0], f"test accuracy, mean ± {DEVIATIONS} sd")
     shared_legend(figure, drawn)
     return figure
-
-
-def _accuracy_panel(axes: Axes, lines: Lines, tick: Callable[[str], str], label: str) -> None:
-    values = sorted({value for _, points in lines for value, _ in points}, key=_order)
-    for index, (name, points) in enumerate(lines):
-        placed = sorted(
-            ((values.index(value), finding.test_accuracy) for value, finding in points if finding.test_accuracy),
-            key=lambda point: point[0],
-        )
-        offset = (index - (len(lines) - 1) / 2) * 0.08
-        axes.errorbar(
-            [x + offset for x, _ in placed],
-            [accuracy.mean for _, accuracy in placed],
-            yerr=[DEVIATIONS * accuracy.sd for _, accuracy in placed],
-            marker=MARKERS[index % len(MARKERS)],
-            color=PALETTE[index % len(PALETTE)],
-            label=name,
-            linewidth=1.0,
-            markersize=3.2,
-            elinewidth=0.8,
-            capsize=1.8,
-        )
-    axes.set_xticks(range(len(values)), [tick(value) for value in values])
-    axes.set_xlabel(label)
 
 
 def _order(value: str) -> tuple[int, float, str]:
@@ -217,10 +204,7 @@ def tradeoff(results: Results, findings: Findings, subject: tuple[str, str] | No
     figure, panels = panel_grid(1, len(groups), height=2.3 + max(0, most - MANY) * LINE / 72, shared=True)
     for axes, group in zip(panels[0], groups, strict=True):
         for (channel, name), colour, marker in zip(CHANNELS.items(), PALETTE, "osD^", strict=False):
-            placed = [
-                (finding, finding.strongest[channel].auc_estimate) for finding in group if channel in finding.strongest
-            ]
-            _tradeoff_line(axes, placed, colour, marker, name)
+            _tradeoff_line(axes, [one for one in group if channel in one.strongest], channel, colour, marker, name)
         axes.axhline(0.5, **GUESSING)
         axes.margins(y=0.12)
         _make_room(axes, group)
@@ -234,13 +218,15 @@ def tradeoff(results: Results, findings: Findings, subject: tuple[str, str] | No
     return figure
 
 
-def _tradeoff_line(axes: Axes, placed: list[tuple[Finding, Estimate]], colour: str, marker: str, name: str) -> None:
-    known = [(finding.test_accuracy, leak) for finding, leak in placed if finding.test_accuracy]
+def _tradeoff_line(axes: Axes, known: list[Finding], channel: str, colour: str, marker: str, name: str) -> None:
     if not known:
         return
-    x, y = [accuracy.mean for accuracy, _ in known], [leak.mean for _, leak in known]
-    x_errors = [[a.below for a, _ in known], [a.above for a, _ in known]]
-    y_errors = [[v.below for _, v in known], [v.above for _, v in known]]
+    accuracies = [finding.test_accuracy for finding in known if finding.test_accuracy]
+    leaks = [finding.strongest[channel].auc_estimate for finding in known]
+    x, y = ([one.mean for one in several] for several in (accuracies, leaks))
+    x_errors, y_errors = (
+        ([one.below for one in several], [one.above for one in several]) for several in (accuracies, leaks)
+    )
     axes.plot(x, y, color=colour, linewidth=0.8, alpha=0.5)
     style: dict[str, Any] = {"elinewidth": 0.9, "capsize": 1.8, "capthick": 0.9, "markersize": 3.6}
     axes.errorbar(x, y, xerr=x_errors, yerr=y_errors, fmt=marker, color=colour, label=name, **style)
@@ -412,11 +398,8 @@ def roc_figure(finding: Finding, lines: Sequence[Curve]) -> Figure:
     axes.set_ylabel("true-positive rate")
     setting = finding.setting
     axes.set_title(f"{setting.place}, {protection(setting)}")
-    title = (
-        f"strongest attack on each,\nAUC corrected for its choice; band: ± 1 sd over {len(lines[0].leak.targets)} targets"
-        if lines
-        else None
-    )
+    band = f"band: ± 1 sd over {len(lines[0].leak.targets)} targets" if lines else ""
+    title = f"strongest attack on each,\nAUC corrected for its choice; {band}" if lines else None
     columns = 2 if max(len(text) for text in axes.get_legend_handles_labels()[1]) <= HALF_COLUMN else 1
     figure.legend(loc="outside lower center", ncols=columns, title=title, title_fontsize=6.5, columnspacing=1.2)
     return figure
@@ -586,11 +569,8 @@ def _attack_figure(
 def models(results: Results, findings: Findings, subject: None = None) -> Figure | str:
     """Draw a column of panels per group, a colour per setting and a dash per likelihood."""
     table = table_of_models(results, findings)
-    groups = [
-        group
-        for place, group in findings.groups().items()
-        if len(table.filter(dataset=place[0], architecture=place[1]))
-    ]
+    places = set(table.select("dataset", "architecture").iter_rows())
+    groups = [group for place, group in findings.groups().items() if place in places]
     if not groups:
         return "Fewer models cannot be evaluated: the audit has too few, or its design needs all of them."
     metrics = metrics_shown(findings)
@@ -598,18 +578,14 @@ def models(results: Results, findings: Findings, subject: None = None) -> Figure
     likelihoods = table["likelihood"].unique(maintain_order=True).to_list()
     for column, group in enumerate(groups):
         for order, finding in enumerate(group):
-            setting = finding.setting
-            place = {"dataset": setting.dataset, "architecture": setting.architecture, "mechanism": setting.mechanism}
-            rows = table.filter(**place, epsilon=setting.reported_epsilon)
+            rows = table.filter(**identity(finding.setting))
             for dash, likelihood in zip(DASHES[1:], likelihoods, strict=False):
                 line = rows.filter(likelihood=likelihood)
                 ring = line.filter(level=True)
                 for axes, (metric, *_) in zip(panels[:, column], metrics, strict=True):
                     colour = PALETTE[order % len(PALETTE)]
-                    label = f"{protection(setting)}, {likelihood}"
-                    axes.plot(
-                        line["others"], line[metric], ".-", color=colour, dashes=dash or (None, None), label=label
-                    )
+                    label, dashes = f"{protection(finding.setting)}, {likelihood}", dash or (None, None)
+                    axes.plot(line["others"], line[metric], ".-", color=colour, dashes=dashes, label=label)
                     axes.plot(ring["others"], ring[metric], "o", color=colour, fillstyle="none", markersize=7)
         for axes in panels[:, column]:
             axes.set_xscale("log")
@@ -651,8 +627,7 @@ def roc_by_models(results: Results, findings: Findings, subject: None = None) ->
             draw_roc(axes, grid, np.array(row["roc"]), f"{row['others']} others", row["auc_mean"], color=colour)
         log_log(axes, grid[0])
         axes.set_title(f"{setting.place}\n{protection(setting)}", fontsize=7)
-        axes.legend(
-            loc="lower right", fontsize=5, title=f"{rows[0]['attack']} on {rows[0]['signal']}, AUC", title_fontsize=5
-        )
+        title = f"{rows[0]['attack']} on {rows[0]['signal']}, AUC"
+        axes.legend(loc="lower right", fontsize=5, title=title, title_fontsize=5)
     label_lines(panels[0], "true-positive rate")
     return figure

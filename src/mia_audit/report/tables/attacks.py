@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.attacks.catalogue import AUTHORS, attacks
@@ -62,12 +63,7 @@ if TYPE_CHECKING:
 def _summary_layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout:
     means = [name for name in frame.columns if name.startswith("tpr_") and name.endswith("_mean")]
     rates = [name.removesuffix("_mean") for name in means if frame[name].is_not_null().any()]
-    columns = [
-        *setting_columns(results.spec.settings),
-        *ATTACK_COLUMNS,
-        *_unit_columns(frame),
-        spread_column("AUC", "auc"),
-    ]
+    columns = [*attack_columns(results, frame), spread_column("AUC", "auc")]
     for name in rates:
         columns.append(spread_column(f"TPR at {rate(float(name.removeprefix('tpr_at_fpr_')))}", name, "not resolvable"))
     caption = (
@@ -85,12 +81,7 @@ def summary(results: Results, findings: Findings) -> pl.DataFrame:
 
 
 def _null_layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout:
-    columns = [
-        *setting_columns(results.spec.settings),
-        *ATTACK_COLUMNS,
-        *_unit_columns(frame),
-        spread_column("AUC", "auc", interval=True),
-    ]
+    columns = [*attack_columns(results, frame), spread_column("AUC", "auc", interval=True)]
     caption = f"The same attacks against permuted membership, {level(results)}."
     return laid_out(columns, frame.iter_rows(named=True), caption)
 
@@ -104,9 +95,10 @@ def null_control(results: Results, findings: Findings) -> pl.DataFrame:
     return null.with_columns(holds_half=(null["auc_low"] <= 0.5) & (null["auc_high"] >= 0.5))
 
 
-def _unit_columns(frame: pl.DataFrame) -> list[tuple[Column, Any]]:
-    """Return the columns of unit and aggregate, if some scores are those of persons."""
-    return [printed("Unit", "unit"), printed("Aggregate", "aggregate")] if "unit" in frame.columns else []
+def attack_columns(results: Results, frame: pl.DataFrame) -> list[tuple[Column, Any]]:
+    """Return the columns of setting and attack, and those of unit and aggregate if some scores are those of persons."""
+    persons = [printed("Unit", "unit"), printed("Aggregate", "aggregate")] if "unit" in frame.columns else []
+    return [*setting_columns(results.spec.settings), *ATTACK_COLUMNS, *persons]
 
 
 def level(results: Results) -> str:
@@ -227,21 +219,18 @@ def models_level(rows: Sequence[Mapping[str, Any]], tpr: str | None) -> int | No
 
 
 def _models_layout(results: Results, findings: Findings, frame: pl.DataFrame) -> Layout:
-    name = f"TPR at {rate(findings.fpr)}" if findings.fpr is not None else "TPR"
+    tpr = f"TPR at {rate(findings.fpr)}" if findings.fpr is not None else "TPR"
+    titles = {"auc": "AUC", "auc_more": "All add", "tpr": tpr, "tpr_more": "All add"}
     columns = [
-        *setting_columns(results.spec.settings),
-        *ATTACK_COLUMNS,
+        *attack_columns(results, frame),
         (Column("Other models"), lambda row: f"{row['others']}{'*' if row['level'] else ''}"),
-        (Column("AUC"), lambda row: _cell(row["auc"])),
-        (Column("All add"), lambda row: _cell(row["auc_more"])),
-        (Column(name), lambda row: _cell(row["tpr"])),
-        (Column("All add"), lambda row: _cell(row["tpr_more"])),
+        *((Column(title), partial(_number, name)) for name, title in titles.items()),
     ]
     return laid_out(columns, frame.iter_rows(named=True), MODELS_CAPTION)
 
 
-def _cell(value: float | None) -> str:
-    return "–" if value is None else fixed(value)
+def _number(name: str, row: Mapping[str, Any]) -> str:
+    return "–" if row[name] is None else fixed(row[name])
 
 
 @table("models", _models_layout)
@@ -299,14 +288,12 @@ def as_published(results: Results, findings: Findings) -> pl.DataFrame:
     for setting, summary in zip(results.spec.settings, results.summaries, strict=True):
         known = summary.filter(null_control=False, aggregate="none")
         headlines = [row for row in known.iter_rows(named=True) if _headline(row, results.spec.likelihood)]
-        theirs = [row["signal"] for row in headlines if row["attack"] == AUTHORS]
-        for signal in theirs:
-            rows += (
-                identity(setting) | {"of": signal} | row for row in _published_rows(results, setting, signal, headlines)
-            )
+        for signal in (row["signal"] for row in headlines if row["attack"] == AUTHORS):
+            read = _published_rows(results, setting, signal, headlines)
+            rows += (identity(setting) | {"of": signal} | row for row in read)
     schema: dict[str, type] = SETTING | {"of": str} | ATTACK | {"read_out": str, "targets": int}
     schema |= {f"{metric}_{part}": float for metric in METRICS for part in ("mean", "sd")}
-    return frame_of(schema, [{name: row.get(name) for name in schema} for row in rows])
+    return frame_of(schema, rows)
 
 
 def _headline(row: Mapping[str, Any], likelihood: str) -> bool:
@@ -343,7 +330,6 @@ PREFIXES = {"outputs": "output", "explanations": "explanation", "both": "joint",
 """Prefixes of the columns of a channel."""
 TRAINED = ("train_accuracy", "test_accuracy", "train_loss", "test_loss")
 PHASES = ("train", "test")
-UNKNOWN = Cell("–")
 
 
 def settings_layout(
@@ -368,36 +354,26 @@ def settings_layout(
         place = finding.setting.group
         if place in results.starts and place not in started:
             started.add(place)
-            start, leaks = results.starts[place], [UNKNOWN] * (2 * len(present))
-            names: list[Cell | str] = [
-                finding.setting.dataset_name,
-                finding.setting.architecture_name,
-                PUBLIC_START,
-                "0",
-            ]
+            start = results.starts[place]
+            names = [finding.setting.dataset_name, finding.setting.architecture_name, PUBLIC_START, "0"]
             if page:
                 names = ["Public start" if alone else f"{finding.setting.place}: {PUBLIC_START}"]
             accuracies = {
                 "train": Cell("–", (f"{start.public_records} public records",)),
                 "test": Cell(percent(start.accuracy), (f"loss {fixed(start.loss)}",)),
             }
-            rows.append([*names, Cell("0"), UNKNOWN, *(accuracies[phase] for phase in phases), *leaks])
-        bound = finding.bound
-        cells = [
-            *([_spent_cell(finding)] if spent else []),
-            Cell(at_least(bound.epsilon), (f"δ = {power(bound.delta)}",)) if bound else UNKNOWN,
-        ]
+            rows.append([*names, "0", "–", *(accuracies[phase] for phase in phases), *["–"] * (2 * len(present))])
+        cells: list[Cell | str] = [_spent_cell(finding)] if spent else []
+        cells.append(Cell(at_least(finding.bound.epsilon), (f"δ = {power(finding.bound.delta)}",)))
         cells += [_accuracy_cell(finding, phase, findings.confidence) for phase in phases]
         for channel in present:
             cells += leak_cells(finding.strongest.get(channel), findings.fpr)
         rows.append([*([setting_name(finding, findings)] if page else setting_cells(finding.setting)), *cells])
     lost = [gap.setting for gap in results.spec.gaps if not gap.attacked and not page]
-    rows += [[*names, *[UNKNOWN] * (len(columns) - len(names))] for names in map(setting_cells, lost)]
+    rows += [[*cells, *["–"] * (len(columns) - len(cells))] for cells in map(setting_cells, lost)]
     caption = f"Means over {count(most_targets(findings), 'model')}, with intervals; of each kind the strongest attack by its mean AUC."
-    notes = setting_notes(findings)
-    notes += list(dict.fromkeys(filter(None, (_chance_note(results, one.setting) for one in findings.settings))))
-    notes += [] if page else [gap_sentence(gap) for gap in results.spec.gaps]
-    return Layout(columns, rows, caption, notes)
+    gaps = [] if page else map(gap_sentence, results.spec.gaps)
+    return Layout(columns, rows, caption, [*setting_notes(findings), *_chance_notes(results, findings), *gaps])
 
 
 @table("settings", settings_layout)
@@ -410,14 +386,12 @@ def settings(results: Results, findings: Findings) -> pl.DataFrame:
     ]
     lost = [gap.setting for gap in results.spec.gaps if not gap.attacked]
     rows += [identity(setting) | {"left_out": gaps[setting]} for setting in lost]
-    groups = [row["dataset"] for row in rows], [row["architecture"] for row in rows]
-    places = list(zip(*groups, strict=True))
+    places = [(row["dataset"], row["architecture"]) for row in rows]
     for place in sorted((one for one in results.starts if one in places), key=places.index, reverse=True):
         start = results.starts[place]  # the public model spends no privacy of the audited records
         row = dict(zip(SETTING, (*place, PUBLIC_START, "0"), strict=True)) | {"models": 1}
         rows.insert(places.index(place), row | {"test_accuracy_mean": start.accuracy, "test_loss_mean": start.loss})
-    schema = _settings_schema()
-    frame = frame_of(schema, [{name: row.get(name) for name in schema} for row in rows])
+    frame = frame_of(_settings_schema(), rows)
     absent = tuple(f"{prefix}_" for prefix in PREFIXES.values() if frame[f"{prefix}_attack"].is_null().all())
     unknown = ["no_guarantee"] if frame["no_guarantee"].is_null().all() else []
     return frame.drop(unknown, *(name for name in frame.columns if name.startswith(absent)))
@@ -436,9 +410,7 @@ def _settings_schema() -> dict[str, type]:
 
 
 def _setting_row(finding: Finding, findings: Findings, results: Results) -> dict[str, Any]:
-    setting, bound = finding.setting, finding.bound
-    losses = {name: shadow_estimate(finding.shadows, name, findings.confidence) for name in ("train_loss", "test_loss")}
-    estimates = {"train_accuracy": finding.train_accuracy, "test_accuracy": finding.test_accuracy, **losses}
+    setting = finding.setting
     row: dict[str, Any] = {
         **identity(setting),
         "no_guarantee": setting.no_guarantee or None,
@@ -447,12 +419,12 @@ def _setting_row(finding: Finding, findings: Findings, results: Results) -> dict
         "clipping": setting.clipping,
         "fpr": findings.fpr,
         **guarantee(finding),
+        "epsilon_lower_bound": finding.bound.epsilon,
+        "epsilon_lower_bound_delta": finding.bound.delta,
+        "epsilon_lower_bound_method": finding.bound.method,
     }
-    for name, value in estimates.items():
-        row |= parts(name, value)
-    if bound:
-        names = ("epsilon_lower_bound", "epsilon_lower_bound_delta", "epsilon_lower_bound_method")
-        row |= dict(zip(names, (bound.epsilon, bound.delta, bound.method), strict=True))
+    for name in TRAINED:
+        row |= parts(name, shadow_estimate(finding.shadows, name, findings.confidence))
     for channel, leak in finding.strongest.items():
         prefix = PREFIXES[channel]
         row |= {f"{prefix}_{name}": getattr(leak, name) for name in ATTACK}
@@ -465,14 +437,14 @@ def _setting_row(finding: Finding, findings: Findings, results: Results) -> dict
 PUBLIC_START = "public start"
 
 
-def _chance_note(results: Results, setting: AuditedSetting) -> str:
-    """State accuracy and loss of guessing on a data set used for training."""
-    chance = results.guessing(setting)
-    if chance is None:
-        return ""
-    return (
-        f"On {setting.dataset_name}, the most frequent class alone has an accuracy of {percent(chance.accuracy)}, and answering the classes'"
+def _chance_notes(results: Results, findings: Findings) -> dict[str, None]:
+    """State accuracy and loss of guessing on every data set used for training."""
+    known = [(one.setting.dataset_name, results.guessing(one.setting)) for one in findings.settings]
+    return dict.fromkeys(
+        f"On {name}, the most frequent class alone has an accuracy of {percent(chance.accuracy)}, and answering the classes'"
         f" shares a loss of {fixed(chance.loss)}."
+        for name, chance in known
+        if chance
     )
 
 
@@ -496,7 +468,7 @@ def _spent_cell(finding: Finding) -> Cell:
 
 
 def _accuracy_cell(finding: Finding, phase: str, confidence: float) -> Cell:
-    accuracy = finding.test_accuracy if phase == "test" else finding.train_accuracy
+    accuracy: Estimate | None = getattr(finding, f"{phase}_accuracy")
     if accuracy is None:
         return Cell("unknown")
     loss = shadow_estimate(finding.shadows, f"{phase}_loss", confidence)

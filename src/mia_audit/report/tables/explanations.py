@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,7 @@ from mia_audit.report.findings import (
     welch,
 )
 from mia_audit.report.formatting import fixed
-from mia_audit.report.series import Peer, curves_of, interpretations, margin_of, peers
+from mia_audit.report.series import curves_of, interpretations, margin_of, peers
 from mia_audit.report.tables.attacks import level
 from mia_audit.report.tables.catalogue import (
     PARTS,
@@ -100,16 +99,14 @@ def _curves_layout(results: Results, findings: Findings, frame: pl.DataFrame) ->
         curve.row(0, named=True) | dict(zip(curve["share"], curve["value_mean"], strict=True))
         for _, curve in frame.group_by(*SETTING, "explainer", "quantity", "measure", maintain_order=True)
     ]
-    heights = [(Column(fixed(share, 2)), partial(_height, share)) for share in shares]
+    heights = [
+        (Column(fixed(share, 2)), lambda curve, at=share: fixed(curve[at]) if at in curve else "–") for share in shares
+    ]
     caption = (
         "The class's probability when this share of the coordinates is removed (deletion) or inserted (insertion): mean over "
         "records, then over shadow models."
     )
     return laid_out([*setting_columns(results.spec.settings), *EXPLAINED, *heights], curves, caption)
-
-
-def _height(share: float, curve: Mapping[Any, Any]) -> str:
-    return fixed(curve[share]) if share in curve else "–"
 
 
 @table("curves", _curves_layout, condition=lambda spec: spec.curves)
@@ -157,15 +154,13 @@ def differences(results: Results, findings: Findings) -> pl.DataFrame:
         for finding in group
         for row in _compare(finding, reference(group), findings.fpr, confidence)
     ]
-    rows += [
-        {
-            **identity(peer.first.setting),
-            **_row(peer.metric, _name(peer.first), _name(peer.second), peer.gap),
-            **_equivalence(peer, results.spec.margins, confidence),
-        }
-        for place, group in findings.groups().items()
-        for peer in peers(group, interpreted.get(place), confidence)
-    ]
+    for place, group in findings.groups().items():
+        for peer in peers(group, interpreted.get(place), confidence):
+            row = _row(peer.metric, _name(peer.first), _name(peer.second), peer.gap)
+            if margin := margin_of(peer.metric, results.spec.margins):
+                p = peer.gap.equivalence(margin, confidence)
+                row |= {} if math.isnan(p) else {"margin": margin, "p_equivalence": p}
+            rows.append(identity(peer.first.setting) | row)
     schema = SETTING | dict.fromkeys(("metric", "minuend", "subtrahend"), str) | {"targets": int}
     tested = ("margin", "p_equivalence") if results.spec.margins else ()
     return frame_of(schema | dict.fromkeys((*PARTS, *tested), float), rows)
@@ -237,8 +232,13 @@ def _gaps(
     first: Leak, second: Leak, minuend: str, subtrahend: str, fpr: float | None, confidence: float, paired: bool = True
 ) -> Iterator[dict[str, Any]]:
     first, minus = replace(first, confidence=confidence), difference if paired else independent_difference
-    for metric, column in {"auc": "auc", **({"tpr": f"tpr_at_fpr_{fpr:g}"} if fpr is not None else {})}.items():
+    for metric, column in _metrics(fpr).items():
         yield _row(column, minuend, subtrahend, minus(first, second, metric))
+
+
+def _metrics(fpr: float | None) -> dict[str, str]:
+    """Return AUC and, where it is resolved, TPR: their names in findings, and in tables."""
+    return {"auc": "auc"} | ({"tpr": f"tpr_at_fpr_{fpr:g}"} if fpr is not None else {})
 
 
 def _independent_accuracies(first: Finding, second: Finding, confidence: float) -> Estimate | None:
@@ -254,25 +254,17 @@ def _named(finding: Finding, dimension: str) -> str:
     return _name(finding) if dimension == "mechanism" else str(getattr(finding.setting, dimension))
 
 
-def _equivalence(peer: Peer, margins: Mapping[str, float], confidence: float) -> dict[str, float]:
-    margin = margin_of(peer.metric, margins)
-    p = math.nan if margin is None else peer.gap.equivalence(margin, confidence)
-    return {} if margin is None or math.isnan(p) else {"margin": margin, "p_equivalence": p}
-
-
 def _compare(finding: Finding, base: Finding | None, fpr: float | None, confidence: float) -> Iterator[dict[str, Any]]:
-    metrics = {"auc": "auc", **({"tpr": f"tpr_at_fpr_{fpr:g}"} if fpr is not None else {})}
     outputs = finding.strongest.get("outputs")
     for channel, leak in finding.strongest.items():
-        for metric, column in metrics.items():
+        for metric, column in _metrics(fpr).items():
             if outputs is not None and channel != "outputs":
                 yield _row(column, channel, "outputs", difference(leak, outputs, metric))
             if base is not None and base is not finding and channel in base.strongest:
-                yield _row(
-                    column, channel, f"{channel} of {_name(base)}", difference(leak, base.strongest[channel], metric)
-                )
-    if base is not None and base is not finding and (gap := accuracy_difference(finding, base, confidence)):
-        yield _row("test_accuracy", "test_accuracy", f"test_accuracy of {_name(base)}", gap)
+                gap = difference(leak, base.strongest[channel], metric)
+                yield _row(column, channel, f"{channel} of {_name(base)}", gap)
+    if base is not None and base is not finding and (cost := accuracy_difference(finding, base, confidence)):
+        yield _row("test_accuracy", "test_accuracy", f"test_accuracy of {_name(base)}", cost)
 
 
 def _name(finding: Finding) -> str:
@@ -458,12 +450,5 @@ def private_misclassified(results: Results, findings: Findings) -> pl.DataFrame:
 
 def _columns(values: dict[str, Any]) -> dict[str, float | None]:
     """Return a mean and the ends of its interval as columns, empty where they are not known."""
-    columns: dict[str, float | None] = {}
-    for name, value in values.items():
-        known = parts(name, value)
-        columns |= {
-            name: known[f"{name}_mean"],
-            f"{name}_low": known[f"{name}_low"],
-            f"{name}_high": known[f"{name}_high"],
-        }
-    return columns
+    known = {key: number for name, value in values.items() for key, number in parts(name, value).items()}
+    return {key.removesuffix("_mean"): number for key, number in known.items() if not key.endswith("_sd")}
