@@ -87,7 +87,7 @@ def test_what_a_source_of_the_users_own_collected_is_refused_or_assumed_away(rec
         card = release(recipe(datasets={"rows": rows}), "0" * 64, Path("out"), Compute())
         assert [one for one in card["assumptions"] if "own code that reads the records" in one]
     else:
-        with pytest.raises(UserError, match="were collected from the records"):
+        with pytest.raises(UserError, match=r"were collected from the records.*mine\.py:mine take only"):
             recipe(datasets={"rows": rows})
 
 

@@ -127,10 +127,14 @@ class ReleaseRecipe:
         collected = metadata.get("collected", {"classes": metadata["classes"]})
         if collected:
             lines = ", ".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in collected.items())
+            state = (
+                f"let {section.source} take only those that are known without looking at the records"
+                if "categories" in collected and ":" in (section.source or "")
+                else "state those that are known without looking at the records, and `other` for further values of a column"
+            )
             raise UserError(
                 f"{where}: the values of {' and '.join(collected)} were collected from the records, and a release"
-                " would publish them without noise: state those that are known without looking at the records, and `other`"
-                f" for further values of a column, and run the audit again. Collected were {lines}"
+                f" would publish them without noise: {state}, and run the audit again. Collected were {lines}"
             )
 
     def check_gradients(self) -> None:
