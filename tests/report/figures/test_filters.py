@@ -27,9 +27,9 @@ def test_a_column_holds_the_maps_with_the_largest_shares() -> None:
     shares = built.shares(built.scores(built.projected(shown)))
     for row, k in enumerate(built(shown).argmax(dim=1).tolist()):
         order = shares[row, :, k].argsort(descending=True)[:2]
-        assert found.top.classes[row] == k
-        assert np.allclose(found.top.shares[row], shares[row, order, k])
-        assert np.allclose(found.top.filters[row], built.filters()[order, k])
+        assert found.classes[row] == k
+        assert np.allclose(found.shares[row], shares[row, order, k])
+        assert np.allclose(found.filters[row], built.filters()[order, k])
     usual = built.shares(built.scores(built.projected(sample))).mean(dim=0).argmax(dim=0)
     assert np.allclose(found.leading, built.filters()[usual, [0, 1]])
 

@@ -416,15 +416,6 @@ TITLE_LETTERS = 11
 """Letters in a line of a title above a filter."""
 
 
-@dataclass(frozen=True)
-class TopMaps:
-    """The maps with the largest shares for the class that a model predicts, of every record shown."""
-
-    classes: Int[np.ndarray, " R"]
-    shares: Float[np.ndarray, "R T"]
-    filters: Float[np.ndarray, "R T D"]
-
-
 EVEN = 1.2
 """If the top map's mean share is below this multiple of an even share, no map decides: the mixture is one linear map."""
 
@@ -433,11 +424,14 @@ EVEN = 1.2
 class Filters:
     """One setting: its heading, the records' top maps, every class's leading filter, and the mean share of the top map.
 
-    `top_share` is the largest share that any of the `maps` maps has for the predicted class, averaged over a sample of records.
+    The top maps of a record are those with the largest shares for the class that the model predicts. `top_share` is the
+    largest share that any of the `maps` maps has for the predicted class, averaged over a sample of records.
     """
 
     heading: str
-    top: TopMaps
+    classes: Int[np.ndarray, " R"]
+    shares: Float[np.ndarray, "R T"]
+    filters: Float[np.ndarray, "R T D"]
     leading: Float[np.ndarray, "K D"]
     top_share: float
     maps: int
@@ -472,8 +466,8 @@ def column(heading: str, model: LocallyLinearMaps, shown: Tensor, sample: Tensor
         leading = filters[mixture.mean(dim=0).argmax(dim=0), torch.arange(filters.shape[1])]
         predicted = model.mixed(scores).argmax(dim=1)
         largest = mixture[torch.arange(len(predicted)), :, predicted].amax(dim=1).mean()
-    top_maps = TopMaps(*(value.numpy() for value in (classes, top.values, chosen)))
-    return Filters(heading, top_maps, leading.numpy(), float(largest), mixture.shape[1])
+    shown_maps = classes.numpy(), top.values.numpy(), chosen.numpy()
+    return Filters(heading, *shown_maps, leading.numpy(), float(largest), mixture.shape[1])
 
 
 def record_sheet(
@@ -484,7 +478,7 @@ def record_sheet(
     Every filter has its own scale: blue counts against the class, orange for it (Harder et al. 2020, Figures 2 and 3).
     """
     shape = tuple(metadata["shape"])
-    most = [one.top.shares.shape[1] for one in columns]
+    most = [one.shares.shape[1] for one in columns]
     wide = 1 if len(shape) == 3 else 3
     ratios = [1.0] + [part for count in most for part in [0.25, *[1.0] * count]]
     size = (CELL * wide * sum(ratios) + 0.2, (CELL + 0.25) * len(records) + HEADING)
@@ -500,10 +494,10 @@ def record_sheet(
             grid[row][position].set_axis_off()  # a gap between settings
             for rank in range(count):
                 axes = grid[row][position + 1 + rank]
-                values = one.top.filters[row, rank]
+                values = one.filters[row, rank]
                 draw_cell(axes, values, shape, float(np.abs(values).max()))
-                share = f"{one.top.shares[row, rank]:.2f}"
-                named = f"{metadata['classes'][one.top.classes[row]]} {share}" if rank == 0 else share
+                share = f"{one.shares[row, rank]:.2f}"
+                named = f"{metadata['classes'][one.classes[row]]} {share}" if rank == 0 else share
                 axes.set_title(fill(named, TITLE_LETTERS, break_on_hyphens=False), fontsize=5.5, loc="center", pad=2)
                 if row == 0 and rank == 0:
                     heading = axes.annotate(
