@@ -2,11 +2,13 @@
 
 import math
 
+import numpy as np
 import pytest
 from dp_accounting import dp_event as events
 from dp_accounting.pld import PLDAccountant, common, privacy_loss_distribution
 from dp_accounting.privacy_accountant import NeighboringRelation
 from dp_accounting.rdp import RdpAccountant
+from scipy.stats import binom
 
 from mia_audit.privacy import accounting
 from mia_audit.privacy.accounting import Gaussian, PoissonGaussian, Stated, Unprotected, ZeroConcentrated
@@ -44,6 +46,18 @@ def test_stated_guarantees_are_composed_with_others_as_dp_accounting_composes_th
     assert accounting.epsilon_by_losses(charges, DELTA) == pytest.approx(theirs.get_epsilon_for_delta(DELTA), rel=1e-3)
     assert accounting.epsilon_by_losses([Stated(0.7, DELTA)], DELTA) == 0.7  # all of δ is its own
     assert accounting.epsilon_by_losses([Stated(0.7, 1.1 * DELTA)], DELTA) == math.inf
+
+
+@pytest.mark.parametrize("epsilon", [4.9e-5, 1.2e-4, 1e-3])
+def test_many_small_guarantees_cost_what_their_binomial_sum_costs(epsilon):
+    """ε may be less than half the interval of losses, or no multiple of it: rounding must not lower it."""
+    steps = 20_000
+    truth = 1 / (1 + math.exp(-epsilon))
+    sums = (2 * np.arange(steps + 1) - steps) * epsilon
+    spent = accounting.epsilon_by_losses([Stated(epsilon)] * steps, DELTA)
+    chances = binom.pmf(np.arange(steps + 1), steps, truth)
+    above, below = (np.maximum(0, -np.expm1(share * spent - sums)) @ chances for share in (0.95, 1.0001))
+    assert below < DELTA < above
 
 
 def test_a_filter_lets_as_much_through_as_dp_accounting_at_its_order():

@@ -474,11 +474,17 @@ class Stated:
         return self, 1
 
     def losses(self, interval: float, tail: float) -> tuple[LossDistribution, LossDistribution]:
-        """Return the losses of randomised response, ε and, rounded up, −ε; an infinite loss has probability δ."""
-        low = self.epsilon - max(1, math.floor(2 * self.epsilon / interval)) * interval
-        odds = np.array([-self.epsilon, 0.0])
-        shares = (1 - self.delta) * np.exp(odds) / np.exp(odds).sum()
-        known = LossDistribution(np.array([low, self.epsilon]), shares, self.delta)
+        """Return the losses of randomised response, ε and −ε; an infinite loss has probability δ.
+
+        −ε is divided between two multiples below ε as in `losses_of_step`, however small ε is.
+        """
+        losses = self.epsilon - interval * np.arange(max(1, math.ceil(2 * self.epsilon / interval)), -1, -1)
+        up = np.clip(math.expm1(losses[0] + self.epsilon) / math.expm1(-interval), 0, 1)
+        odds = np.exp(-self.epsilon)
+        shares = np.zeros(len(losses))
+        shares[:2] = (1 - up) * odds, up * odds
+        shares[-1] += 1
+        known = LossDistribution(losses, shares * (1 - self.delta) / (1 + odds), self.delta)
         return known, known
 
     def rdp(self, order: float) -> float:
@@ -595,7 +601,8 @@ def order_for(epsilon: float, delta: float, first: Sequence[Charge] = ()) -> flo
 def epsilon_of_filter(charges: Sequence[tuple[float, float]], order: float | None, delta: float) -> float:
     """Return the ε at δ of the charges that a filter has allowed: by Rényi DP at an order, or by Gaussian DP without an order.
 
-    A charge is given by its cost (a divergence, or μ²) and its own δ.
+    A charge is given by its cost (a divergence, or μ²) and its own δ. If charges with a δ of their own are chosen after
+    earlier results, ε may hold only at 2δ: the costs of one path and the δs of another are then both possible.
     """
     cost, own = sum(cost for cost, _ in charges), sum(own for _, own in charges)
     if not charges:
