@@ -159,6 +159,22 @@ class Lengths:
         return torch.randn(length, *self._shape, generator=torch.Generator().manual_seed(0)).to(self._like)
 
 
+@contextmanager
+def drawn_weights(model: nn.Module) -> Iterator[None]:
+    """Give a model's parameters random values, always the same."""
+    random = torch.Generator().manual_seed(0)
+    before = [value.detach().clone() for value in model.parameters()]
+    with torch.no_grad():
+        for value in model.parameters():
+            value.copy_(torch.randn(value.shape, generator=random) / max(1, value[:1].numel()) ** 0.5)
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for value, own in zip(model.parameters(), before, strict=True):
+                value.copy_(own)
+
+
 def _step(length: int) -> int:
     return max(STEP, 1 << max((length - 1).bit_length() - 4, 0))
 
@@ -334,7 +350,10 @@ class ClippedSum:
         self._decided = True
 
     def _told_apart(self, vmapped: bool, inputs: Tensor) -> Float[Tensor, "b 2"]:
-        """Return the norms and the losses of records in one pass, without dropout, by vmap or in the chosen way."""
+        """Return the norms and the losses of records in one pass, without dropout, by vmap or in the chosen way.
+
+        The weights are drawn: those of a training would let a training that goes on choose other lengths.
+        """
         labels = torch.zeros(len(inputs), dtype=torch.long, device=inputs.device)
         told: list[Tensor] = []
 
@@ -342,7 +361,7 @@ class ClippedSum:
             told.append(torch.stack([norms.double(), losses.double()], dim=1))
             return torch.zeros_like(norms)
 
-        with torch.random.fork_rng(), without_dropout(self.model):
+        with torch.random.fork_rng(), without_dropout(self.model), drawn_weights(self.model):
             if vmapped:
                 gradients, losses = self._gradients(inputs, labels)
                 keep(torch.stack([squared_norms(value.flatten(1)) for value in gradients.values()]).sum(dim=0), losses)
