@@ -42,8 +42,10 @@ def test_the_first_overdraft_is_refused_and_begins_nothing(tmp_path):
     assert len(entries) == accepted > 1
     assert head == receipt.head
     order = header.terms["order"]
-    assert receipt.total.epsilon == pytest.approx(accounting.epsilon_of_rdp(order, accepted * STEP.rdp(order), DELTA))
-    assert accounting.epsilon_of_rdp(order, (accepted + 1) * STEP.rdp(order), DELTA) > 3
+    assert receipt.total.epsilon == pytest.approx(
+        accounting.epsilon_of_rdp(order, accepted * STEP.rdp(order), DELTA / 2)
+    )
+    assert accounting.epsilon_of_rdp(order, (accepted + 1) * STEP.rdp(order), DELTA / 2) > 3
 
 
 def test_planned_entries_are_composed_exactly_and_nothing_else_is_taken(tmp_path):
@@ -121,9 +123,9 @@ def test_a_claimed_delta_is_set_apart(tmp_path):
     path = tmp_path / "ledger"
     total = charge(path, terms(), [made(Stated(0.5, 4e-6))]).total
     order = read_ledger(path)[0].terms["order"]
-    assert total.epsilon == accounting.epsilon_of_rdp(order, Stated(0.5).rdp(order), 6e-6)
-    with pytest.raises(UserError, match=r"add up to 1\.1e-05, but must stay below the ledger's δ of 1e-05"):
-        add(path, [made(Stated(0.5, 7e-6), release="2")])
+    assert total.epsilon == accounting.epsilon_of_rdp(order, Stated(0.5).rdp(order), 5e-6)
+    with pytest.raises(UserError, match=r"add up to 6e-06, but a filter has 5e-06 for them"):
+        add(path, [made(Stated(0.5, 2e-6), release="2")])
 
 
 class Machine:
@@ -198,7 +200,7 @@ def simulate(tmp_path, monkeypatch):
             charged = [one.released["id"] for one in read_ledger(machine.path)[1]]
             assert len(charged) == len(set(charged))
             assert set(machine.published) <= set(charged)
-            assert len(charged) * Gaussian(2.5).mu_squared() <= mu_for(2.0, DELTA) ** 2
+            assert len(charged) * Gaussian(2.5).mu_squared() <= mu_for(2.0, DELTA / 2) ** 2
             yield machine, charged
 
     return run
@@ -249,7 +251,7 @@ def test_forks_that_charge_at_once_never_overdraw_together(tmp_path):
     os.close(waiting)
     charged = len(read_ledger(path)[1])
     assert charged == published > 20
-    assert charged * cost.mu_squared() <= mu_for(2.0, DELTA) ** 2 < (charged + 1) * cost.mu_squared()
+    assert charged * cost.mu_squared() <= mu_for(2.0, DELTA / 2) ** 2 < (charged + 1) * cost.mu_squared()
 
 
 def test_a_ledger_that_is_held_for_long_is_waited_for_and_then_named(tmp_path):

@@ -10,8 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mia_audit.errors import UserError
 from mia_audit.models import build
 from mia_audit.privacy import per_record
+from mia_audit.privacy.catalogue import PerRecord
 from mia_audit.privacy.noise import Clipping, automatic, flat
 from mia_audit.privacy.per_record import ClippedSum, Gradients, add_clipped, per_record_gradients
 from mia_audit.runtime.device import computing
@@ -193,3 +195,10 @@ def test_book_keeping_sums_what_vmap_sums(mlp: nn.Module, clipping: Clipping) ->
             assert (found[0] - expected[0]).norm() <= 1e-6 * expected[0].norm()
             assert found[1].item() == pytest.approx(expected[1].item(), rel=1e-6)
     assert by_book(inputs[:0], labels[:0])[0].count_nonzero() == 0
+
+
+@pytest.mark.parametrize("way", ["auto", "vmap"])
+def test_a_model_that_normalises_single_values_is_refused_before_any_record(way: PerRecord) -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.GroupNorm(4, 4), nn.Linear(4, 2))
+    with pytest.raises(UserError, match="a pass of one record fails"):
+        ClippedSum(model, automatic(1.0), 8, way).decide((3,))

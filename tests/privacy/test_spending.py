@@ -8,7 +8,7 @@ from dp_accounting import dp_event as events
 from dp_accounting.pld import PLDAccountant, common, privacy_loss_distribution
 from dp_accounting.privacy_accountant import NeighboringRelation
 from dp_accounting.rdp import RdpAccountant
-from scipy.stats import binom
+from scipy.stats import binom, norm
 
 from mia_audit.privacy import accounting
 from mia_audit.privacy.accounting import Gaussian, PoissonGaussian, Stated, Unprotected, ZeroConcentrated
@@ -68,10 +68,10 @@ def test_a_filter_lets_as_much_through_as_dp_accounting_at_its_order():
     accountant.compose(events.ZCDpEvent(0.02, 0.0))
     charges = [*CHARGES, ZeroConcentrated(0.02)]
     filtered = accounting.epsilon_of_filter([(one.rdp(order), 0.0) for one in charges], order, DELTA)
-    assert filtered == pytest.approx(accountant.get_epsilon(DELTA), rel=1e-3)
+    assert filtered == pytest.approx(accountant.get_epsilon(DELTA / 2), rel=1e-3)
     gaussians = [Gaussian(3.0, 2), Gaussian(1.5)]
     filtered = accounting.epsilon_of_filter([(one.mu_squared(), 0.0) for one in gaussians], None, DELTA)
-    assert filtered == epsilon_of_gdp(math.sqrt(2 / 9 + 1 / 2.25), DELTA)
+    assert filtered == epsilon_of_gdp(math.sqrt(2 / 9 + 1 / 2.25), DELTA / 2)
 
 
 def test_a_stated_guarantee_is_no_worse_than_randomised_response():
@@ -82,7 +82,27 @@ def test_a_stated_guarantee_is_no_worse_than_randomised_response():
     assert accounting.epsilon_of_rdp(4.0, Stated(epsilon).rdp(4.0), DELTA) == pytest.approx(expected, rel=1e-9)
     mu = math.sqrt(Stated(epsilon).mu_squared())
     assert epsilon_of_gdp(mu, 1e-12) > epsilon
-    assert accounting.epsilon_of_filter([(0.1, DELTA)], 4.0, DELTA) == math.inf  # its own δ is all there is
+    assert accounting.epsilon_of_filter([(0.1, 0.51 * DELTA)], 4.0, DELTA) == math.inf
+
+
+def test_choosing_between_costs_and_own_deltas_after_a_result_spends_no_more_than_delta():
+    """A Gaussian mechanism of a part of the budget; then, by its result, another one of the rest, or an own δ as large as fits."""
+    epsilon, budget = 1.0, 0.0
+    for cost in np.linspace(0, 1, 4001)[1:]:
+        budget = cost if accounting.epsilon_of_filter([(cost, 0.0)], None, DELTA) <= epsilon else budget
+    x = np.linspace(-12, 13, 100_001)
+    for share in (0.3, 0.6, 0.7):
+        first, rest = math.sqrt(share * budget), math.sqrt((1 - share) * budget)
+        fits = [
+            own
+            for own in np.linspace(0, DELTA, 201)
+            if accounting.epsilon_of_filter([(share * budget, own)], None, DELTA) <= epsilon
+        ]
+        left = epsilon - (first * x - first**2 / 2)  # what the loss of the first result leaves of ε
+        more = norm.cdf(rest / 2 - left / rest) - np.exp(left) * norm.cdf(-rest / 2 - left / rest)
+        own = max(fits) + (1 - max(fits)) * np.maximum(0, 1 - np.exp(left))
+        spent = np.trapezoid(norm.pdf(x, first) * np.maximum(more, own), x)
+        assert spent <= DELTA
 
 
 def test_terms_survive_json_and_odd_ones_are_refused():

@@ -217,7 +217,7 @@ def test_a_script_gets_no_seed_and_its_guarantee_is_claimed(recipe, tmp_path, ca
         "mechanisms": {"own": {"epsilon": [2]}},
         "explainers": {"methods": []},
     }
-    with pytest.raises(UserError, match="add up to 1e-05, but must stay below the ledger's δ of 1e-05"):
+    with pytest.raises(UserError, match="add up to 1e-05, but a filter has 5e-06 for them"):
         made(recipe("rows/mine/own-eps2", privacy=LEDGER, **own))
     wide = LEDGER | {"delta": 1e-4}
     card = made(recipe("rows/mine/own-eps2", privacy=wide, **own))

@@ -594,22 +594,28 @@ def order_for(epsilon: float, delta: float, first: Sequence[Charge] = ()) -> flo
     cost = sum((divergences(charge, orders) for charge in first), np.zeros(len(orders)))
     if not first or not np.isfinite(cost).any():
         cost = np.asarray(orders)
-    left = np.array([epsilon - epsilon_of_rdp(order, 1e-300, delta) for order in orders])
+    left = np.array([epsilon - epsilon_of_rdp(order, 1e-300, (1 - OWN) * delta) for order in orders])
     return float(orders[int(np.argmax(left / cost))])
+
+
+OWN = 0.5
+"""The share of a filter's δ for charges that have a δ of their own."""
 
 
 def epsilon_of_filter(charges: Sequence[tuple[float, float]], order: float | None, delta: float) -> float:
     """Return the ε at δ of the charges that a filter has allowed: by Rényi DP at an order, or by Gaussian DP without an order.
 
-    A charge is given by its cost (a divergence, or μ²) and its own δ. If charges with a δ of their own are chosen after
-    earlier results, ε may hold only at 2δ: the costs of one path and the δs of another are then both possible.
+    A charge is given by its cost (a divergence, or μ²) and its own δ. Own δs may use the share `OWN` of δ, and costs the
+    rest, whatever is charged: if one were what the other leaves, then charges chosen after earlier results could spend
+    δ on one path and the costs on another, for up to 2δ in all.
     """
     cost, own = sum(cost for cost, _ in charges), sum(own for _, own in charges)
     if not charges:
         return 0.0
-    if own >= delta or not math.isfinite(cost):
+    if own > OWN * delta or not math.isfinite(cost):
         return math.inf
-    return epsilon_of_gdp(math.sqrt(cost), delta - own) if order is None else epsilon_of_rdp(order, cost, delta - own)
+    left = (1 - OWN) * delta
+    return epsilon_of_gdp(math.sqrt(cost), left) if order is None else epsilon_of_rdp(order, cost, left)
 
 
 def epsilon_by_orders(charges: Sequence[Charge], delta: float) -> float:

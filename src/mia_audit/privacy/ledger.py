@@ -568,11 +568,12 @@ def _allow(path: Path, header: LedgerHeader, before: Sequence[Entry], entries: S
     except ValueError as error:
         raise UserError(f"{path}: {error}; nothing was charged or released") from None
     if total.epsilon > total.budget:
-        own = sum(_charge_of(one).delta for one in [*before, *entries])
-        if own >= total.delta and header.terms["composition"] != "pld":
+        own, share = sum(_charge_of(one).delta for one in [*before, *entries]), accounting.OWN * total.delta
+        if own > share and header.terms["composition"] != "pld":
             raise UserError(
-                f"{path}: the δs of its (ε, δ)-DP entries add up to {own:g}, but must stay below the ledger's δ of {total.delta:g};"
-                " nothing was charged or released. Only a new ledger can have a larger privacy.delta"
+                f"{path}: the δs of its (ε, δ)-DP entries add up to {own:g}, but a filter has {share:g} for them, half of the ledger's δ;"
+                " nothing was charged or released. Only a new ledger can have a larger privacy.delta, or a list of all its entries"
+                " (privacy.planned)"
             )
         spent = total_of(header, before).epsilon
         raise UserError(

@@ -395,8 +395,13 @@ class ClippedSum:
 
     def _try_vmap(self, shape: tuple[int, ...]) -> None:
         """Raise UserError, before any record is seen or charged for, if the model's passes cannot be run record by record."""
-        with torch.random.fork_rng(), refusing():
-            self._gradients(*self._blank(shape))
+        try:
+            with torch.random.fork_rng(), refusing():
+                self._gradients(*self._blank(shape))
+        except ValueError as error:  # of a normalisation of a single value
+            raise UserError(
+                f"the model cannot be trained privately: a pass of one record fails ({first_line(error)})"
+            ) from None
 
     def _blank(self, shape: tuple[int, ...]) -> tuple[Tensor, Int[Tensor, " 2"]]:
         like = self.parameters[0]
