@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 
 from mia_audit.errors import UserError
 from mia_audit.privacy.catalogue import Acknowledgement, Job, Mechanism, Steps, Terms, Unit, mechanism
-from mia_audit.privacy.mechanisms import DPSGD, Noise
+from mia_audit.privacy.mechanisms import DPSGD, LEAST_NORM, Noise
 from mia_audit.sections import Section, is_unset
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ class GroupNoise(Noise):
             raise ValueError(
                 f"group_clips: these are multiples of clip_norm, but clipping is {self.clipping}: set clipping: flat"
             )
+        if self.group_clips and min(self.group_clips) * self.clip_norm < LEAST_NORM:
+            raise ValueError(f"group_clips: times clip_norm, {self.clip_norm:g}, each must be at least {LEAST_NORM:g}")
         return self
 
 

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from mia_audit.privacy.per_record import People
 
 
+LEAST_NORM = 1e-12
+"""Smallest clipping norm: the squares of much smaller ones vanish in float32."""
+
+
 class Noise(Section):
     """The keys of every mechanism that adds noise to clipped gradients."""
 
@@ -36,8 +40,8 @@ class Noise(Section):
     """Accountant that calibrates the noise: privacy loss distributions (`pld`), or Opacus's PRV or RDP."""
     clipping: Literal["automatic", "flat"] = "automatic"
     """Per-record clipping: automatic (Bu et al. 2023) or flat at clip_norm."""
-    clip_norm: float = Field(1.0, ge=1e-12)
-    """Clipping norm C of flat clipping; the squares of much smaller ones vanish in float32."""
+    clip_norm: float = Field(1.0, ge=LEAST_NORM)
+    """Clipping norm C of flat clipping."""
     noise_multiplier: float | None = Field(None, gt=0, allow_inf_nan=False, exclude_if=is_unset)
     """Noise multiplier, instead of `epsilon`. The resulting ε is computed, stated and audited."""
 

@@ -238,6 +238,8 @@ def test_groups_are_never_clipped_by_book_keeping(way: Literal["auto", "book-kee
 def test_clips_of_groups_are_multiples_of_a_norm() -> None:
     with pytest.raises(ValueError, match="group_clips: these are multiples of clip_norm, but clipping is automatic"):
         protect("fadp", cnn(), group_clips=CLIPS, clipping="automatic")
+    with pytest.raises(ValueError, match="group_clips: times clip_norm, 1e-10, each must be at least 1e-12"):
+        protect("fadp", cnn(), group_clips=(1e-3, 1, 1, 1), clipping="flat", clip_norm=1e-10)
 
 
 def test_a_renewed_mask_is_that_of_the_weights_at_the_start_of_the_epoch() -> None:
