@@ -202,3 +202,21 @@ def test_a_model_that_normalises_single_values_is_refused_before_any_record(way:
     model = nn.Sequential(nn.Linear(3, 4), nn.GroupNorm(4, 4), nn.Linear(4, 2))
     with pytest.raises(UserError, match="a pass of one record fails"):
         ClippedSum(model, automatic(1.0), 8, way).decide((3,))
+
+
+@pytest.mark.parametrize("way", ["auto", "vmap"])
+def test_parameters_of_any_shape_are_as_they_were_after_the_choice_of_lengths(way: PerRecord) -> None:
+    class Tempered(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(5, 3)
+            self.temperature = nn.Parameter(torch.tensor(2.0))
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            return super().forward(inputs) * self.temperature
+
+    model = Tempered()
+    inputs, labels = records_for((5,), 7)
+    found, _ = ClippedSum(model, automatic(1.0), 64, way)(inputs, labels)
+    expected = loop(model, inputs, labels, automatic(1.0))
+    assert torch.allclose(found, expected, rtol=0, atol=1e-5 * expected.norm().item())
+    assert model.temperature.item() == 2.0

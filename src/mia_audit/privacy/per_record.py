@@ -7,6 +7,7 @@ replacements of the operations that it batches badly. `People` chooses the recor
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -166,7 +167,7 @@ def drawn_weights(model: nn.Module) -> Iterator[None]:
     before = [value.detach().clone() for value in model.parameters()]
     with torch.no_grad():
         for value in model.parameters():
-            value.copy_(torch.randn(value.shape, generator=random) / max(1, value[:1].numel()) ** 0.5)
+            value.copy_(torch.randn(value.shape, generator=random) / max(1, math.prod(value.shape[1:])) ** 0.5)
     try:
         yield
     finally:
@@ -218,7 +219,7 @@ def add_clipped(
     by one number, or by one number per element. Norms and sums are float64 for gradients of any type; at most `RUN`
     squares are first summed in float32. A record whose gradient (or loss, if given) is not finite adds nothing.
     """
-    rows = [value.flatten(1) for value in gradients.values()]
+    rows = [value.reshape(len(value), -1) for value in gradients.values()]
     squares = map(squared_norms, rows, scales) if scales else map(squared_norms, rows)
     factors = bounded_factors(clipping, torch.stack(list(squares)).sum(dim=0).sqrt(), losses)
     out = left_out(factors)
@@ -319,7 +320,7 @@ class ClippedSum:
         if not self._groups:
             add_clipped(gradients, self.clipping, total, self._scales, losses)
             return
-        rows = torch.cat([value.flatten(1) for value in gradients.values()], dim=1)
+        rows = torch.cat([value.reshape(len(value), -1) for value in gradients.values()], dim=1)
         for places, clipping in self._groups:
             part = total.new_zeros(len(places))
             add_clipped({"": rows[:, places]}, clipping, part, losses=losses)
@@ -364,7 +365,12 @@ class ClippedSum:
         with torch.random.fork_rng(), without_dropout(self.model), drawn_weights(self.model):
             if vmapped:
                 gradients, losses = self._gradients(inputs, labels)
-                keep(torch.stack([squared_norms(value.flatten(1)) for value in gradients.values()]).sum(dim=0), losses)
+                keep(
+                    torch.stack([squared_norms(value.reshape(len(value), -1)) for value in gradients.values()]).sum(
+                        dim=0
+                    ),
+                    losses,
+                )
             elif self._closed is not None:
                 self._closed(inputs, labels, keep)
             elif self._book is not None:

@@ -144,7 +144,7 @@ class BookKeeping:
         for beside in others:
             squares.masked_fill_(beside.isfinite() & (beside != 0), torch.nan)
         for number, rows in self._expanded(trace).items():
-            hold(number, rows.flatten(1))
+            hold(number, rows.reshape(len(rows), -1))
         return Pass(losses.detach(), squares.sqrt(), kept, numbers, places, trace.operations)
 
     def _expanded(self, trace: Trace) -> dict[int, Tensor]:
