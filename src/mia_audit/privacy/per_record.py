@@ -139,8 +139,9 @@ class Lengths:
         if size not in self._whole:
             length, values = size - size % _step(size) or size, None
             while length > 1 and values is None:
-                values, moved = self._seen(self._random(length)), self._seen(self._random(length).roll(1, 0))
-                if not torch.equal(values, moved.roll(-1, 0)):
+                records = self._random(length)
+                values = self._seen(records)
+                if not torch.equal(values, self._seen(records.roll(1, 0)).roll(-1, 0)):
                     length, values = length - _step(length) if length > STEP else length // 2, None
             if length == 1 < size:
                 print(
@@ -219,12 +220,20 @@ def add_clipped(
     by one number, or by one number per element. Norms and sums are float64 for gradients of any type; at most `RUN`
     squares are first summed in float32. A record whose gradient (or loss, if given) is not finite adds nothing.
     """
-    rows = [value.reshape(len(value), -1) for value in gradients.values()]
-    squares = map(squared_norms, rows, scales) if scales else map(squared_norms, rows)
-    factors = bounded_factors(clipping, torch.stack(list(squares)).sum(dim=0).sqrt(), losses)
+    rows = _rows(gradients)
+    factors = bounded_factors(clipping, _norms(rows, scales), losses)
     out = left_out(factors)
     for piece, row in zip(torch.split(total, [row.shape[1] for row in rows]), rows, strict=True):
         add_weighted(row, factors, out, piece)
+
+
+def _rows(gradients: Gradients) -> list[Float[Tensor, "b n"]]:
+    return [value.reshape(len(value), -1) for value in gradients.values()]
+
+
+def _norms(rows: Sequence[Float[Tensor, "b n"]], scales: Sequence[Tensor] = ()) -> Float[Tensor, " b"]:
+    squares = map(squared_norms, rows, scales) if scales else map(squared_norms, rows)
+    return torch.stack(list(squares)).sum(dim=0).sqrt()
 
 
 def bounded_factors(
@@ -320,7 +329,7 @@ class ClippedSum:
         if not self._groups:
             add_clipped(gradients, self.clipping, total, self._scales, losses)
             return
-        rows = torch.cat([value.reshape(len(value), -1) for value in gradients.values()], dim=1)
+        rows = torch.cat(_rows(gradients), dim=1)
         for places, clipping in self._groups:
             part = total.new_zeros(len(places))
             add_clipped({"": rows[:, places]}, clipping, part, losses=losses)
@@ -345,38 +354,35 @@ class ClippedSum:
         if self._closed is None and (self.way == "vmap" or not self._covers(shape)):
             self._try_vmap(shape)
         like = self.parameters[0]
-        self._lengths_by_vmap = Lengths(partial(self._told_apart, True), shape, like)
+        self._lengths_by_vmap = Lengths(partial(self._norms_and_losses, True), shape, like)
         by_vmap = self._closed is None and self._book is None
-        self._lengths = self._lengths_by_vmap if by_vmap else Lengths(partial(self._told_apart, False), shape, like)
+        self._lengths = (
+            self._lengths_by_vmap if by_vmap else Lengths(partial(self._norms_and_losses, False), shape, like)
+        )
         self._decided = True
 
-    def _told_apart(self, vmapped: bool, inputs: Tensor) -> Float[Tensor, "b 2"]:
+    def _norms_and_losses(self, vmapped: bool, inputs: Tensor) -> Float[Tensor, "b 2"]:
         """Return the norms and the losses of records in one pass, without dropout, by vmap or in the chosen way.
 
         The weights are drawn: those of a training would let a training that goes on choose other lengths.
         """
         labels = torch.zeros(len(inputs), dtype=torch.long, device=inputs.device)
-        told: list[Tensor] = []
+        kept: list[Tensor] = []
 
         def keep(norms: Tensor, losses: Tensor) -> Tensor:
-            told.append(torch.stack([norms.double(), losses.double()], dim=1))
+            kept.append(torch.stack([norms.double(), losses.double()], dim=1))
             return torch.zeros_like(norms)
 
         with torch.random.fork_rng(), without_dropout(self.model), drawn_weights(self.model):
             if vmapped:
                 gradients, losses = self._gradients(inputs, labels)
-                keep(
-                    torch.stack([squared_norms(value.reshape(len(value), -1)) for value in gradients.values()]).sum(
-                        dim=0
-                    ),
-                    losses,
-                )
+                keep(_norms(_rows(gradients)), losses)
             elif self._closed is not None:
                 self._closed(inputs, labels, keep)
             elif self._book is not None:
                 done = self._book.run(self.model, inputs, labels, self._scales)
                 keep(done.norms, done.losses)
-        return told[0]
+        return kept[0]
 
     def _covers(self, shape: tuple[int, ...]) -> bool:
         """Prepare book-keeping, and return whether it covers the model; if not, say so, or refuse the model if it was asked for."""

@@ -411,5 +411,8 @@ def _attack_text(attack: Mapping[str, Any] | None) -> str:
 
 
 def _accuracy_text(numbers: Mapping[str, Any] | None) -> str:
-    value = Estimate.from_numbers(numbers) if numbers else None
-    return f"{percent(value.mean)} ({percent_interval(value)})".replace(" ()", "") if value else "unknown"
+    if not numbers:
+        return "unknown"
+    value = Estimate.from_numbers(numbers)
+    within = percent_interval(value)
+    return percent(value.mean) + (f" ({within})" if within else "")
