@@ -21,8 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from mia_audit.evaluation.metrics import auc
 from mia_audit.learners import Compute, Records, open_learner
 from mia_audit.pools.store import read_membership, read_records
-from mia_audit.report.findings import Estimate, estimate
-from mia_audit.report.over_seeds import mean_over_seeds
+from mia_audit.report.findings import Estimate, estimate, mean_over_seeds
 from mia_audit.training.stored import shadow_folders
 
 MECHANISMS = ("none", "fadp")

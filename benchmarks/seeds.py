@@ -16,8 +16,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from interval_coverage import LEAKS, audited
-from mia_audit.report.findings import Estimate, estimate, estimate_over
-from mia_audit.report.over_seeds import mean_over_seeds
+from mia_audit.report.findings import Estimate, estimate, estimate_over, mean_over_seeds
 
 LEVEL, GROUPS = 0.95, 4000
 SEEDS, MODELS, BETWEEN = (2, 3, 5), (9, 17), (0.0, 0.2, 0.5)

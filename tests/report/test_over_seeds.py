@@ -7,9 +7,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from mia_audit.report.findings import Estimate
-from mia_audit.report.over_seeds import FLOOR, OverSeeds, answer_over, mean_over_seeds, over_seeds_files, with_means
-from mia_audit.report.spec import ReportedAudit
+from mia_audit.report.findings import FLOOR, Estimate, mean_over_seeds
+from mia_audit.report.over_seeds import OverSeeds, answer_over, tables_over_seeds, with_means
+from mia_audit.report.spec import AuditedSetting, ReportedAudit
 from mia_audit.storage import write_table
 
 
@@ -34,7 +34,8 @@ def test_one_seed_keeps_its_interval() -> None:
 
 
 def over(root: Path) -> OverSeeds:
-    return OverSeeds(root, ReportedAudit("a", (), title="A"), (3, 1))
+    setting = AuditedSetting("d", "a", "none", "inf", "half")
+    return OverSeeds(root, ReportedAudit("a", (setting,), title="A"), (3, 1))
 
 
 def table(root: Path, seed: int, **values: object) -> None:
@@ -60,7 +61,8 @@ def test_a_table_has_a_row_per_seed_and_one_over_seeds(tmp_path: Path) -> None:
 def test_private_explanations_have_a_row_over_seeds(tmp_path: Path) -> None:
     """Their table is in CSV alone, and keys of a protocol may be empty."""
     spec = dataclasses.replace(over(tmp_path).spec, studies={"d": {}})
-    assert "tables/private_explanations.csv" in over_seeds_files(spec)
+    assert tables_over_seeds(spec) == ["settings", "summary", "differences", "private_explanations"]
+    assert tables_over_seeds(dataclasses.replace(spec, settings=())) == ["private_explanations"]
     for seed, (distance, loss) in {3: (0.2, 1.5), 1: (0.4, 1.0)}.items():
         (tmp_path / f"seed-{seed}" / "tables").mkdir(parents=True)
         rows = f"d,cnn,epsilon,non-adaptive,,1,{distance},0.1,0.6,\nd,cnn,epsilon,non-adaptive,sigma,1,,,,{loss}\n"

@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 
 from mia_audit.report.figures import private as figures
-from mia_audit.report.findings import estimate
+from mia_audit.report.findings import estimate, mean_over_seeds
 from mia_audit.report.private import _conclusion, _losses, _protocols
-from mia_audit.report.results import Studied
+from mia_audit.report.results import Studied, StudiedOverSeeds
 from mia_audit.report.tables.explanations import private_explanations
 
 STUDY: dict[str, Any] = {
@@ -52,6 +52,19 @@ def test_numbers_are_means_over_repetitions_with_intervals() -> None:
     assert row["excess_loss_low"] == pytest.approx(expected.low) and row["repetitions"] == 3
     assert row["epsilon_spent_low"] < row["epsilon_spent_mean"] < row["epsilon_spent_high"] and row["answers"] == 4
     assert row["distance_mean"] is None and row["distance_low"] is None
+
+
+def test_numbers_over_seeds_are_means_of_their_means() -> None:
+    seeds = _studied(3), _studied(2)
+    one = StudiedOverSeeds("toy", "forest", STUDY, seeds[0].answers, None, every=seeds)
+    adaptive = figures.of_protocol("adaptive")
+    for value in (
+        lambda of: of.mean(adaptive, "excess_loss"),
+        lambda of: of.saved(adaptive),
+        lambda of: of.losses()["", 5.0],
+    ):
+        assert value(one) == mean_over_seeds([value(seed) for seed in seeds], 0.95)
+    assert value(one).targets == 2
 
 
 def test_the_page_prints_every_number_with_its_interval() -> None:

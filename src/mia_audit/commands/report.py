@@ -231,12 +231,11 @@ def over_seeds_arguments(parser: argparse.ArgumentParser) -> None:
 def run_over_seeds(options: argparse.Namespace) -> None:
     """Read the results of every seed, and write tables, figure, page, answer, provenance and SHA256SUMS of all seeds."""
     from mia_audit.report.over_seeds import OverSeeds, write
-    from mia_audit.report.spec import ReportedAudit
+    from mia_audit.report.spec import parse_spec
     from mia_audit.storage.digests import write_manifest
 
     spec = SeedsSpec.read(options.spec)
-    shown = {name: getattr(spec, name) for name in SeedsSpec.model_fields if name != "seeds"}
-    write(OverSeeds(options.results, ReportedAudit(settings=(), **shown), spec.seeds))
+    write(OverSeeds(options.results, parse_spec(spec.model_dump(mode="json")), spec.seeds))
     print(f"{options.results}: root hash {write_manifest(options.results)}")
 
 

@@ -211,8 +211,6 @@ class Audit(Section):
         for key in ("imported", "targets") if self.seeds else ():
             if getattr(self, key):
                 raise ValueError(f"seeds: models in {key} were trained once and cannot be repeated; give one seed")
-        if self.seeds and not self.architectures:
-            raise ValueError("seeds: repeats training, but the audit trains no models; give one seed")
         return self
 
     @model_validator(mode="after")

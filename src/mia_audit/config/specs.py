@@ -732,35 +732,15 @@ class ReportSpec(Spec):
         return cls.from_audit(audit).model_copy(update=update)
 
 
-class SeedsSpec(Spec):
+class SeedsSpec(ReportSpec):
     """The results of an audit over its seeds."""
 
-    audit: str
-    title: str
     seeds: tuple[int, ...]
-    confidence: float
-    compare: tuple[str, ...] = ()
-    explanation_metrics: bool = False
-    studies: dict[str, StudySpec] = Field(default_factory=dict)
-    figures: Figures = Figures()
-    config: dict[str, Any] = Field(default_factory=dict)
-    config_hash: str | None = None
 
     @classmethod
     def from_audit(cls, audit: Audit) -> Self:
         """Specify the means over an audit's seeds."""
-        return cls(
-            audit=audit.audit,
-            title=audit.report.title or audit.audit,
-            seeds=audit.seeds,
-            compare=audit.report.compare,
-            explanation_metrics=bool(expand.compared_settings(audit)),
-            studies=studies(audit),
-            confidence=audit.evaluation.confidence,
-            figures=audit.report.figures,
-            config=resolved(audit),
-            config_hash=config_hash(audit),
-        )
+        return cls(**dict(ReportSpec.with_studies(audit)), seeds=audit.seeds)
 
 
 class PaperSpec(Spec):

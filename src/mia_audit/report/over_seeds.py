@@ -12,13 +12,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mia_audit.foreign_json import read_object
 from mia_audit.report.answer import ACCURACIES, ANSWER
-from mia_audit.report.findings import TITLES, Estimate, estimate, silence
+from mia_audit.report.findings import TITLES, Estimate, Findings, mean_over_seeds, silence
 from mia_audit.report.formatting import count, fixed, joined, upper_first
 from mia_audit.report.tables.catalogue import ATTACK, PARTS, SETTING, Layout, laid_out, printed
 from mia_audit.seeds import folder_of_seed
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure
 
+    from mia_audit.report.results import Results
     from mia_audit.report.spec import ReportedAudit
 
 UNITS = ("unit", "aggregate")
@@ -47,8 +49,6 @@ VARIES = "varies"
 RATES = ("auc", "tpr_at_fpr", "accuracy")
 LARGEST = ("epsilon_spent", "epsilon_spent_rdp")
 """Columns of which the row over all seeds has the largest value, because a guarantee has to hold for every seed."""
-FLOOR = 0.3
-"""The largest of .25, .3, .35 and .43 at which simulated intervals rarely covered more than 97 %; benchmarks/seeds.py checks it on others."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,13 @@ class OverSeeds:
         """The folders of the seeds' results."""
         return [self.root / folder_of_seed(seed) for seed in self.seeds]
 
+    @cached_property
+    def results(self) -> Results:
+        """The private explanations of all seeds."""
+        from mia_audit.report.results import ResultsOverSeeds
+
+        return ResultsOverSeeds(self.root, self.spec, folders=tuple(self.folders))
+
     @property
     def named(self) -> str:
         """The seeds, as named in sentences."""
@@ -73,11 +80,12 @@ class OverSeeds:
 def tables_over_seeds(spec: ReportedAudit) -> list[str]:
     """List the tables over seeds that an audit has."""
     has = {
+        **dict.fromkeys(("settings", "summary", "differences"), bool(spec.settings)),
         "comparisons": bool(spec.compare),
         "explanation_metrics": spec.explanation_metrics,
         "private_explanations": bool(spec.studies),
     }
-    return [name for name in TABLES if has.get(name, True)]
+    return [name for name in TABLES if has[name]]
 
 
 def over_seeds_files(spec: ReportedAudit) -> list[str]:
@@ -101,7 +109,7 @@ def write(over: OverSeeds) -> None:
     answers = [read_object(folder / ANSWER, "the answer of a seed") for folder in over.folders]
     answer = answer_over(over, answers)
     with paper_style(over.spec.figures.font):
-        save(_drawn(answer), over.root / "figures", FIGURE, CAPTION, over.spec.figures)
+        save(_drawn(over, answer), over.root / "figures", FIGURE, _caption(over), over.spec.figures)
     read = [folder / name for folder in over.folders for name in (MANIFEST, "answer.json")]
     sources = {
         "audit": over.spec.audit,
@@ -112,21 +120,8 @@ def write(over: OverSeeds) -> None:
         "versions": versions(),
         "inputs_sha256": {path.relative_to(over.root).as_posix(): sha256(path) for path in read},
     }
-    page = _page(over, answer, frames.get("comparisons", frames["differences"]))
+    page = _page(over, answer, frames.get("comparisons", frames.get("differences")))
     write_page(over.root / "report.html", page, answer, sources, over.spec.config)
-
-
-def mean_over_seeds(values: Sequence[Estimate], confidence: float) -> Estimate:
-    """Return the mean over seeds with Student's interval; `targets` is the number of seeds. One seed keeps its interval.
-
-    Few seeds may agree by chance, so the interval is never narrower than `FLOOR` times that of targets within seeds.
-    """
-    if len(values) == 1:
-        return replace(values[0], sd=math.nan, targets=1)
-    over = estimate([value.mean for value in values], confidence)
-    squares = (((value.high - value.low) / 2) ** 2 for value in values if not math.isnan(value.high))
-    half = max((over.high - over.low) / 2, FLOOR * math.sqrt(sum(squares)) / len(values))
-    return replace(over, low=over.mean - half, high=over.mean + half)
 
 
 def with_means(over: OverSeeds, name: str) -> pl.DataFrame:
@@ -192,13 +187,14 @@ def answer_over(over: OverSeeds, answers: Sequence[Mapping[str, Any]]) -> dict[s
         for group in answer["groups"]:
             groups.setdefault(group["name"], []).append((seed, group))
     fprs = {answer["fpr"] for answer in answers}
+    studies = [] if over.spec.settings else list(_studies(over))
     return {
         "title": over.spec.title,
         "seeds": list(over.seeds),
         "confidence": over.spec.confidence,
         "fpr": fprs.pop() if len(fprs) == 1 else None,
         "cautions": list(_cautions(over, answers)),
-        "groups": [_group(over, group) for group in groups.values()],
+        "groups": studies or [_group(over, group) for group in groups.values()],
     }
 
 
@@ -211,6 +207,14 @@ def _cautions(over: OverSeeds, answers: Sequence[Mapping[str, Any]]) -> Iterator
     for caution, seeds in said.values():
         others = f" (and with seed {joined(seeds[1:])})" if len(seeds) > 1 else ""
         yield f"With seed {seeds[0]}{others}: {caution}"
+
+
+def _studies(over: OverSeeds) -> Iterator[dict[str, Any]]:
+    """Yield what was found in every study of private explanations."""
+    from mia_audit.report.private import conclusions
+
+    for name, conclusion in conclusions(over.results):
+        yield {"name": name, "conclusion": f"Means over {over.named}. {conclusion}"}
 
 
 def _group(over: OverSeeds, groups: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[str, Any]:
@@ -239,6 +243,19 @@ CAPTION = (
     "AUC of the strongest attack: a thin line for every seed, and thick the mean over seeds with its interval. The dashed"
     " line is guessing."
 )
+
+
+STUDIED = (
+    "Every seed repeats the whole study: the sample of records, the black boxes, the queries and the noise. Intervals are"
+    " Student's over the seeds' means of their repetitions."
+)
+
+
+def _caption(over: OverSeeds) -> str:
+    """Return the caption of the figure over seeds."""
+    from mia_audit.report.figures.private import loss
+
+    return CAPTION if over.spec.settings else f"{loss.caption} Means over seeds with intervals."
 
 
 def _row(rows: Sequence[Mapping[str, Any]], confidence: float) -> dict[str, Any]:
@@ -284,9 +301,15 @@ def _conclusion(over: OverSeeds, rows: Sequence[Mapping[str, Any]], members: str
         start = "" if known else start
 
 
-def _drawn(answer: Mapping[str, Any]) -> Figure:
-    """Draw the AUCs of every group's settings."""
+def _drawn(over: OverSeeds, answer: Mapping[str, Any]) -> Figure:
+    """Draw the AUCs of every group's settings, or the losses of explanations where nothing is attacked."""
     from mia_audit.report.figures.catalogue import GUESSING, errorbars, name_places, panel_grid, shared_legend
+    from mia_audit.report.figures.private import loss
+
+    if not over.spec.settings:
+        drawn = loss(over.results, Findings(None, []))
+        assert not isinstance(drawn, str)
+        return drawn
 
     groups = answer["groups"]
     figure, panels = panel_grid(1, len(groups), 2.2, shared=True, names=max(len(group["rows"]) for group in groups))
@@ -310,29 +333,33 @@ def _drawn(answer: Mapping[str, Any]) -> Figure:
     return figure
 
 
-def _page(over: OverSeeds, answer: Mapping[str, Any], differences: pl.DataFrame) -> str:
+def _page(over: OverSeeds, answer: Mapping[str, Any], differences: pl.DataFrame | None) -> str:
     from markupsafe import Markup
 
     from mia_audit.report.answer import base_rate_sentence
     from mia_audit.report.figures.catalogue import paper_style
     from mia_audit.report.page import Sheet, forest, page_template, policy, style
+    from mia_audit.report.private import over_seeds_section
     from mia_audit.report.provenance import versions
     from mia_audit.sanitise import html
 
     css, sheet = style(), Sheet()
     with paper_style(over.spec.figures.font):
-        panel = sheet.add(_drawn(answer), "AUC by setting and seed")
+        panel = sheet.add(_drawn(over, answer), "AUC by setting and seed" if over.spec.settings else "loss by ε")
     return page_template("mia_audit.report", "over_seeds.html.j2", html).render(
         title=over.spec.title,
         version=versions().get("mia-audit", ""),
         cautions=answer["cautions"],
         groups=[
             {**group, "table": forest(group["rows"]), "base_rate": base_rate_sentence(group["base_rate"])}
+            if "rows" in group
+            else group
             for group in answer["groups"]
         ],
-        figure={"name": FIGURE, "caption": CAPTION, "panels": [panel]},
-        contained=CONTAINED,
-        differences=_differences_layout(differences),
+        figure={"name": FIGURE, "caption": _caption(over), "panels": [panel]},
+        contained=CONTAINED if over.spec.settings else STUDIED,
+        differences=None if differences is None else _differences_layout(differences),
+        private_studies=over_seeds_section(over.results),
         folders=[folder.name for folder in over.folders],
         glyphs=sheet.glyphs,
         policy=policy(css),

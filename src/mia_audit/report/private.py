@@ -23,7 +23,7 @@ from mia_audit.report.figures.private import (
     of_protocol,
     pictures,
 )
-from mia_audit.report.findings import Estimate, estimate
+from mia_audit.report.findings import Estimate
 from mia_audit.report.formatting import (
     at_most,
     capital,
@@ -98,8 +98,7 @@ def cost(one: Studied, rows: Rows) -> tuple[str, str]:
 def _noise(one: Studied) -> str:
     means = one.losses()
     middle = one.study["epsilons"][len(one.study["epsilons"]) // 2]
-    each = [again.over_epsilon() for again in one.repetitions]
-    ratio = estimate([losses["sigma", middle] / losses["", middle] for losses in each], one.confidence)
+    ratio = one.estimated(lambda each: each.over_epsilon["sigma", middle] / each.over_epsilon["", middle])
     return (
         f"{capital(one.label)}: at ε = {middle:g} for one explanation the mean loss is {with_interval(means['', middle])} with exactly"
         f" calibrated noise and {with_interval(means['sigma', middle])} with the published σ,"
@@ -172,18 +171,25 @@ SPREAD = (0.05, 0.95)
 """The quantiles between which nine queries in ten lie."""
 
 
+def over_seeds_section(results: Results) -> list[dict[str, Any]]:
+    """Return of every study's part of the section what has means over seeds."""
+    parts = []
+    for (dataset, study), (name, conclusion) in zip(results.spec.studies.items(), conclusions(results), strict=True):
+        boxes = [one for one in results.studied if one.dataset == dataset]
+        tables = {"losses": _losses(boxes, study), "protocols": _protocols(boxes)}
+        parts.append({"name": name, "conclusion": conclusion, **tables})
+    return parts
+
+
 def private_section(results: Results, findings: Findings) -> list[dict[str, Any]]:
     """Return every study's part of the section, without its figures."""
     published = private_published(results, findings)
     parts = []
-    for (dataset, study), (name, conclusion) in zip(results.spec.studies.items(), conclusions(results), strict=True):
+    for (dataset, study), shared in zip(results.spec.studies.items(), over_seeds_section(results), strict=True):
         boxes = [one for one in results.studied if one.dataset == dataset]
         part = {
-            "name": name,
-            "conclusion": conclusion,
+            **shared,
             "terms": _terms(study, (results.pool_metadata(dataset) or {}).get("unit") == "person"),
-            "losses": _losses(boxes, study),
-            "protocols": _protocols(boxes),
             "items": [{"term": term, "text": text} for term, text in findings_of(boxes)],
             "training": _training(boxes, results),
             "attacks": _attacks(results, dataset),
@@ -272,8 +278,7 @@ def _protocols(boxes: Sequence[Studied]) -> Layout:
 
 def _protocol(one: Studied, protocol: str) -> list[Cell | str]:
     rows = of_protocol(protocol)
-    shares = [float(rows(each)["source"].is_in(("reused", "history")).to_numpy().mean()) for each in one.repetitions]
-    free = estimate(shares, one.confidence)
+    free = one.estimated(lambda each: float(rows(each)["source"].is_in(("reused", "history")).to_numpy().mean()))
     alone = protocol == "non-interactive"
     spent, instead = one.spent(rows), None if alone else one.instead(rows)
     within = "" if math.isnan(free.low) else f"{fixed(100 * free.low, 1)} to {fixed(100 * free.high, 1)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from mia_audit.explanation_metrics.summary import per_model
 from mia_audit.foreign_json import parse_object, read_object
 from mia_audit.pools.store import read_persons
 from mia_audit.privacy.gaussian import epsilon_of_gdp
-from mia_audit.report.findings import Estimate, estimate
+from mia_audit.report.findings import Estimate, estimate, mean_over_seeds
 from mia_audit.report.spec import AuditedSetting, ReportedAudit
 from mia_audit.storage import given_digest, open_table, read_frame, read_table, table_metadata
 
@@ -292,8 +292,8 @@ Rows = Callable[["Studied"], pl.DataFrame]
 class Studied:
     """One black box of a study: its name, its answers, and its setting if it is a model of this audit.
 
-    If experiments were repeated, `experiment` and `protocol` are for a single item of `repetitions`; `over`, `mean`, `spent`,
-    `instead`, `saved` and `losses` are over all repetitions.
+    If experiments were repeated, `experiment` and `protocol` are for a single item of `repetitions`; `estimated`, `over`, `mean`,
+    `spent`, `instead`, `saved` and `losses` are over all repetitions.
     """
 
     dataset: str
@@ -310,18 +310,27 @@ class Studied:
             return [self]
         return [replace(self, answers=own) for own in self.answers.partition_by("repetition", maintain_order=True)]
 
+    def estimated(self, value: Callable[[Studied], float]) -> Estimate:
+        """Return the mean of a number over repetitions, with Student's t interval."""
+        return estimate([value(one) for one in self.repetitions], self.confidence)
+
     def over(self, value: Callable[[Studied], float | None]) -> Estimate | None:
-        """Return the mean of a number over repetitions, with Student's t interval; None if some repetition has no such number."""
-        values = [number for one in self.repetitions if (number := value(one)) is not None]
-        return estimate(values, self.confidence) if len(values) == len(self.repetitions) else None
+        """Return the estimate of a number that a repetition may lack; None if some repetition has no such number."""
+
+        def known(one: Studied) -> float:
+            number = value(one)
+            return math.nan if number is None else number
+
+        found = self.estimated(known)
+        return None if math.isnan(found.mean) else found
 
     def mean(self, rows: Rows, column: str) -> Estimate:
         """Return the mean of a column of some of the answers."""
-        return estimate([mean_of(rows(one), column) for one in self.repetitions], self.confidence)
+        return self.estimated(lambda one: mean_of(rows(one), column))
 
     def spent(self, rows: Rows) -> Estimate:
         """Return the total ε of some of the answers."""
-        return estimate([one.epsilon_of(rows(one)) for one in self.repetitions], self.confidence)
+        return self.estimated(lambda one: one.epsilon_of(rows(one)))
 
     def instead(self, rows: Rows) -> Estimate | None:
         """Return the ε that as many queries from scratch would spend to reach the mean loss of some of the answers."""
@@ -338,8 +347,11 @@ class Studied:
 
     def losses(self) -> dict[tuple[str, float], Estimate]:
         """Return mean losses of explanations from scratch, by published choice and ε of one explanation."""
-        each = [one.over_epsilon() for one in self.repetitions]
-        return {key: estimate([means[key] for means in each], self.confidence) for key in each[0]}
+
+        def loss(key: tuple[str, float]) -> Estimate:
+            return self.estimated(lambda one: one.over_epsilon[key])
+
+        return {key: loss(key) for key in self.repetitions[0].over_epsilon}
 
     @property
     def dataset_name(self) -> str:
@@ -379,8 +391,9 @@ class Studied:
         """The answers from scratch where protocols are compared, those of all repetitions."""
         return self.answers.filter(experiment="protocols", protocol="non-adaptive")
 
+    @cached_property
     def over_epsilon(self) -> dict[tuple[str, float], float]:
-        """Return mean losses of explanations from scratch, by published choice and ε of one explanation."""
+        """Mean losses of explanations from scratch, by published choice and ε of one explanation."""
         means = self.experiment("epsilon").group_by("as_published", "epsilon").agg(pl.col("excess_loss").mean())
         return {(published, epsilon): loss for published, epsilon, loss in means.iter_rows()}
 
@@ -393,7 +406,7 @@ class Studied:
 
         The ε of one query with that loss is interpolated linearly in log ε over log loss.
         """
-        losses = {epsilon: loss for (published, epsilon), loss in self.over_epsilon().items() if not published}
+        losses = {epsilon: loss for (published, epsilon), loss in self.over_epsilon.items() if not published}
         losses[self.study["epsilon"]] = mean_of(self.protocol("non-adaptive"), "excess_loss")
         known = sorted((math.log(max(loss, ROUNDING)), math.log(epsilon)) for epsilon, loss in losses.items())
         wanted = math.log(max(mean_of(rows, "excess_loss"), ROUNDING))
@@ -402,6 +415,33 @@ class Studied:
         epsilon = math.exp(float(np.interp(wanted, [loss for loss, _ in known], [at for _, at in known])))
         terms = terms_at(self.study, epsilon)
         return epsilon_of_gdp(math.sqrt(len(rows) * terms.steps * terms.step_cost), terms.delta)
+
+
+@dataclass(frozen=True)
+class StudiedOverSeeds(Studied):
+    """A black box of an audit with several seeds: the first seed's, with estimates over all of them."""
+
+    every: tuple[Studied, ...] = ()
+
+    def estimated(self, value: Callable[[Studied], float]) -> Estimate:
+        """Return the mean over seeds of a number's means over repetitions."""
+        return mean_over_seeds([one.estimated(value) for one in self.every], self.confidence)
+
+
+@dataclass(frozen=True)
+class ResultsOverSeeds(Results):
+    """The results of an audit with several seeds: those in which private explanations are studied."""
+
+    folders: tuple[Path, ...] = ()
+
+    @cached_property
+    def studied(self) -> list[Studied]:
+        """Every black box, over seeds."""
+        every = zip(*(Results(folder, self.spec).studied for folder in self.folders), strict=True)
+        return [
+            StudiedOverSeeds(**{part.name: getattr(of[0], part.name) for part in fields(Studied)}, every=of)
+            for of in every
+        ]
 
 
 def mean_of(rows: pl.DataFrame, column: str) -> float:
