@@ -13,9 +13,12 @@ import pytest
 from mia_audit.cli import main
 from mia_audit.config import expand
 from mia_audit.config.load import load_audit
+from mia_audit.config.schema import Audit
+from mia_audit.config.specs import resolved
 from mia_audit.papers.patel2020 import NOT_MEASURED, QUANTITIES, STAND_INS, Studies, finished_study, printed_numbers
 from mia_audit.pools.store import StoredRecords
-from mia_audit.report.findings import estimate
+from mia_audit.report.findings import estimate, mean_over_seeds
+from mia_audit.seeds import folder_of_seed
 from mia_audit.storage import write_json, write_table
 from mia_audit.training.report import SCHEMA
 
@@ -45,8 +48,15 @@ def _answers(section: Any, factor: float) -> pa.Table:
 
 
 def _finished(root: Path, config: str) -> Path:
-    """Write results of a committed config with made-up answers, and accuracies of its models."""
-    audit = next(iter(expand.by_seed(load_audit(ROOT / config)).values()))
+    """Write results of a committed config with made-up answers, and accuracies of its models, for each of its seeds."""
+    audit = load_audit(ROOT / config)
+    for seed, own in expand.by_seed(audit).items():
+        _write(root / folder_of_seed(int(seed)) if seed else root, own)
+    write_json(root / "provenance.json", {"settings": [], "config": resolved(audit)})
+    return root
+
+
+def _write(root: Path, audit: Audit) -> None:
     for dataset, section in audit.private_explanations.items():
         for place, name in enumerate(expand.black_boxes_of(audit, dataset)):
             table = _answers(section, 1 + place)
@@ -58,8 +68,6 @@ def _finished(root: Path, config: str) -> Path:
                 [{name: row.get(name) for name in SCHEMA.names} for row in rows], schema=SCHEMA
             )
             write_table(root / setting.path / "training.parquet", table, "training", 2, {})
-    write_json(root / "provenance.json", {"settings": [], "config": audit.model_dump(mode="json", exclude={"compute"})})
-    return root
 
 
 @pytest.fixture(scope="module")
@@ -88,17 +96,21 @@ def test_a_cell_has_the_published_noise_and_exact_noise_over_repetitions(written
     folder, _ = written
     table = pl.read_csv(folder / "table_3.csv")
     (row,) = table.filter(dataset="ACS13", epsilon=0.01).iter_rows(named=True)
-    exact = estimate([0.1, 0.2, 0.3], 0.95)
+    seeds = load_audit(ROOT / "config/patel2020/table.yaml").seeds
+    exact = mean_over_seeds([estimate([0.1, 0.2, 0.3], 0.95)] * len(seeds), 0.95)
     assert row["printed_mean"] == 5.7e-3 and row["exact_mean"] == pytest.approx(exact.mean)
     assert (row["exact_low"], row["exact_high"]) == pytest.approx((exact.low, exact.high))
-    assert row["alike_mean"] == pytest.approx(9 * exact.mean) and row["repetitions"] == 3 and not row["command"]
+    assert (
+        row["alike_mean"] == pytest.approx(9 * exact.mean) and row["repetitions"] == len(seeds) and not row["command"]
+    )
     (blank,) = table.filter(dataset="Face", epsilon=0.1).iter_rows(named=True)
     assert blank["exact_mean"] is None and blank["command"].endswith("config/patel2020/digits.yaml")
     text = pl.read_csv(folder / "table_text.csv", schema_overrides={"epsilon": pl.String})
     by_place = {(r["dataset"], r["quantity"], r["epsilon"] or ""): r for r in text.iter_rows(named=True)}
     assert by_place["ACS13", "share_of_all_steps", ""]["exact_mean"] == pytest.approx(2 / QUERIES)
     assert by_place["ACS13", "least_steps", ""]["exact_mean"] == pytest.approx(31)
-    assert by_place["Face models", "test_accuracy", "2"]["exact_mean"] == pytest.approx(0.85)
+    accuracy = by_place["Face models", "test_accuracy", "2"]
+    assert accuracy["exact_mean"] == pytest.approx(0.85) and accuracy["repetitions"] == 3, "seeds, of two models each"
 
 
 def test_every_printed_number_has_a_name_and_a_stand_in_or_a_reason() -> None:
@@ -133,4 +145,5 @@ def test_the_study_is_read_from_the_resolved_config(tmp_path: Path) -> None:
         "forest",
         "forest-overfitted",
     ]
-    assert all(len(one.repetitions) == REPETITIONS for one in results.studied)
+    seeds = len(load_audit(ROOT / "config/patel2020/table.yaml").seeds)
+    assert all(len(one.repetitions) == REPETITIONS * seeds for one in results.studied)

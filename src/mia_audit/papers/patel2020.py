@@ -15,11 +15,12 @@ from mia_audit.config.specs import ReportSpec
 from mia_audit.errors import UserError
 from mia_audit.papers.cells import Paper, printed_rows
 from mia_audit.report.figures.private import of_experiment, of_protocol
-from mia_audit.report.findings import Estimate, estimate
+from mia_audit.report.findings import Estimate, estimate, mean_over_seeds
 from mia_audit.report.opened import PROVENANCE, read_provenance
-from mia_audit.report.results import Results
+from mia_audit.report.results import Results, ResultsOverSeeds
 from mia_audit.report.spec import parse_spec
 from mia_audit.report.tables.catalogue import parts
+from mia_audit.seeds import folder_of_seed
 
 if TYPE_CHECKING:
     from mia_audit.report.results import Rows, Studied
@@ -99,7 +100,9 @@ def finished_study(root: Path) -> Results:
     if not isinstance(config, dict) or not config.get("private_explanations"):
         raise UserError(f"{root / PROVENANCE}: no study of private explanations; expected results of config/patel2020")
     audit = check_audit(config, str(root / PROVENANCE))
-    return Results(root, parse_spec(ReportSpec.with_studies(audit).model_dump(mode="json")))
+    spec = parse_spec(ReportSpec.with_studies(audit).model_dump(mode="json"))
+    folders = tuple(root / folder_of_seed(seed) for seed in audit.seeds)
+    return ResultsOverSeeds(root, spec, folders=folders) if folders else Results(root, spec)
 
 
 class Studies:
@@ -145,28 +148,37 @@ def _steps(protocol: str) -> Callable[[Studied, str], dict[str, Estimate]]:
 
 def _least_steps(one: Studied, epsilon: str) -> dict[str, Estimate]:
     """Return the fewest steps of any query with a warm start."""
-    started = [again.protocol("adaptive").filter(source="warm-start")["steps"] for again in one.repetitions]
-    return {"exact": estimate([float(np.min(steps.to_numpy())) for steps in started], one.confidence)}
+
+    def least(again: Studied) -> float:
+        return float(np.min(again.protocol("adaptive").filter(source="warm-start")["steps"].to_numpy()))
+
+    return {"exact": one.estimated(least)}
 
 
 def _all_steps(rows: Rows) -> Callable[[Studied, str], dict[str, Estimate]]:
     """Return a function that measures the share of queries that take all steps; nothing where the study lacks them."""
 
+    def share(again: Studied) -> float | None:
+        steps = rows(again)["steps"].to_numpy()
+        return float((steps == again.study["steps"]).mean()) if len(steps) else None
+
     def measure(one: Studied, epsilon: str) -> dict[str, Estimate]:
-        steps = [rows(again)["steps"].to_numpy() for again in one.repetitions]
-        shares = [float((own == one.study["steps"]).mean()) for own in steps if len(own)]
-        return {"exact": estimate(shares, one.confidence)} if len(shares) == len(steps) else {}
+        found = one.over(share)
+        return {"exact": found} if found else {}
 
     return measure
 
 
 def _accuracy(results: Results, boxes: Sequence[Studied], epsilon: str) -> dict[str, Estimate]:
-    """Return the test accuracy of all of the audit's models at one ε."""
+    """Return the test accuracy of all of the audit's models at one ε, over its seeds if it has several."""
+    confidence = results.spec.confidence
     for index, setting in enumerate(results.spec.settings):
         if setting.epsilon == epsilon and setting.dataset == boxes[0].dataset and setting.trained:
-            trained = results.training[index]
-            values = pl.Series(dtype=pl.Float64) if trained is None else trained["test_accuracy"].drop_nulls()
-            return {"exact": estimate(values.to_numpy(), results.spec.confidence)} if len(values) else {}
+            known = [trained for one in results.every if (trained := one.training[index]) is not None]
+            values = [trained["test_accuracy"].drop_nulls().to_numpy() for trained in known]
+            each = [estimate(own, confidence) for own in values if len(own)]
+            if len(each) == len(results.every):
+                return {"exact": mean_over_seeds(each, confidence) if len(each) > 1 else each[0]}
     return {}
 
 
@@ -188,7 +200,7 @@ NOT_MEASURED: Mapping[str, str] = {
 
 
 def frame(printed: Sequence[PrintedNumber], studies: Studies) -> pl.DataFrame:
-    """Return a row per printed number, with its measurements and their intervals over repetitions, or the command if there are none."""
+    """Return a row per printed number, with its measurements and their intervals over repetitions (or seeds), or the command if there are none."""
     lines = []
     for number in printed:
         known, stand_in = studies.number(number), STAND_INS[number.dataset]

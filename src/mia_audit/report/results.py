@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path, PurePath
@@ -170,6 +170,11 @@ class Results:
             for group in self.spec.measured_groups
         }
 
+    @property
+    def every(self) -> list[Results]:
+        """The results of every seed: these alone."""
+        return [self]
+
     @cached_property
     def studied(self) -> list[Studied]:
         """Every black box of the studies of private explanations: first those fitted to the pool, then models by decreasing ε."""
@@ -292,8 +297,8 @@ Rows = Callable[["Studied"], pl.DataFrame]
 class Studied:
     """One black box of a study: its name, its answers, and its setting if it is a model of this audit.
 
-    If experiments were repeated, `experiment` and `protocol` are for a single item of `repetitions`; `estimated`, `over`, `mean`,
-    `spent`, `instead`, `saved` and `losses` are over all repetitions.
+    If experiments were repeated, `experiment` and `protocol` are for a single item of `repetitions`; `estimates`,
+    `estimated`, `over`, `mean`, `spent`, `instead`, `saved` and `losses` are over all repetitions.
     """
 
     dataset: str
@@ -310,9 +315,14 @@ class Studied:
             return [self]
         return [replace(self, answers=own) for own in self.answers.partition_by("repetition", maintain_order=True)]
 
+    def estimates(self, values: Callable[[Studied], Iterable[float]]) -> list[Estimate]:
+        """Return the means of numbers over repetitions, with Student's t intervals; as many as every repetition has."""
+        each = zip(*(values(one) for one in self.repetitions), strict=False)
+        return [estimate(column, self.confidence) for column in each]
+
     def estimated(self, value: Callable[[Studied], float]) -> Estimate:
-        """Return the mean of a number over repetitions, with Student's t interval."""
-        return estimate([value(one) for one in self.repetitions], self.confidence)
+        """Return the estimate of a single number."""
+        return self.estimates(lambda one: (value(one),))[0]
 
     def over(self, value: Callable[[Studied], float | None]) -> Estimate | None:
         """Return the estimate of a number that a repetition may lack; None if some repetition has no such number."""
@@ -419,13 +429,19 @@ class Studied:
 
 @dataclass(frozen=True)
 class StudiedOverSeeds(Studied):
-    """A black box of an audit with several seeds: the first seed's, with estimates over all of them."""
+    """A black box of an audit with several seeds: the answers of all of them, and estimates over seeds."""
 
     every: tuple[Studied, ...] = ()
 
-    def estimated(self, value: Callable[[Studied], float]) -> Estimate:
-        """Return the mean over seeds of a number's means over repetitions."""
-        return mean_over_seeds([one.estimated(value) for one in self.every], self.confidence)
+    @cached_property
+    def repetitions(self) -> list[Studied]:
+        """One study per seed and repetition."""
+        return [again for one in self.every for again in one.repetitions]
+
+    def estimates(self, values: Callable[[Studied], Iterable[float]]) -> list[Estimate]:
+        """Return the means over seeds of the means over repetitions; as many as every repetition has."""
+        each = zip(*(one.estimates(values) for one in self.every), strict=False)
+        return [mean_over_seeds(column, self.confidence) for column in each]
 
 
 @dataclass(frozen=True)
@@ -435,12 +451,20 @@ class ResultsOverSeeds(Results):
     folders: tuple[Path, ...] = ()
 
     @cached_property
+    def every(self) -> list[Results]:
+        """The results of every seed."""
+        return [Results(folder, self.spec) for folder in self.folders]
+
+    @cached_property
     def studied(self) -> list[Studied]:
         """Every black box, over seeds."""
-        every = zip(*(Results(folder, self.spec).studied for folder in self.folders), strict=True)
         return [
-            StudiedOverSeeds(**{part.name: getattr(of[0], part.name) for part in fields(Studied)}, every=of)
-            for of in every
+            StudiedOverSeeds(
+                **{part.name: getattr(boxes[0], part.name) for part in fields(Studied) if part.name != "answers"},
+                answers=pl.concat(one.answers for one in boxes),
+                every=boxes,
+            )
+            for boxes in zip(*(one.studied for one in self.every), strict=True)
         ]
 
 

@@ -22,7 +22,7 @@ from mia_audit.report.figures.catalogue import (
     once,
     once_for,
 )
-from mia_audit.report.findings import Estimate, Findings, estimate
+from mia_audit.report.findings import Estimate, Findings
 from mia_audit.report.formatting import protection
 from mia_audit.report.series import PALETTE
 from mia_audit.report.spec import AuditedSetting, ReportedAudit
@@ -130,35 +130,39 @@ def draw_spending(axes: Axes, one: Studied, rows: Rows, colour: str, label: str)
     """Draw the ε spent over the number of answered queries, at about `POINTS` of them, with a band over repetitions."""
     from mia_audit.privacy.gaussian import epsilon_of_gdp
 
-    each = [rows(again)["mu_squared_spent"].to_numpy() for again in one.repetitions]
-    last = min(map(len, each))
+    last = min(len(rows(again)) for again in one.repetitions)
     places = [place for place in range(last) if place % max(1, last // POINTS) == 0 or place == last - 1]
-    spent = [
-        estimate([epsilon_of_gdp(math.sqrt(costs[place]), one.study["delta"]) for costs in each], one.confidence)
-        for place in places
-    ]
+
+    def of_places(again: Studied) -> Iterable[float]:
+        costs = rows(again)["mu_squared_spent"].to_numpy()[places]
+        return [epsilon_of_gdp(math.sqrt(cost), one.study["delta"]) for cost in costs]
+
     if places:
-        queries = [place + 1 for place in places]
+        spent, queries = one.estimates(of_places), [place + 1 for place in places]
         axes.plot(queries, [value.mean for value in spent], color=colour, label=label)
         draw_band(axes, queries, spent, colour)
 
 
 def draw_histogram(axes: Axes, one: Studied, column: str, protocols: Iterable[str]) -> None:
     """Draw the share of queries in bins over losses (logarithmic) or steps, by protocol, with a band over repetitions."""
-    values: dict[str, list[np.ndarray]] = {}
-    for name in protocols:
-        each = [rows[column].to_numpy() for again in one.repetitions if len(rows := again.protocol(name))]
-        if each:
-            values[name] = [np.maximum(known, LEAST) for known in each]
+
+    def values(again: Studied, name: str) -> np.ndarray:
+        return again.protocol(name)[column].clip(LEAST).to_numpy()
+
+    known = [name for name in protocols if all(len(again.protocol(name)) for again in one.repetitions)]
     if column == "excess_loss":
-        logs = np.log10(np.concatenate([known for each in values.values() for known in each]))
+        logs = np.log10(np.concatenate([values(again, name) for name in known for again in one.repetitions]))
         edges = 10 ** np.linspace(np.floor(logs.min()), np.ceil(logs.max()), BINS + 1)
         axes.set_xscale("log")
     else:
         edges = np.linspace(0, one.study["steps"] + 1e-9, BINS + 1)
-    for name, each in values.items():
-        bins = np.stack([np.histogram(known, edges)[0] / len(known) for known in each])
-        shares = [estimate(share, one.confidence) for share in bins.T]
+    for name in known:
+
+        def in_bins(again: Studied, name: str = name) -> np.ndarray:
+            own = values(again, name)
+            return np.histogram(own, edges)[0] / len(own)
+
+        shares = one.estimates(in_bins)
         label, colour = PROTOCOLS[name]
         axes.stairs([share.mean for share in shares], edges, color=colour, label=label, linewidth=1.1)
         draw_band(axes, edges, [*shares, shares[-1]], colour, step="post")
@@ -259,15 +263,17 @@ def in_parts(one: Studied, protocol: str) -> tuple[Estimate, Estimate] | None:
 
     None if the data set was not divided.
     """
-    numbers, spent, losses = range(1, one.study.get("parts", 1) + 1), [], []
-    for again in one.repetitions:
+
+    def spent_and_loss(again: Studied) -> tuple[float, ...]:
+        numbers = range(1, one.study.get("parts", 1) + 1)
         known = (again.experiment(f"part {number}").filter(protocol=protocol) for number in numbers)
-        rows = [part for part in known if len(part)]
-        if not rows:
-            return None
-        spent.append(max(again.epsilon_of(part) for part in rows))
-        losses.append(sum(float(part["excess_loss"].sum()) for part in rows) / sum(len(part) for part in rows))
-    return estimate(spent, one.confidence), estimate(losses, one.confidence)
+        if not (rows := [part for part in known if len(part)]):
+            return ()
+        loss = sum(float(part["excess_loss"].sum()) for part in rows) / sum(len(part) for part in rows)
+        return max(again.epsilon_of(part) for part in rows), loss
+
+    found = one.estimates(spent_and_loss)
+    return (found[0], found[1]) if found else None
 
 
 @panels(
@@ -297,14 +303,14 @@ def correlation(one: Studied) -> Estimate | None:
     """Return Spearman's correlation of the loss with the misclassification around a query; None if one of the two is constant."""
     from scipy.stats import rankdata
 
-    each = []
-    for again in one.repetitions:
+    def of_ranks(again: Studied) -> float | None:
         rows = again.protocol("non-adaptive")
         if "misclassified" not in rows.columns or rows["misclassified"].n_unique() < 2:
             return None
         ranks = [rankdata(rows[name].to_numpy()) for name in ("misclassified", "excess_loss")]
-        each.append(float(np.corrcoef(*ranks)[0, 1]))
-    return estimate(each, one.confidence)
+        return float(np.corrcoef(*ranks)[0, 1])
+
+    return one.over(of_ranks)
 
 
 def _correlated(one: Studied) -> str | None:

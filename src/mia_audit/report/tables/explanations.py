@@ -279,7 +279,14 @@ def _row(metric: str, minuend: str, subtrahend: str, value: Estimate) -> dict[st
 
 KEYS = ("experiment", "protocol", "as_published", "epsilon")
 SOURCES = {"scratch": "scratch", "warm-start": "warm_start", "reused": "reused", "history": "history"}
-INTERVALS = ("excess_loss", "distance", "steps", "epsilon_spent", "epsilon_from_scratch_at_equal_loss")
+INTERVALS = (
+    "excess_loss",
+    "excess_loss_of_zero",
+    "distance",
+    "steps",
+    "epsilon_spent",
+    "epsilon_from_scratch_at_equal_loss",
+)
 """The numbers of the table that have an interval over repetitions."""
 PUBLISHED = {
     "": "exact noise, capped weights, centred, noisy β",
