@@ -52,7 +52,8 @@ def _finished(root: Path, config: str) -> Path:
     audit = load_audit(ROOT / config)
     for seed, own in expand.by_seed(audit).items():
         _write(root / folder_of_seed(int(seed)) if seed else root, own)
-    write_json(root / "provenance.json", {"settings": [], "config": resolved(audit)})
+    sources = {"seeds": list(audit.seeds)} if audit.seeds else {"settings": []}
+    write_json(root / "provenance.json", sources | {"config": resolved(audit)})
     return root
 
 

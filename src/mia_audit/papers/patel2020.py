@@ -95,7 +95,7 @@ def printed_numbers(name: str) -> list[PrintedNumber]:
 
 def finished_study(root: Path) -> Results:
     """Open the results of a finished audit with a study; UserError if they have none."""
-    sources = read_provenance(root)
+    sources = read_provenance(root, seeds=True)
     config = sources.get("config")
     if not isinstance(config, dict) or not config.get("private_explanations"):
         raise UserError(f"{root / PROVENANCE}: no study of private explanations; expected results of config/patel2020")

@@ -263,10 +263,15 @@ def _computed(root: Path, setting: AuditedSetting) -> AuditedSetting:
     return replace(setting, epsilon=f"{above.normalize():f}", budget=setting.epsilon)
 
 
-def read_provenance(root: Path) -> dict[str, Any]:
-    """Return the content of a finished audit's provenance.json; UserError where it is missing, damaged or of another version."""
+def read_provenance(root: Path, seeds: bool = False) -> dict[str, Any]:
+    """Return the content of a finished audit's provenance.json; UserError where it is missing, damaged or of another version.
+
+    That of an audit of several seeds is accepted with `seeds`.
+    """
     refuse_other_version(root)
     content = read_object(root / PROVENANCE, "the results of a finished audit, results/NAME")
+    if "seeds" in content and seeds:
+        return content
     if "seeds" in content:
         raise UserError(
             f"{root}: an audit of several seeds; name the folder of one, such as {root / folder_of_seed(content['seeds'][0])}"
