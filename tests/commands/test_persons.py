@@ -104,7 +104,7 @@ def test_further_scorings_are_those_of_persons(judged: Path) -> None:
 
 
 def test_the_page_shows_both_and_names_persons(judged: Path) -> None:
-    spec = ReportedAudit("d", (SETTING,), exposed=8, likelihood="pooled", config={"seed": 0})
+    spec = ReportedAudit(audit="d", settings=(SETTING,), exposed=8, likelihood="pooled", config={"seed": 0})
     results = Results(judged, spec)
     findings = find(results)
     (finding,) = findings.settings

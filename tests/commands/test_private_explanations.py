@@ -17,7 +17,6 @@ from mia_audit.config.specs import ReportSpec
 from mia_audit.errors import UserError
 from mia_audit.report.figures.catalogue import figure_files
 from mia_audit.report.results import Results
-from mia_audit.report.spec import parse_spec
 from mia_audit.report.tables.catalogue import table_files
 from mia_audit.storage import read_table, table_metadata, write_table
 
@@ -108,7 +107,7 @@ def finished(audit, tmp_path_factory) -> Path:
 @pytest.mark.slow
 def test_every_declared_file_is_written(audit, finished):
     written = {path.name for path in (finished / "figures").iterdir()}
-    spec = parse_spec(ReportSpec.with_studies(audit).model_dump(mode="json"))
+    spec = ReportSpec.with_studies(audit)
     assert written == set(figure_files(spec, private=True))
     assert {path.name for path in (finished / "tables").iterdir()} == set(table_files(spec, private=True))
 
@@ -140,7 +139,7 @@ def test_parts_and_misclassification_have_tables_with_intervals(finished):
 
 def test_queries_from_scratch_at_equal_loss(audit, finished):
     """At the losses that were measured, the ε is the one that was spent there."""
-    results = Results(finished, parse_spec(ReportSpec.with_studies(audit).model_dump(mode="json")))
+    results = Results(finished, ReportSpec.with_studies(audit))
     ((one, _),) = [one.repetitions for one in results.studied]
     rows = one.experiment("epsilon").filter(pl.col("as_published") == "", pl.col("epsilon") == 10)
     scratch = one.protocol("non-adaptive")
@@ -181,22 +180,12 @@ def test_a_study_without_attacks_has_a_page_of_its_own(finished):
     assert "digits/private/forest/answers.parquet" in sources["inputs_sha256"] and sources["pools"]["digits"]
 
 
-def test_a_page_about_nothing_is_refused(audit):
-    spec = ReportSpec.from_audit(audit).model_copy(update={"settings": ()})
-    with pytest.raises(UserError, match="'settings' is empty"):
-        parse_spec(spec.model_dump(mode="json"))
-
-
 def test_explanation_sets_take_the_place_of_models(audit, finished):
     for setting in expand.settings(audit):
         file = SignalsFile(finished / setting.path / "signals.parquet")
         assert file.models == 5
         assert {signal.name for signal in file.signals} > {"fit_error", "local_linear_l1"}
-    private = [
-        setting
-        for setting in parse_spec(ReportSpec.from_audit(audit).model_dump(mode="json")).settings
-        if setting.private
-    ]
+    private = [setting for setting in ReportSpec.from_audit(audit).settings if setting.private]
     assert {(setting.dataset, setting.epsilon, setting.delta) for setting in private} == {
         ("digits-explained", "1", 1e-6)
     }

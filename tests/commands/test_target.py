@@ -116,7 +116,7 @@ def say_it(folder: Path) -> None:
     from mia_audit.report.provenance import provenance
 
     setting = AuditedSetting("toy", "release", "none", "inf", trained=False, finished="release.skops")
-    results = Results(folder, ReportedAudit("release", (setting,), exposed=2))
+    results = Results(folder, ReportedAudit(audit="release", settings=(setting,), exposed=2))
     findings = find(results)
     page = render(results, findings, provenance(results, findings.settings))
     assert "interval is that of this one model" in page

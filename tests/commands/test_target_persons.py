@@ -86,7 +86,7 @@ def test_the_page_speaks_of_persons_and_groups(audited: Any) -> None:
     folder, _, _ = audited
     finished = {"trained": False, "finished": "release.skops", "by_person": True, "grouped": True}
     setting = AuditedSetting("toy", "release", "none", "inf", **finished)
-    results = Results(folder, ReportedAudit("release", (setting,), exposed=2))
+    results = Results(folder, ReportedAudit(audit="release", settings=(setting,), exposed=2))
     findings = find(results)
     page = render(results, findings, provenance(results, findings.settings)).split("<script")[0]
     assert "Who bears the risk" in page and "Persons and their records" in page

@@ -22,7 +22,6 @@ from mia_audit.report.findings import Findings
 from mia_audit.report.opened import find
 from mia_audit.report.provenance import provenance
 from mia_audit.report.results import Results
-from mia_audit.report.spec import parse_spec
 from mia_audit.storage import sha256, write_json, write_table
 
 RECORDS, MODELS = 300, 12
@@ -173,7 +172,7 @@ class Small:
 
     def results(self, **changes: Any) -> Results:
         """Open it, with other values in its spec."""
-        return Results(self.root, parse_spec(ReportSpec(**(self.spec | changes)).model_dump(mode="json")))
+        return Results(self.root, ReportSpec(**(self.spec | changes)))
 
 
 def _write(root: Path, settings: dict[tuple[str, str], float], pool: bool) -> Small:
@@ -215,7 +214,7 @@ def _write(root: Path, settings: dict[tuple[str, str], float], pool: bool) -> Sm
         "exposed": 3,
         "settings": described,
         "likelihood": "pooled",
-        "evaluation": {"fprs": [0.001, 0.01, 0.1], "confidence": 0.95},
+        "confidence": 0.95,
         "explainers": explainers,
         "config": {"audit": "toy", "seed": 3, "membership": {"design": "half", "models": MODELS}},
         "config_hash": "c0ffee" * 10,

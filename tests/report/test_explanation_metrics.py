@@ -68,7 +68,7 @@ def test_mechanisms_of_the_same_budget_are_compared_over_the_same_models(found, 
 
 def test_equivalence_is_tested_where_a_margin_is_stated(interpreted):
     results = interpreted.results()
-    results = replace(results, spec=replace(results.spec, margins={"test_accuracy": 0.5, "ssim": 1e-6}))
+    results = replace(results, spec=results.spec.model_copy(update={"margins": {"test_accuracy": 0.5, "ssim": 1e-6}}))
     findings = find(results)
     table = build(results, findings)["differences"]
     row = table.row(by_predicate=pl.col("metric") == "ssim of ixg (logit)", named=True)

@@ -1,6 +1,5 @@
 """Means over seeds: Student's interval over the seeds' means, never far below that of the targets."""
 
-import dataclasses
 import math
 from pathlib import Path
 
@@ -35,7 +34,7 @@ def test_one_seed_keeps_its_interval() -> None:
 
 def over(root: Path) -> OverSeeds:
     setting = AuditedSetting("d", "a", "none", "inf", "half")
-    return OverSeeds(root, ReportedAudit("a", (setting,), title="A"), (3, 1))
+    return OverSeeds(root, ReportedAudit(audit="a", settings=(setting,), title="A"), (3, 1))
 
 
 def table(root: Path, seed: int, **values: object) -> None:
@@ -60,9 +59,9 @@ def test_a_table_has_a_row_per_seed_and_one_over_seeds(tmp_path: Path) -> None:
 
 def test_private_explanations_have_a_row_over_seeds(tmp_path: Path) -> None:
     """Their table is in CSV alone, and keys of a protocol may be empty."""
-    spec = dataclasses.replace(over(tmp_path).spec, studies={"d": {}})
+    spec = over(tmp_path).spec.model_copy(update={"studies": {"d": {}}})
     assert tables_over_seeds(spec) == ["settings", "summary", "differences", "private_explanations"]
-    assert tables_over_seeds(dataclasses.replace(spec, settings=())) == ["private_explanations"]
+    assert tables_over_seeds(spec.model_copy(update={"settings": ()})) == ["private_explanations"]
     for seed, (distance, loss) in {3: (0.2, 1.5), 1: (0.4, 1.0)}.items():
         (tmp_path / f"seed-{seed}" / "tables").mkdir(parents=True)
         rows = f"d,cnn,epsilon,non-adaptive,,1,{distance},0.1,0.6,\nd,cnn,epsilon,non-adaptive,sigma,1,,,,{loss}\n"

@@ -10,7 +10,6 @@ from mia_audit.report.opened import find
 from mia_audit.report.page import Sheet, private_studies, render
 from mia_audit.report.provenance import provenance
 from mia_audit.report.results import Results
-from mia_audit.report.spec import parse_spec
 from mia_audit.storage import read_table, write_table
 
 RENAMED = {"ixg_variance": "private_local:0.5_variance", "ig_probability_l1": "local_linear_l1"}
@@ -60,7 +59,7 @@ def results(written) -> Results:
             chunks = iter(table.slice(first, 3600) for first in range(0, len(table), 3600))
             write_table(folder / f"{kind}.parquet", table if kind == "metrics" else chunks, kind, len(table))
     spec = ReportSpec(**small.spec, studies={"toy": STUDY | {"settings": names}})
-    return Results(small.root, parse_spec(spec.model_dump(mode="json")))
+    return Results(small.root, spec)
 
 
 def test_trainings_are_told_apart_with_what_they_promise(results):

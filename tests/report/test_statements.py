@@ -55,7 +55,7 @@ def test_saliency_has_no_side_for_or_against_the_class(findings):
 
 
 def test_the_design_comes_with_its_share(small, tmp_path):
-    spec = replace(small.results().spec, config={"membership": {"design": "split", "share": 0.8}})
+    spec = small.results(config={"membership": {"design": "split", "share": 0.8}}).spec
     assert design_of(Results(tmp_path, spec)) == ("split", "80%")
     assert design_of(small.results())[0] == "half"  # as the pool on disk says, whatever the config
 
@@ -132,7 +132,7 @@ def test_what_leaks_in_one_architecture_only_is_told_apart(findings):
 
 def test_advice_on_given_models_names_no_key_of_a_config(small, findings):
     given = [replace(one, setting=replace(one.setting, trained=False)) for one in findings.settings]
-    spec = replace(small.results().spec, settings=tuple(one.setting for one in given))
+    spec = small.results(settings=tuple(one.setting for one in given)).spec
     results = replace(findings, settings=given)
     said = " ".join([*next_steps(results), *not_examined(spec, results)])
     assert "membership.models" in next_steps(findings)[2] and "membership.models" not in said and "(groups)" not in said

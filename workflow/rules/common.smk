@@ -7,7 +7,6 @@ from mia_audit.config.load import check_audit, read_plain
 from mia_audit.errors import UserError
 from mia_audit.explain.black_boxes import OVERFITTED
 from mia_audit.planning import requests
-from mia_audit.report.spec import parse_spec
 from mia_audit.report.figures.catalogue import figure_files
 from mia_audit.report.over_seeds import over_seeds_files
 from mia_audit.report.tables.catalogue import table_files
@@ -25,7 +24,7 @@ try:
     # each seed's rules are those of an audit with this seed alone, in a folder of its own
     results = f"{ROOT}/{folder_of_seed('{seed}')}" if AUDIT.seeds else str(ROOT)
     refuse_other_seeds(ROOT, bool(AUDIT.seeds))
-    REPORT = parse_spec(specs.ReportSpec.with_studies(AUDIT).model_dump(mode="json"))
+    REPORT = specs.ReportSpec.with_studies(AUDIT)
     MACHINE = prepare(workflow, AUDIT.compute.device, AUDIT.compute.memory_mb, ROOT)
 except UserError as error:
     raise WorkflowError(visible(str(error))) from None

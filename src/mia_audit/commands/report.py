@@ -42,9 +42,8 @@ def run_report(options: argparse.Namespace) -> None:
     """Read all results of the audit, write the page, its answer and its provenance."""
     from mia_audit.report.opened import audited, find
     from mia_audit.report.page import write_report
-    from mia_audit.report.spec import parse_spec
 
-    results = audited(options.results, parse_spec(ReportSpec.read(options.spec).model_dump(mode="json")))
+    results = audited(options.results, ReportSpec.read(options.spec))
     write_report(results, find(results), options.out)
 
 
@@ -58,10 +57,9 @@ def tables_arguments(parser: argparse.ArgumentParser) -> None:
 def run_tables(options: argparse.Namespace) -> None:
     """Read metrics and training tables, write every table in every format."""
     from mia_audit.report.opened import audited, find
-    from mia_audit.report.spec import parse_spec
     from mia_audit.report.tables.catalogue import write
 
-    results = audited(options.results, parse_spec(ReportSpec.read(options.spec).model_dump(mode="json")))
+    results = audited(options.results, ReportSpec.read(options.spec))
     write(results, find(results), options.out)
 
 
@@ -76,9 +74,8 @@ def run_figures(options: argparse.Namespace) -> None:
     """Read metrics, scores and training tables, draw every figure in every format."""
     from mia_audit.report.figures.catalogue import draw
     from mia_audit.report.opened import audited, find
-    from mia_audit.report.spec import parse_spec
 
-    results = audited(options.results, parse_spec(ReportSpec.read(options.spec).model_dump(mode="json")))
+    results = audited(options.results, ReportSpec.read(options.spec))
     draw(results, find(results), options.out)
 
 
@@ -93,10 +90,9 @@ def run_private_report(options: argparse.Namespace) -> None:
     from mia_audit.report.figures.catalogue import draw
     from mia_audit.report.opened import find
     from mia_audit.report.results import Results
-    from mia_audit.report.spec import parse_spec
     from mia_audit.report.tables.catalogue import write
 
-    results = Results(options.results, parse_spec(ReportSpec.read(options.spec).model_dump(mode="json")))
+    results = Results(options.results, ReportSpec.read(options.spec))
     findings = find(results)
     write(results, findings, options.results / "tables", private=True)
     draw(results, findings, options.results / "figures", private=True)
@@ -231,11 +227,10 @@ def over_seeds_arguments(parser: argparse.ArgumentParser) -> None:
 def run_over_seeds(options: argparse.Namespace) -> None:
     """Read the results of every seed, and write tables, figure, page, answer, provenance and SHA256SUMS of all seeds."""
     from mia_audit.report.over_seeds import OverSeeds, write
-    from mia_audit.report.spec import parse_spec
     from mia_audit.storage.digests import write_manifest
 
     spec = SeedsSpec.read(options.spec)
-    write(OverSeeds(options.results, parse_spec(spec.model_dump(mode="json")), spec.seeds))
+    write(OverSeeds(options.results, spec, spec.seeds))
     print(f"{options.results}: root hash {write_manifest(options.results)}")
 
 

@@ -10,11 +10,9 @@ Specifications of the last stages: tables, figures, report, and the figures of p
 import hashlib
 import json
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal, Self
-
-from pydantic import Field
 
 from mia_audit.attacks.catalogue import AUTHORS, Attacks, asked
 from mia_audit.config import expand
@@ -23,7 +21,7 @@ from mia_audit.config.schema import Audit
 from mia_audit.config.sections import Architecture, Parameter, Target
 from mia_audit.errors import UserError
 from mia_audit.evaluation.section import Evaluation
-from mia_audit.explain.catalogue import EXPLANATION_SETS, Explainers
+from mia_audit.explain.catalogue import EXPLANATION_SETS
 from mia_audit.explain.methods.llm import TopKeys
 from mia_audit.explain.private_local.terms import PrivateExplanations
 from mia_audit.explanation_metrics import measures
@@ -31,7 +29,7 @@ from mia_audit.foreign_json import parse_json
 from mia_audit.pools.section import Dataset, Draw, Membership
 from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.registry import code_files, file_digest
-from mia_audit.report.spec import Figures, Policy
+from mia_audit.report.spec import AuditedSetting, Figures, ReportedAudit
 from mia_audit.sections import Epsilon, Section, SettingEpsilon
 from mia_audit.signals.families import options_of
 from mia_audit.training.section import Training
@@ -533,65 +531,19 @@ def _study(audit: Audit, dataset: str) -> StudySpec:
     return StudySpec(**section, settings=settings, dataset_label=audit.report.labels.datasets.get(dataset, ""))
 
 
-class ExplanationSets(Section):
-    """The fixed black box of a setting that is attacked through explanation sets."""
-
-    black_box: str
-    steps: int
-    adjacency: str
-
-
-class ReportedSetting(Section):
-    """A setting, the guarantee of its mechanism, and the parameters of its model."""
-
-    dataset: str
-    architecture: str
-    mechanism: str
-    epsilon: SettingEpsilon
-    trained: bool = True
-    private: bool = False
-    delta: float | None = None
-    design: str = ""
-    """The membership design; empty if unknown."""
-    no_guarantee: str = ""
-    """The reason why the mechanism guarantees no privacy for any ε."""
-    accountant: str | None = None
-    clipping: str | None = None
-    model: str = ""
-    parameters: dict[str, Parameter] = Field(default_factory=dict)
-    swept: dict[str, Parameter] = Field(default_factory=dict)
-    explained: ExplanationSets | None = None
-    finished: str = ""
-    """The file or folder of the finished model that is the only target; empty if there is none."""
-    measured: bool = True
-    """Whether the audit measures explanations of the setting's models."""
-    by_person: bool = False
-    """Whether membership was drawn by person."""
-    grouped: bool = False
-    """Whether results are sliced by groups of records."""
-    floor: float = 0.0
-    """Test accuracy that the first model of every training job had to reach."""
-    folder: str = ""
-    """The setting's folder below the results; {dataset}/{architecture}/{mechanism}-eps{epsilon} when left out."""
-    label: str = ""
-    """The label that replaces mechanism and ε in the report; if left out, the report shows these."""
-    dataset_label: str = ""
-    architecture_label: str = ""
-    mechanism_label: str = ""
-
-
-def reported_settings(audit: Audit) -> list[ReportedSetting]:
+def reported_settings(audit: Audit) -> list[AuditedSetting]:
     """Return every setting's description for tables, figures and report."""
-    described = [_reported(audit, setting) for setting in expand.settings(audit)]
-    pools = [audit.datasets.get(setting.dataset) for setting in described]
-    traits = [{"by_person": pool.by_person, "grouped": bool(pool.groups)} if pool else {} for pool in pools]
-    return [
-        setting.model_copy(update={key: True for key, value in facts.items() if value} | _labels(audit, setting))
-        for setting, facts in zip(described, traits, strict=True)
-    ]
+    described = []
+    for setting in expand.settings(audit):
+        pool = audit.datasets.get(setting.dataset)
+        facts = {"by_person": pool.by_person, "grouped": bool(pool.groups)} if pool else {}
+        one = _reported(audit, setting)
+        changes: dict[str, Any] = {**facts, **_labels(audit, one)}
+        described.append(replace(one, **changes))
+    return described
 
 
-def _labels(audit: Audit, setting: ReportedSetting) -> dict[str, str]:
+def _labels(audit: Audit, setting: AuditedSetting) -> dict[str, str]:
     """Return a setting's label; that of a finished model says so, and not how the model was trained."""
     labels = audit.report.labels
     pool = setting.dataset.removesuffix(EXPLANATION_SETS)
@@ -601,7 +553,7 @@ def _labels(audit: Audit, setting: ReportedSetting) -> dict[str, str]:
     return named | {"label": ""} if setting.finished else named
 
 
-def _setting_labels(audit: Audit, setting: ReportedSetting | expand.Setting) -> dict[str, str]:
+def _setting_labels(audit: Audit, setting: AuditedSetting | expand.Setting) -> dict[str, str]:
     """Return a setting's labels; a script that gets no ε is named, because it may protect what it trains."""
     labels = audit.report.labels
     mechanism = labels.settings.get(setting.mechanism, "")
@@ -614,12 +566,12 @@ def _setting_labels(audit: Audit, setting: ReportedSetting | expand.Setting) -> 
     return {"label": own, "architecture_label": architecture, "mechanism_label": mechanism}
 
 
-def _reported(audit: Audit, setting: expand.Setting) -> ReportedSetting:
+def _reported(audit: Audit, setting: expand.Setting) -> AuditedSetting:
     named, design = asdict(setting), audit.membership.design
     if not setting.trained and setting.architecture in audit.targets:
         mechanism = expand.resolved_mechanism(audit, setting.mechanism)
         private = mechanism.kind.private and not mechanism.kind.no_guarantee
-        return ReportedSetting(
+        return AuditedSetting(
             **named,
             private=private,
             no_guarantee=mechanism.kind.no_guarantee,
@@ -629,22 +581,22 @@ def _reported(audit: Audit, setting: expand.Setting) -> ReportedSetting:
         )
     if not setting.trained and setting.dataset in audit.imported:
         delta = audit.imported[setting.dataset].delta
-        return ReportedSetting(**named, private=delta is not None, delta=delta)
+        return AuditedSetting(**named, private=delta is not None, delta=delta)
     if not setting.trained:
         study = audit.private_explanations[setting.dataset.removesuffix(EXPLANATION_SETS)]
         private = setting.epsilon != "inf"
-        explained = ExplanationSets(black_box=setting.architecture, steps=study.steps, adjacency=study.adjacency)
+        explained = {"black_box": setting.architecture, "steps": study.steps, "adjacency": study.adjacency}
         delta = study.delta if private else None
-        return ReportedSetting(**named, design=design, private=private, delta=delta, explained=explained)
+        return AuditedSetting(**named, design=design, private=private, delta=delta, explained=explained)
     mechanism = expand.resolved_mechanism(audit, setting.mechanism)
     architecture = expand.resolved_architecture(audit, setting.architecture)
     no_guarantee = mechanism.kind.no_guarantee
     noise = mechanism.model_extra or {}
     private = mechanism.kind.private and not no_guarantee
     floor = expand.floor_of(audit, setting.dataset, setting.architecture, setting.mechanism)
-    return ReportedSetting(
+    return AuditedSetting(
         **named,
-        **({"floor": floor} if floor else {}),
+        floor=floor or 0.0,
         design=design,
         private=private,
         no_guarantee=no_guarantee,
@@ -665,40 +617,8 @@ def _swept_of_training(audit: Audit, setting: expand.Setting) -> dict[str, Param
     return {key: value for key in keys if (value := getattr(training, key)) is not None}
 
 
-class ReportSpec(Spec):
+class ReportSpec(Spec, ReportedAudit):
     """Tables, figures or the report of an audit."""
-
-    audit: str
-    settings: tuple[ReportedSetting, ...]
-    likelihood: str
-    """The likelihood whose results are the headline."""
-    as_published: bool = False
-    """Whether the published score of Huang et al. 2024 is among the attacks."""
-    title: str = ""
-    exposed: int = 0
-    """Number of most exposed records in the report."""
-    explanation_metrics: bool = False
-    """Whether explanations were measured."""
-    explanation_maps: bool = False
-    """Whether maps of some records were stored."""
-    curves: bool = False
-    """Whether curves were measured on explanations."""
-    intrinsic: tuple[str, ...] = ()
-    """Data sets on which intrinsic explanations are compared with post-hoc ones."""
-    evaluation: Evaluation = Evaluation()
-    explainers: Explainers = Explainers()
-    figures: Figures = Figures()
-    compare: tuple[str, ...] = ()
-    """Data sets, architectures, mechanisms or explainers that are compared pairwise."""
-    margins: dict[str, float] = Field(default_factory=dict)
-    """Largest differences between two mechanisms that are irrelevant, by metric."""
-    studies: dict[str, StudySpec] = Field(default_factory=dict)
-    """Studies of private explanations by data set; not used by tables and figures."""
-    policy: Policy | None = None
-    """The policy that the report evaluates; not used by tables and figures."""
-    config: dict[str, Any] = Field(default_factory=dict)
-    """The resolved config, which the report shows."""
-    config_hash: str | None = None
 
     @classmethod
     def from_audit(cls, audit: Audit) -> Self:
@@ -717,8 +637,8 @@ class ReportSpec(Spec):
             explanation_maps=audit.explanation_metrics.shown > 0 and audit.report.show_records,
             curves=expand.measures_curves(audit),
             intrinsic=tuple(expand.intrinsic_datasets(audit)),
-            evaluation=Evaluation(**audit.evaluation.model_dump()),
-            explainers=Explainers(**audit.explainers.model_dump()),
+            confidence=audit.evaluation.confidence,
+            explainers=audit.explainers.model_dump(mode="json"),
             config=resolved(audit),
             config_hash=config_hash(audit),
         )
@@ -726,7 +646,8 @@ class ReportSpec(Spec):
     @classmethod
     def with_studies(cls, audit: Audit) -> Self:
         """Specify an audit's report, which also shows private explanations and the policy's verdicts."""
-        update: dict[str, Any] = {"studies": studies(audit)} if audit.private_explanations else {}
+        found = {dataset: study.model_dump(mode="json") for dataset, study in studies(audit).items()}
+        update: dict[str, Any] = {"studies": found} if found else {}
         if audit.report.policy:
             update["policy"] = load_policy(Path(audit.report.policy))
         return cls.from_audit(audit).model_copy(update=update)

@@ -18,7 +18,6 @@ from mia_audit.report.figures.private import of_experiment, of_protocol
 from mia_audit.report.findings import Estimate, estimate, mean_over_seeds
 from mia_audit.report.opened import PROVENANCE, read_provenance
 from mia_audit.report.results import Results, ResultsOverSeeds
-from mia_audit.report.spec import parse_spec
 from mia_audit.report.tables.catalogue import parts
 from mia_audit.seeds import folder_of_seed
 
@@ -100,7 +99,7 @@ def finished_study(root: Path) -> Results:
     if not isinstance(config, dict) or not config.get("private_explanations"):
         raise UserError(f"{root / PROVENANCE}: no study of private explanations; expected results of config/patel2020")
     audit = check_audit(config, str(root / PROVENANCE))
-    spec = parse_spec(ReportSpec.with_studies(audit).model_dump(mode="json"))
+    spec = ReportSpec.with_studies(audit)
     folders = tuple(root / folder_of_seed(seed) for seed in audit.seeds)
     return ResultsOverSeeds(root, spec, folders=folders) if folders else Results(root, spec)
 

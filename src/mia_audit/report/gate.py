@@ -9,7 +9,7 @@ import csv
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, partial
 from pathlib import Path
@@ -457,7 +457,7 @@ def judge(results: Results, policy: Policy, findings: Findings | None = None) ->
             raise UserError(f"policy: settings: '{name}' is not a setting of this audit: {suggest(name, known)}")
     chosen = policy.settings or tuple(known)
     if findings is None or findings.confidence != policy.confidence:
-        results = Results(results.root, replace(results.spec, confidence=policy.confidence))
+        results = Results(results.root, results.spec.model_copy(update={"confidence": policy.confidence}))
         findings = find(results)
     judged = []
     for finding, metrics in zip(findings.settings, results.metrics, strict=True):

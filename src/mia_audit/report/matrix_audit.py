@@ -356,8 +356,8 @@ def results_of(request: Request) -> Results:
 
     settings = reported_settings(request)
     spec = ReportedAudit(
-        request.name,
-        settings,
+        audit=request.name,
+        settings=settings,
         exposed=request.exposed,
         likelihood=request.likelihoods[0],
         as_published=asked(request.attacks, AUTHORS),

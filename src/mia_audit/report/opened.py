@@ -239,7 +239,7 @@ def audited(root: Path, spec: ReportedAudit) -> Results:
     If a setting states a noise multiplier, its ε is the largest that any of its models spent. Raises UserError if no
     setting is left.
     """
-    spec = replace(spec, settings=tuple(_computed(root, setting) for setting in spec.settings))
+    spec = spec.model_copy(update={"settings": tuple(_computed(root, setting) for setting in spec.settings)})
     paths = {setting: root / setting.path / "metrics.parquet" for setting in spec.settings}
     gaps = tuple(
         Gap(setting, models, attacked=open_table(path, "metrics").metadata.num_rows > 0)
@@ -250,7 +250,7 @@ def audited(root: Path, spec: ReportedAudit) -> Results:
     left = tuple(setting for setting in spec.settings if setting not in lost)
     if not left and spec.settings:
         raise UserError(f"{root}: no setting has enough models left: {' '.join(map(gap_sentence, gaps))}")
-    return Results(root, replace(spec, settings=left, gaps=gaps))
+    return Results(root, spec.model_copy(update={"settings": left, "gaps": gaps}))
 
 
 def _computed(root: Path, setting: AuditedSetting) -> AuditedSetting:
@@ -288,8 +288,8 @@ def finished(root: Path) -> Results:
         config = sources.get("config") or {}
         settings = tuple(_setting(root, one) for one in [*sources["settings"], *sources.get("not_attacked", [])])
         spec = ReportedAudit(
-            str(sources["audit"]),
-            settings,
+            audit=str(sources["audit"]),
+            settings=settings,
             title=config.get("report", {}).get("title") or str(sources["audit"]),
             likelihood=str(config.get("attacks", {}).get("likelihoods", ["pooled"])[0]),
             confidence=float(config.get("evaluation", {}).get("confidence", 0.95)),

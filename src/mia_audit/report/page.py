@@ -43,7 +43,6 @@ from mia_audit.report.gate import layout as judged_layout
 from mia_audit.report.provenance import base_names, provenance, write_page
 from mia_audit.report.results import Results
 from mia_audit.report.series import groups_of, interpretations, strongest_only
-from mia_audit.report.spec import Policy
 from mia_audit.report.statements import (
     DESIGNS,
     KINDS,
@@ -228,8 +227,8 @@ def render(results: Results, findings: Findings, sources: Mapping[str, Any]) -> 
     level = f"{spec.confidence * 100:g}\u00a0%"
     private = [finding for finding in findings.settings if finding.setting.private]
     null, gaps = null_layout(findings, level), map(gap_sentence, spec.gaps)
-    judged = judge(results, Policy.model_validate(spec.policy), findings) if spec.policy else []
-    digests = DIGESTS if spec.policy and spec.policy.get("digests") else ""
+    judged = judge(results, spec.policy, findings) if spec.policy else []
+    digests = DIGESTS if spec.policy and spec.policy.digests else ""
     shown: dict[str, Any] = {
         "groups": groups,
         "settings": settings_layout(results, findings, page=True) if groups else None,

@@ -6,14 +6,13 @@ Imports nothing heavy, because the workflow uses it to compute the names of an a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, FiniteFloat, StringConstraints, field_validator, model_validator
+from pydantic import ConfigDict, Field, FiniteFloat, StringConstraints, field_validator, model_validator
 
-from mia_audit.errors import UserError
 from mia_audit.explain.catalogue import EXPLANATION_SETS, private_epsilon
 from mia_audit.explain.release import FULL
 from mia_audit.sections import STATED, Epsilon, FilePath, Name, Probability, Section
@@ -92,7 +91,9 @@ class Report(Section):
 
 @dataclass(frozen=True)
 class AuditedSetting:
-    """Dataset × architecture × mechanism × ε, and what its mechanism guarantees."""
+    """Dataset × architecture × mechanism × ε, what its mechanism guarantees, and the parameters of its model."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     dataset: str
     architecture: str
@@ -211,94 +212,6 @@ class Gap:
     setting: AuditedSetting
     models: Mapping[int, str]
     attacked: bool
-
-
-@dataclass(frozen=True)
-class ReportedAudit:
-    """What tables, figures and page of one audit depend on besides files."""
-
-    audit: str
-    settings: tuple[AuditedSetting, ...]
-    title: str = ""
-    exposed: int = 0
-    likelihood: str = "pooled"
-    as_published: bool = False
-    """Whether the published score of Huang et al. 2024 is among the attacks."""
-    confidence: float = 0.95
-    delta: float = 1e-5
-    """δ of the lower bounds on ε of settings that guarantee no δ of their own."""
-    explainers: Mapping[str, Any] = field(default_factory=dict)
-    config: Mapping[str, Any] = field(default_factory=dict)
-    config_hash: str | None = None
-    gaps: tuple[Gap, ...] = ()
-    """Missing models; settings that could not be attacked are listed here and not among the settings."""
-    explanation_metrics: bool = False
-    """Whether explanations were measured, for every architecture that was trained."""
-    explanation_maps: bool = False
-    """Whether attribution maps of some records were kept."""
-    intrinsic: tuple[str, ...] = ()
-    """The data sets on which intrinsic explanations are compared with post-hoc ones."""
-    curves: bool = False
-    """Whether curves were measured on explanations (deletion, insertion)."""
-    studies: Mapping[str, Any] = field(default_factory=dict)
-    """Studies of private explanations by data set."""
-    figures: Figures = field(default_factory=Figures)
-    """Style and file formats of figures."""
-    margins: Mapping[str, float] = field(default_factory=dict)
-    """By metric, the largest difference at which two mechanisms count as equivalent."""
-    compare: tuple[str, ...] = ()
-    """The data sets, architectures, mechanisms or explainers that are compared pairwise."""
-    policy: Mapping[str, Any] | None = None
-    """The policy that the report evaluates."""
-
-    @cached_property
-    def planned(self) -> ReportedAudit:
-        """This specification with the settings that could not be attacked, from which all outputs that the config announces follow."""
-        lost = (gap.setting for gap in self.gaps if not gap.attacked)
-        return replace(self, settings=(*self.settings, *lost), gaps=())
-
-    @property
-    def trained(self) -> list[AuditedSetting]:
-        """The settings whose models this audit trained."""
-        return [setting for setting in self.settings if setting.trained]
-
-    @property
-    def groups(self) -> list[tuple[str, str]]:
-        """Dataset × architecture of all models that were trained, in the order of the settings."""
-        return list(dict.fromkeys(setting.group for setting in self.trained))
-
-    @property
-    def measured_groups(self) -> list[tuple[str, str]]:
-        """The groups whose explanations are measured."""
-        measured = (setting.group for setting in self.trained if setting.measured)
-        return list(dict.fromkeys(measured)) if self.explanation_metrics else []
-
-    @property
-    def releases(self) -> bool:
-        """Whether maps are released in another form than the full one."""
-        return bool(self.trained) and bool(set(self.explainers.get("release", ())) - {FULL})
-
-    @property
-    def attacks_private_explainers(self) -> bool:
-        """Whether private local explanations of trained models are attacked."""
-        names = self.explainers.get("methods", ())
-        return bool(self.trained) and any(map(private_epsilon, names))
-
-
-def parse_spec(values: Mapping[str, Any]) -> ReportedAudit:
-    """Return a report's specification from its validated values; UserError if it has neither settings nor studies."""
-    if not values["settings"] and not values["studies"]:
-        raise UserError(
-            "--spec: 'settings' is empty; expected at least one setting, or studies of private explanations"
-        )
-    settings = tuple(AuditedSetting(**_known(AuditedSetting, setting)) for setting in values["settings"])
-    given = _known(ReportedAudit, values) | {"settings": settings, "figures": Figures(**values.get("figures", {}))}
-    return ReportedAudit(**given, confidence=values["evaluation"]["confidence"])
-
-
-def _known(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    names = {field.name for field in fields(kind)}
-    return {key: value for key, value in values.items() if key in names and value is not None}
 
 
 DP = "dp"
@@ -492,3 +405,77 @@ class Policy(Limits):
         if not any(getattr(self, name) for name in type(self).model_fields if name not in ("settings", "confidence")):
             raise ValueError("no criterion; give at least one, for example auc: 0.6")
         return self
+
+
+class ReportedAudit(Section):
+    """What tables, figures and page of one audit depend on besides files."""
+
+    audit: str
+    settings: tuple[AuditedSetting, ...]
+    title: str = ""
+    exposed: int = 0
+    """Number of most exposed records in the report."""
+    likelihood: str = "pooled"
+    """The likelihood whose results are the headline."""
+    as_published: bool = False
+    """Whether the published score of Huang et al. 2024 is among the attacks."""
+    confidence: float = 0.95
+    delta: float = 1e-5
+    """δ of the lower bounds on ε of settings that guarantee no δ of their own."""
+    explainers: dict[str, Any] = Field({})
+    config: dict[str, Any] = Field({})
+    """The resolved config, which the report shows."""
+    config_hash: str | None = None
+    gaps: tuple[Gap, ...] = ()
+    """Missing models; settings that could not be attacked are listed here and not among the settings."""
+    explanation_metrics: bool = False
+    """Whether explanations were measured, for every architecture that was trained."""
+    explanation_maps: bool = False
+    """Whether attribution maps of some records were kept."""
+    intrinsic: tuple[str, ...] = ()
+    """The data sets on which intrinsic explanations are compared with post-hoc ones."""
+    curves: bool = False
+    """Whether curves were measured on explanations (deletion, insertion)."""
+    studies: dict[str, Any] = Field({})
+    """Studies of private explanations by data set; not used by tables and figures of settings."""
+    figures: Figures = Figures()
+    """Style and file formats of figures."""
+    margins: dict[str, float] = Field({})
+    """By metric, the largest difference at which two mechanisms count as equivalent."""
+    compare: tuple[str, ...] = ()
+    """The data sets, architectures, mechanisms or explainers that are compared pairwise."""
+    policy: Policy | None = None
+    """The policy that the report evaluates; not used by tables and figures."""
+
+    @cached_property
+    def planned(self) -> ReportedAudit:
+        """This specification with the settings that could not be attacked, from which all outputs that the config announces follow."""
+        lost = (gap.setting for gap in self.gaps if not gap.attacked)
+        return self.model_copy(update={"settings": (*self.settings, *lost), "gaps": ()})
+
+    @property
+    def trained(self) -> list[AuditedSetting]:
+        """The settings whose models this audit trained."""
+        return [setting for setting in self.settings if setting.trained]
+
+    @property
+    def groups(self) -> list[tuple[str, str]]:
+        """Dataset × architecture of all models that were trained, in the order of the settings."""
+        return list(dict.fromkeys(setting.group for setting in self.trained))
+
+    @property
+    def measured_groups(self) -> list[tuple[str, str]]:
+        """The groups whose explanations are measured."""
+        measured = (setting.group for setting in self.trained if setting.measured)
+        return list(dict.fromkeys(measured)) if self.explanation_metrics else []
+
+    @property
+    def releases(self) -> bool:
+        """Whether maps are released in another form than the full one."""
+        return bool(self.trained) and bool(set(self.explainers.get("release", ())) - {FULL})
+
+    @property
+    def attacks_private_explainers(self) -> bool:
+        """Whether private local explanations of trained models are attacked."""
+        names = self.explainers.get("methods", ())
+        return bool(self.trained) and any(map(private_epsilon, names))

@@ -83,7 +83,7 @@ def test_words_stand_behind_numbers_on_the_axis() -> None:
 
 def test_an_audit_has_these_figures_where_several_values_are_on_the_axis(study: list[Finding]) -> None:
     def names(known: list[Finding]) -> list[str]:
-        spec = ReportedAudit("toy", tuple(one.setting for one in known))
+        spec = ReportedAudit(audit="toy", settings=tuple(one.setting for one in known))
         return [name for name in figure_files(spec) if name.startswith("accuracy") and name.endswith("pdf")]
 
     assert names(study) == ["accuracy_by_epsilon.pdf", "accuracy_by_maps.pdf"]

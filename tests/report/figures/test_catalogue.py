@@ -60,9 +60,9 @@ def test_a_new_figure_is_registered_in_one_place(small, findings, tmp_path, monk
 
 def test_a_workflow_reads_the_names_without_importing_anything_heavy(small):
     code = (
-        "import json, sys\nfrom mia_audit.report.spec import parse_spec\n"
+        "import json, sys\nfrom mia_audit.report.spec import ReportedAudit\n"
         "from mia_audit.report.figures.catalogue import figure_files\nfrom mia_audit.report.tables.catalogue import table_files\n"
-        "spec = parse_spec(json.loads(sys.stdin.read()))\nassert figure_files(spec) and table_files(spec)\nprint(*sys.modules)"
+        "spec = ReportedAudit.model_validate_json(sys.stdin.read())\nassert figure_files(spec) and table_files(spec)\nprint(*sys.modules)"
     )
     run = [sys.executable, "-c", code]
     loaded = subprocess.run(

@@ -92,7 +92,7 @@ def two_kinds(monkeypatch):
 def test_figures_have_the_width_and_the_formats_that_the_config_asks_for(small, findings, tmp_path):
     results = small.results()
     look = Figures(column="3.25in", formats=("png",))
-    draw(replace(results, spec=replace(results.spec, figures=look)), findings, tmp_path)
+    draw(replace(results, spec=results.spec.model_copy(update={"figures": look})), findings, tmp_path)
     assert {path.suffix for path in tmp_path.iterdir()} == {".png", ".csv"}
     with Image.open(tmp_path / "roc_toy_net_none-epsinf.png") as image:
         assert image.width == pytest.approx(3.25 * 300, abs=1)
@@ -104,7 +104,7 @@ def test_figures_have_the_colours_names_sizes_and_height_that_the_config_asks_fo
     colours = {"ixg": "#123456", "dp-sgd-eps8": "#654321"}
     look = Figures(colours=colours, names={"ixg": "our explainer"}, font_size=10, height=1.5, formats=("png", "svg"))
     draw(results, findings, tmp_path / "plain")
-    draw(replace(results, spec=replace(results.spec, figures=look)), findings, tmp_path / "styled")
+    draw(replace(results, spec=results.spec.model_copy(update={"figures": look})), findings, tmp_path / "styled")
     plain, styled = ((tmp_path / kind / f"{name}.svg").read_text() for kind in ("plain", "styled"))
     label = explainer_label("ixg")
     assert f"<!-- {label}" in plain and f"<!-- {label}" not in styled and "<!-- our explainer" in styled
@@ -122,7 +122,7 @@ def test_figures_have_the_colours_names_sizes_and_height_that_the_config_asks_fo
 
 def test_an_unknown_font_is_one_line(small, findings, tmp_path):
     results = small.results()
-    look = replace(results.spec, figures=Figures(font="Helvetika Neu"))
+    look = results.spec.model_copy(update={"figures": Figures(font="Helvetika Neu")})
     with pytest.raises(UserError, match=r"^report.figures.font: no font 'Helvetika Neu' is installed here"):
         draw(replace(results, spec=look), findings, tmp_path)
 

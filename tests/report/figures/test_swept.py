@@ -74,7 +74,7 @@ def test_roc_curves_of_architectures_share_a_panel_and_sweeps_stay_out(small, fi
 
 def test_an_audit_has_these_figures_where_there_is_something_to_lay_over(findings, swept) -> None:
     def names(known: list[Finding]) -> set[str]:
-        files = figure_files(ReportedAudit("toy", tuple(one.setting for one in known)))
+        files = figure_files(ReportedAudit(audit="toy", settings=tuple(one.setting for one in known)))
         overlaid = ("roc_by", "attack_by_epochs")
         return {name for name in files if name.startswith(overlaid) and name.endswith("pdf")}
 

@@ -29,7 +29,9 @@ def results(tmp_path_factory):
     setting = AuditedSetting(
         "d", "a", "none", "inf", trained=False, folder=where.relative_to(folder / "out").as_posix()
     )
-    return Results(folder / "out", ReportedAudit("d", (setting,), likelihood="pooled", as_published=True))
+    return Results(
+        folder / "out", ReportedAudit(audit="d", settings=(setting,), likelihood="pooled", as_published=True)
+    )
 
 
 def test_every_signal_has_both_read_outs_of_the_authors_score_and_ours(results):
@@ -59,7 +61,7 @@ def test_the_read_outs_are_of_the_same_scores(results):
 
 def test_it_is_printed_where_the_authors_score_was_asked_for(results):
     assert "as_published.csv" in table_files(results.spec)
-    assert "as_published.csv" not in table_files(ReportedAudit("d", results.spec.settings))
+    assert "as_published.csv" not in table_files(ReportedAudit(audit="d", settings=results.spec.settings))
     theirs = as_published(results, None).filter(attack="authors-lrt")
     assert "not resolvable" not in to_csv(theirs)
     assert "no TPR" in as_published.printed(results, None).caption

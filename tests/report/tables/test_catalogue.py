@@ -87,7 +87,7 @@ def test_differences_are_over_the_same_targets(tables, small):
 
 def compared(small, findings, *names):
     results = small.results()
-    results = replace(results, spec=replace(results.spec, compare=names))
+    results = replace(results, spec=results.spec.model_copy(update={"compare": names}))
     return tables_of(results.spec)["comparisons"](results, findings)
 
 
@@ -272,7 +272,7 @@ def test_the_page_of_given_models_has_no_column_or_note_of_their_training(small,
     given = [
         replace(one, setting=replace(one.setting, trained=False), train_accuracy=None) for one in findings.settings
     ]
-    results = replace(small.results(), spec=replace(small.results().spec, settings=tuple(one.setting for one in given)))
+    results = replace(small.results(), spec=small.results(settings=tuple(one.setting for one in given)).spec)
     layout = settings_layout(results, replace(findings, settings=given), page=True)
     assert [column.title for column in layout.columns if column.group == "Accuracy"] == ["test"]
     assert all(len(row) == len(layout.columns) for row in layout.rows)
