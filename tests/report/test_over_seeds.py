@@ -104,6 +104,11 @@ def test_the_answer_says_what_leaks_over_seeds_and_repeats_no_caution(tmp_path: 
     assert row["attacks"]["outputs"]["beats_guessing"] is True
     assert found["groups"][0]["base_rate"] == pytest.approx(0.605)
     assert [one.split(": ") for one in found["cautions"]] == [["With seed 3 (and with seed 1)", "Accuracy 9.1 %."]]
+    several = answer(0.6, "eps1: 3 of 5.") | {"cautions": ["eps1: 3 of 5.", "eps1: 4 of 5.", "eps10: 3 of 5."]}
+    assert answer_over(over(tmp_path), [several, several])["cautions"] == [
+        "With seed 3 (and with seed 1): eps1: 3 of 5.",
+        "With seed 3 (and with seed 1): eps10: 3 of 5.",
+    ]
     assert "Over 2 seeds (3, 1)" in found["groups"][0]["conclusion"]
     far = answer_over(over(tmp_path), [answer(0.55, ""), answer(0.75, "")])["groups"][0]["rows"][0]
     assert far["attacks"]["outputs"]["beats_guessing"] is False, (

@@ -200,13 +200,15 @@ def answer_over(over: OverSeeds, answers: Sequence[Mapping[str, Any]]) -> dict[s
 
 def _cautions(over: OverSeeds, answers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield every caution once, with the numbers of the first seed that has it."""
-    said: dict[str, tuple[str, list[str]]] = {}
+    said: dict[str, tuple[str, dict[str, None]]] = {}
     for seed, answer in zip(over.seeds, answers, strict=True):
         for caution in answer["cautions"]:
-            said.setdefault(re.sub(r"[\d.,]+", "", caution), (caution, []))[1].append(str(seed))
+            alike = re.sub(r"(?<![\w-])\d[\d.,]*", "", caution)  # keeps the names of settings
+            said.setdefault(alike, (caution, {}))[1][str(seed)] = None
     for caution, seeds in said.values():
-        others = f" (and with seed {joined(seeds[1:])})" if len(seeds) > 1 else ""
-        yield f"With seed {seeds[0]}{others}: {caution}"
+        first, *others = seeds
+        also = f" (and with seed {joined(others)})" if others else ""
+        yield f"With seed {first}{also}: {caution}"
 
 
 def _studies(over: OverSeeds) -> Iterator[dict[str, Any]]:
