@@ -21,7 +21,7 @@ from mia_audit.foreign_json import read_object
 from mia_audit.report.answer import ACCURACIES, ANSWER
 from mia_audit.report.findings import TITLES, Estimate, Findings, mean_over_seeds, silence
 from mia_audit.report.formatting import count, fixed, joined, upper_first
-from mia_audit.report.tables.catalogue import ATTACK, PARTS, SETTING, Layout, laid_out, printed
+from mia_audit.report.tables.catalogue import ATTACK, PARTS, SETTING, Layout, laid_out, setting_columns
 from mia_audit.seeds import folder_of_seed
 
 if TYPE_CHECKING:
@@ -360,7 +360,7 @@ def _page(over: OverSeeds, answer: Mapping[str, Any], differences: pl.DataFrame 
         ],
         figure={"name": FIGURE, "caption": _caption(over), "panels": [panel]},
         contained=CONTAINED if over.spec.settings else STUDIED,
-        differences=None if differences is None else _differences_layout(differences),
+        differences=None if differences is None else _differences_layout(over, differences),
         private_studies=over_seeds_section(over.results),
         folders=[folder.name for folder in over.folders],
         glyphs=sheet.glyphs,
@@ -369,11 +369,11 @@ def _page(over: OverSeeds, answer: Mapping[str, Any], differences: pl.DataFrame 
     )
 
 
-def _differences_layout(frame: pl.DataFrame) -> Layout | None:
+def _differences_layout(over: OverSeeds, frame: pl.DataFrame) -> Layout | None:
     """Return the differences over seeds; None if there are none."""
     from mia_audit.report.tables.explanations import DIFFERENCE
 
-    columns = [*(printed(name.capitalize(), name) for name in SETTING), *DIFFERENCE]
+    columns = [*setting_columns(over.spec.settings), *DIFFERENCE]
     rows = frame.filter(seed=MEAN).drop_nulls(MEAN)
     caption = "Differences, paired within every seed: means over seeds with intervals."
-    return laid_out(columns, rows.iter_rows(named=True), caption) if len(rows) else None
+    return laid_out(columns, rows.iter_rows(named=True), caption).condensed() if len(rows) else None

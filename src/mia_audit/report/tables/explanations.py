@@ -24,7 +24,7 @@ from mia_audit.report.findings import (
     reference,
     welch,
 )
-from mia_audit.report.formatting import fixed
+from mia_audit.report.formatting import fixed, rate
 from mia_audit.report.series import curves_of, interpretations, margin_of, peers
 from mia_audit.report.tables.attacks import level
 from mia_audit.report.tables.catalogue import (
@@ -52,8 +52,19 @@ if TYPE_CHECKING:
     from mia_audit.report.results import Results, Studied
 
 EXPLAINED = [printed("Explainer", "explainer"), printed("Quantity", "quantity"), printed("Measure", "measure")]
+
+
+def _metric(row: Mapping[str, Any]) -> str:
+    """Return a metric's name as it is printed."""
+    name = str(row["metric"])
+    if name.startswith("tpr_at_fpr_"):
+        return f"TPR at {rate(float(name.removeprefix('tpr_at_fpr_')))}"
+    return "AUC" if name == "auc" else name.replace("_", " ")
+
+
 DIFFERENCE: list[tuple[Column, Any]] = [
-    *(printed(name.capitalize(), name) for name in ("metric", "minuend", "subtrahend")),
+    (Column("Metric", number=False), _metric),
+    *(printed(name.capitalize(), name) for name in ("minuend", "subtrahend")),
     (Column("Difference"), lambda row: Cell(fixed(row["mean"]), within(row["low"], row["high"]))),
 ]
 
