@@ -132,13 +132,33 @@ def test_a_query_outside_the_domain_is_refused(clustered, feature):
         clustered(3, 4).explained.points(queries)
 
 
+@pytest.mark.parametrize("feature", [np.finfo(np.float64).max, np.finfo(np.longdouble).max])
+@pytest.mark.filterwarnings("error")
+def test_no_warning_reveals_a_record(clustered, feature):
+    table = clustered(50, 4)
+    points = table.records.astype(type(feature))
+    points[7, 2] = feature
+    (problem,) = solved(
+        ExplanationSet.from_arrays(points, table.black_box(table.records), scale=0.5), table.records[:1]
+    )
+    assert np.isfinite(problem.gram).all()
+
+
 def test_a_probabilitys_rounding_is_forgiven():
     assert next(ExplanationSet.from_arrays(np.zeros((1, 2)), np.array([1 + 1e-7])).blocks())[1].max() == 1
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [((np.zeros((0, 2)), np.zeros(0)), "has no records"), ((np.zeros((1, 2)), np.zeros(1), 0.0), "scale 0")],
+    [
+        ((np.zeros((0, 2)), np.zeros(0)), "has no records"),
+        ((np.zeros((1, 2)), np.zeros(1), 0.0), "scale 0"),
+        (
+            (np.array([["a", 10**400]], dtype=object), np.zeros(1)),
+            "records of the explanation set have the type object",
+        ),
+        ((np.zeros((1, 2)), np.array([1j])), "values of the explanation set have the type complex128"),
+    ],
 )
 def test_an_explanation_set_that_is_none_is_named(arguments, words):
     with pytest.raises(UserError, match=words):

@@ -70,6 +70,11 @@ class ExplanationSet:
         """
         if not len(records):
             raise UserError("the explanation set has no records")
+        for what, kind in (("records", records.dtype), ("values", np.asarray(values).dtype)):
+            if kind.kind not in "buif":  # converting objects or texts can fail on a single one of them
+                raise UserError(
+                    f"{what} of the explanation set have the type {kind}; expected an array of real numbers"
+                )
         values = _one_row_each(values, len(records), "the black box on the explanation set")
         if scale is None:
             features = int(np.prod(records.shape[1:]))
@@ -176,8 +181,9 @@ class ExplanationSet:
         rows = max(1, NUMBERS // self.features)
         for first in range(0, len(self.records), rows):
             part = slice(first, first + rows)
-            points = np.asarray(self.records[part]).reshape(-1, self.features).astype(np.float64)
-            points /= self.scale
+            with np.errstate(over="ignore"):  # a warning would reveal a record
+                points = np.asarray(self.records[part]).reshape(-1, self.features).astype(np.float64)
+                points /= self.scale
             values = self.values[part]
             kept = (np.abs(points) <= DOMAIN).all(axis=1) & (np.abs(values) <= 1 + SLACK).all(axis=1)
             if not kept.all():
