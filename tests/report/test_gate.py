@@ -21,6 +21,7 @@ from mia_audit.report.gate import Judged, Verdict, judge
 from mia_audit.report.opened import find, finished
 from mia_audit.report.page import render
 from mia_audit.report.provenance import provenance
+from mia_audit.report.results import Results
 from mia_audit.report.spec import Policy
 from mia_audit.storage import read_frame, sha256, table_metadata, write_json, write_table
 from mia_audit.storage.digests import write_manifest
@@ -84,9 +85,12 @@ def test_a_claim_below_the_bound_from_canaries_fails(
 ) -> None:
     shutil.copytree(ended, tmp_path / "copy")
     rows = [f"one-run-f-dp,{shown},0.00001,0.95,400", "one-run-gaussian,9.0,0.00001,0.95,400"]
+    sources = json.loads((ended / "provenance.json").read_text())
     for setting in (LEAKS, HOLDS):
         path = tmp_path / "copy" / setting / "canaries.csv"
         path.write_text("\n".join(["method,epsilon,delta,confidence,canaries", *rows, ""]))
+        sources["inputs_sha256"][f"{setting}/canaries.csv"] = sha256(path)
+    write_json(tmp_path / "copy" / "provenance.json", sources)
     found = verdicts(tmp_path / "copy", epsilon_below_claim=True)
     judged = found["lower bound on ε from canaries", HOLDS]
     assert judged.verdict == verdict and "400 canaries" in judged.note
@@ -95,6 +99,25 @@ def test_a_claim_below_the_bound_from_canaries_fails(
     path.write_text("method\n")
     with pytest.raises(UserError, match=r"canaries\.csv: damaged"):
         verdicts(tmp_path / "copy", epsilon_below_claim=True)
+    path.unlink()
+    with pytest.raises(UserError, match=r"canaries\.csv: missing"):
+        verdicts(tmp_path / "copy", epsilon_below_claim=True)
+
+
+@pytest.mark.parametrize("policy", [{"epsilon_below_claim": True}, {"canaries": 400}])
+def test_canaries_of_an_earlier_training_are_refused(ended: Path, tmp_path: Path, policy: dict[str, Any]) -> None:
+    shutil.copytree(ended, tmp_path / "copy")
+    rows = "method,epsilon,delta,confidence,canaries\none-run-f-dp,0.1,0.00001,0.95,400\n"
+    (tmp_path / "copy" / HOLDS / "canaries.csv").write_text(rows)
+    with pytest.raises(UserError, match=r"canaries\.csv: of an earlier audit"):
+        verdicts(tmp_path / "copy", **policy)
+
+
+def test_the_provenance_names_the_bounds_from_canaries(small: Any, tmp_path: Path) -> None:
+    (path := tmp_path / HOLDS / "canaries.csv").parent.mkdir(parents=True)
+    path.write_text("method\n")
+    known = Results(tmp_path, small.results().spec.model_copy(update={"canaries": (HOLDS,)}))
+    assert list(known.inputs()) == [path]
 
 
 def test_too_few_models_fail_and_an_unknown_group_cannot_be_told(ended: Path) -> None:

@@ -132,7 +132,7 @@ rule report:
         ),
         ANSWERS,
         expand("<results>/figures/filters/{dataset}", dataset=FILTERED),
-        CANARIES if AUDIT.report.policy else [],
+        CANARIES,
     output:
         page=report(
             "<results>/report.html", caption="../report/page.rst", category="Report"

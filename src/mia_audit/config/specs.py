@@ -650,6 +650,8 @@ class ReportSpec(Spec, ReportedAudit):
         update: dict[str, Any] = {"studies": found} if found else {}
         if audit.report.policy:
             update["policy"] = load_policy(Path(audit.report.policy))
+        if audit.canaries.settings:
+            update["canaries"] = audit.canaries.settings
         return cls.from_audit(audit).model_copy(update=update)
 
 

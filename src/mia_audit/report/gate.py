@@ -29,14 +29,13 @@ from mia_audit.pools.groups import read_groups
 from mia_audit.report.findings import Finding, Findings, estimate, guarantee
 from mia_audit.report.formatting import capital, count, significant
 from mia_audit.report.opened import find
-from mia_audit.report.results import Results
+from mia_audit.report.results import CANARIES, Results
 from mia_audit.report.spec import Limits, Policy
 from mia_audit.report.tables.catalogue import Cell, Column, Layout, text
 from mia_audit.sanitise import visible
 from mia_audit.signals.name import read_signal
 from mia_audit.storage import open_table, read_table
 
-CANARIES = "canaries.csv"
 METHOD = "one-run-f-dp"
 """The method of the quoted bound: it assumes only fair coins, and one bound alone holds at its confidence."""
 
@@ -51,16 +50,25 @@ class CanaryBound:
     canaries: int
 
 
-def canary_bound(folder: Path) -> CanaryBound | None:
-    """Return the bound in a setting's folder; None if no canaries were asked for, UserError for a damaged file."""
-    path = folder / CANARIES
+def canary_bound(results: Results, setting: str) -> CanaryBound | None:
+    """Return the bound of a setting; None if no canaries were asked for.
+
+    UserError for a file that is missing, damaged, or of an earlier training, which the audit's report does not know.
+    """
+    path, known = results.root / setting / CANARIES, setting in results.spec.canaries
+    if path.exists() != known:
+        raise UserError(
+            f"{path}: missing, but canaries.settings names its setting: run the audit to its end"
+            if known
+            else f"{path}: of an earlier audit, because this one has no canaries of its setting: delete the file"
+        )
+    if not known:
+        return None
     try:
         with path.open(encoding="utf-8", newline="") as file:
             (row,) = [row for row in csv.DictReader(file) if row.get("method") == METHOD]
         epsilon, delta, confidence = (float(row[name]) for name in ("epsilon", "delta", "confidence"))
         return CanaryBound(epsilon, delta, confidence, int(row["canaries"]))
-    except FileNotFoundError:
-        return None
     except (OSError, KeyError, TypeError, ValueError):
         raise UserError(f"{path}: damaged; expected what mia-audit canary-bounds writes") from None
 
@@ -356,7 +364,7 @@ def epsilon(case: Case) -> Iterator[Judged]:
 def canaries(case: Case) -> Iterator[Judged]:
     """Judge the bound from canaries in one training of the setting, if the audit has one, against the claimed ε."""
     setting = case.finding.setting
-    bound = canary_bound(case.results.root / setting.path) if case.policy.epsilon_below_claim else None
+    bound = canary_bound(case.results, setting.path) if case.policy.epsilon_below_claim else None
     if bound is None or not setting.private:
         return
     value = f"{bound.epsilon:.3f} at δ = {bound.delta}"
@@ -392,7 +400,7 @@ def measured(case: Case) -> Iterator[Judged]:
         note = "" if unit == policy.unit else f"set datasets.NAME.unit: {policy.unit}"
         yield case.judged("unit of membership", verdict, unit, policy.unit, note)
     if policy.canaries:
-        bound = canary_bound(case.results.root / case.setting)
+        bound = canary_bound(case.results, case.setting)
         verdict = Verdict.PASS if bound and bound.canaries >= policy.canaries else Verdict.CANNOT_TELL
         note = "" if verdict == Verdict.PASS else f"set canaries.settings: [{case.setting}] and canaries.count"
         count_of = str(bound.canaries) if bound else "none"

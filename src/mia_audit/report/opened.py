@@ -34,7 +34,7 @@ from mia_audit.report.findings import (
     fpr_columns,
     shadow_estimate,
 )
-from mia_audit.report.results import Guessing, Results
+from mia_audit.report.results import CANARIES, Guessing, Results
 from mia_audit.report.spec import AuditedSetting, Gap, ReportedAudit
 from mia_audit.report.statements import gap_sentence
 from mia_audit.runtime.versions import refuse_other_version
@@ -295,6 +295,7 @@ def finished(root: Path) -> Results:
             confidence=float(config.get("evaluation", {}).get("confidence", 0.95)),
             config=config,
             config_hash=sources.get("config_sha256"),
+            canaries=tuple(one.path for one in settings if f"{one.path}/{CANARIES}" in sources["inputs_sha256"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise UserError(

@@ -31,6 +31,9 @@ PUBLIC = "public.json"
 """The file of a public model's accuracies, in the folder of its data set and architecture."""
 MODEL = ("architecture.json", "public.safetensors", "start.safetensors")
 """The files from which all models of that folder start."""
+CANARIES = "canaries.csv"
+"""The bounds on ε of a setting that was trained on canaries."""
+
 SHARES = "figures/filters/*/shares.csv"
 """How unevenly locally linear maps are mixed, by data set."""
 
@@ -266,6 +269,7 @@ class Results:
             for setting in self.spec.settings
             for name in ("metrics", "scores", "training", *(["groups"] if setting.grouped else []))
         }
+        paths |= {self.root / setting / CANARIES for setting in self.spec.canaries}
         paths |= set(self.root.glob(SHARES))
         paths |= {
             self.root.joinpath(*group, f"{name}.parquet")

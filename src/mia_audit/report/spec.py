@@ -446,6 +446,8 @@ class ReportedAudit(Section):
     """The data sets, architectures, mechanisms or explainers that are compared pairwise."""
     policy: Policy | None = None
     """The policy that the report evaluates; not used by tables and figures."""
+    canaries: tuple[str, ...] = ()
+    """The settings that were trained on canaries; not used by tables and figures."""
 
     @cached_property
     def planned(self) -> ReportedAudit:
