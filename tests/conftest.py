@@ -233,6 +233,12 @@ def environment_is_restored() -> Iterator[None]:
 
 
 @pytest.fixture
+def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write no figures to files, which takes most of the time of a small audit; the report still has its own."""
+    monkeypatch.setattr("mia_audit.report.figures.catalogue.draw", lambda *results, **which: None)
+
+
+@pytest.fixture
 def kill_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Callable[[], int]]:
     """Kill private training at a step (0: never), counted over all attempts from that call on; what it returns counts them."""
     return kills_of_steps(monkeypatch)

@@ -69,12 +69,17 @@ def test_an_audit_is_complete(folder):
     assert "<html" in (out / "report.html").read_text()[:500]
 
 
-def test_the_report_shows_epsilon_at_the_delta_that_was_asked_for(folder):
+@pytest.mark.usefixtures("without_figures")
+def test_the_report_shows_epsilon_at_the_delta_that_was_asked_for_and_digests_of_what_was_given(folder):
     assert audit(folder, "--delta", "0.01") == 0
     shown = pl.read_csv(folder / "out" / "tables" / "settings.csv")
     assert shown["epsilon_lower_bound_delta"].to_list() == [0.01]
     assert set(pl.read_csv(folder / "out" / "epsilon.csv")["delta"]) == {0.01}
-    assert "δ = 10⁻²" in (folder / "out" / "report.html").read_text(encoding="utf-8").replace("\u00a0", " ")
+    page = (folder / "out" / "report.html").read_text(encoding="utf-8").replace("\u00a0", " ")
+    assert "δ = 10⁻²" in page and "attacks leave out" not in page
+    given = json.loads((folder / "out" / "provenance.json").read_text())["given_sha256"]
+    expected = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in ("member.npy", "loss.npy")}
+    assert given == {".": expected}
 
 
 def test_threads_change_no_byte(folder):
@@ -287,6 +292,7 @@ def test_bounds_of_a_list_of_scores(tmp_path, capsys):
     assert "exactly 200 of 400 records, so" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_a_design_that_gives_members_away_is_corrected_and_said(folder):
     rng = np.random.default_rng(1)
     first = np.stack([rng.permutation(RECORDS) < RECORDS // 2 for _ in range(MODELS // 2)], axis=1)
@@ -295,14 +301,6 @@ def test_a_design_that_gives_members_away_is_corrected_and_said(folder):
     for kind in ("scores", "metrics"):
         assert table_metadata(folder / "out" / f"{kind}.parquet", kind)["design_correction"] == "pairs"
     assert "on a target leave out its partner" in (folder / "out" / "report.html").read_text()
-
-
-def test_the_digests_of_what_was_given_are_in_the_provenance(folder):
-    assert audit(folder) == 0
-    given = json.loads((folder / "out" / "provenance.json").read_text())["given_sha256"]
-    expected = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in ("member.npy", "loss.npy")}
-    assert given == {".": expected}
-    assert "attacks leave out" not in (folder / "out" / "report.html").read_text()
 
 
 def test_probabilities_given_as_losses_and_transposed_matrices_are_named(folder, capsys):
@@ -326,6 +324,7 @@ def several(folder, *settings, more=()):
     return main(["audit", "--membership", str(folder / "member.npy"), *words, "--out", str(folder / "out"), *more])
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_several_settings_are_answered_as_the_workflow_answers(folder, capsys):
     random = np.random.default_rng(1)
     np.save(folder / "dp.npy", np.exp(-random.normal(size=(RECORDS, MODELS))))
@@ -352,6 +351,7 @@ def test_several_settings_are_answered_as_the_workflow_answers(folder, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("without_figures")
 def test_settings_in_a_file_are_read_beside_it(folder, capsys, monkeypatch):
     (folder / "given").mkdir()
     for name in ("member.npy", "loss.npy"):
@@ -394,6 +394,7 @@ def test_without_a_report_the_strongest_attack_is_said(folder, capsys):
     assert f"Written to {folder / 'out'}: scores.parquet, metrics.parquet" in said
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_scores_are_not_written_beside_the_report_of_another_audit(folder, capsys):
     assert audit(folder) == 0
     before = {path: path.read_bytes() for path in sorted((folder / "out").rglob("*")) if path.is_file()}
@@ -409,6 +410,7 @@ def test_a_table_has_its_own_membership(folder, capsys):
     assert "--table alone" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_an_attack_asked_for_in_vain_is_a_warning_and_a_line_of_the_page(folder, capsys):
     assert audit(folder, "--attacks", "threshold", "l1-lrt") == 0
     captured = capsys.readouterr()

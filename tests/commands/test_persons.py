@@ -129,6 +129,7 @@ def test_the_page_shows_both_and_names_persons(judged: Path) -> None:
     assert [frame["rank"].to_list()[:2] for frame in (persons, records)] == [[1, 2], [1, 2]]
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_an_audit_of_a_table_or_of_matrices_is_about_persons(
     judged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
