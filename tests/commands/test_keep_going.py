@@ -28,6 +28,7 @@ CONFIG: dict[str, Any] = {
     "explainers": {"methods": ["ixg"]},
     "attacks": {"methods": ["threshold", "loss-lira", "l1-lrt"], "likelihoods": ["pooled"]},
     "evaluation": {"fprs": [0.1]},
+    "report": {"figures": {"formats": ["svg"]}},
     "compute": {"shadows_per_job": 3},
 }
 AUDIT = check_audit(CONFIG, "hot.yaml")

@@ -267,6 +267,12 @@ def drawn(small: Small, findings: Findings, tmp_path_factory: pytest.TempPathFac
     return folder
 
 
+@pytest.fixture
+def without_charts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Render pages without the charts of settings, which take most of the time."""
+    monkeypatch.setattr("mia_audit.report.page.group_figures", lambda *given: iter(()))
+
+
 @pytest.fixture(scope="session")
 def imported(tmp_path_factory: pytest.TempPathFactory) -> Small:
     """Somebody else's signals: one setting in the root folder, without training, pool, config or ε."""

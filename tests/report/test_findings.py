@@ -44,13 +44,13 @@ def test_the_strongest_of_many_useless_attacks_rarely_counts_as_a_leak():
     """64 attacks at chance, 17 targets: uncorrected, the best one would pass in most audits."""
     random = np.random.default_rng(0)
     naive, corrected = 0, 0
-    for _ in range(200):
+    for _ in range(100):
         attacks = 0.5 + 0.02 * random.normal(size=(64, 17))
         best = chosen([leak(one, tried=64) for one in attacks])
         naive += estimate(best.auc, 0.95).low > 0.5
         corrected += best.beats_guessing
-    assert naive > 100
-    assert corrected <= 20
+    assert naive > 50
+    assert corrected <= 10
 
 
 def test_a_difference_is_corrected_for_the_choice_of_both():

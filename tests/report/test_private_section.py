@@ -97,6 +97,7 @@ def test_the_figure_has_intervals_over_targets_or_over_the_records_of_one(result
     assert len(heights) == 4 and all(height > 0 for height in heights)
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_the_page_holds_it(results):
     findings = find(results)
     page = render(results, findings, provenance(results, findings.settings))

@@ -102,9 +102,10 @@ def test_figures_have_the_width_and_the_formats_that_the_config_asks_for(small, 
 def test_figures_have_the_colours_names_sizes_and_height_that_the_config_asks_for(small, findings, tmp_path):
     results, name = small.results(), "roc_toy_net_none-epsinf"
     colours = {"ixg": "#123456", "dp-sgd-eps8": "#654321"}
-    look = Figures(colours=colours, names={"ixg": "our explainer"}, font_size=10, height=1.5, formats=("png", "svg"))
-    draw(results, findings, tmp_path / "plain")
-    draw(replace(results, spec=results.spec.model_copy(update={"figures": look})), findings, tmp_path / "styled")
+    asked = {"colours": colours, "names": {"ixg": "our explainer"}, "font_size": 10, "height": 1.5}
+    for kind, keys in (("plain", {}), ("styled", asked)):
+        look = Figures(formats=("png", "svg"), **keys)
+        draw(replace(results, spec=results.spec.model_copy(update={"figures": look})), findings, tmp_path / kind)
     plain, styled = ((tmp_path / kind / f"{name}.svg").read_text() for kind in ("plain", "styled"))
     label = explainer_label("ixg")
     assert f"<!-- {label}" in plain and f"<!-- {label}" not in styled and "<!-- our explainer" in styled
