@@ -1,6 +1,5 @@
 """The tiny audit from its pool to its report, and a user's mistakes in its config."""
 
-from collections.abc import Callable
 from typing import Any
 
 import polars as pl
@@ -50,17 +49,6 @@ def test_membership_is_shared_by_all_settings(finished: Any) -> None:
     )
 
 
-def test_a_second_run_has_nothing_to_do(
-    copy_of_finished: Callable[[dict[str, Any]], Any], tiny: dict[str, Any]
-) -> None:
-    copy = copy_of_finished(tiny)
-    before = {path: path.stat().st_mtime_ns for path in copy.results.rglob("*")}
-    result = copy.run()
-    assert result.returncode == 0
-    assert "Nothing to be done" in result.stdout
-    assert before == {path: path.stat().st_mtime_ns for path in copy.results.rglob("*")}
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -88,13 +76,3 @@ def test_a_key_that_is_given_twice_is_refused_before_its_last_value_counts(workf
         file.write("mechanisms: {none: {}}\n")
     code, output = workflow.dry_run()
     assert code == 1 and "the key 'mechanisms' is given twice" in output and "Traceback" not in output
-
-
-@pytest.mark.slow
-def test_a_mistake_that_only_a_job_can_detect_stops_before_training(workflow: Any, tiny: dict[str, Any]) -> None:
-    workflow.configure(tiny | {"architectures": {"vit": {"model": "vision_transfomer"}}})
-    result = workflow.run()
-    assert result.returncode == 1
-    assert "vision_transfomer" in result.stdout
-    assert "Traceback" not in result.stdout
-    assert not list(workflow.results.glob("*/*/*/models"))

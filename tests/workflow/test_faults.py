@@ -144,7 +144,7 @@ def test_divergence_stops_its_block_and_with_keep_going_nothing_else(
     copy = copy_of_finished(
         tiny | {"mechanisms": tiny["mechanisms"] | {"hot": {"mechanism": "none", "training": {"learning_rate": 1e30}}}}
     )
-    target = f"results/tiny/{HOT}/metrics.parquet"
+    target = f"results/tiny/{HOT}/training.parquet"
     copy.options = ("--cores", "1")
     result = copy.run(target)
     assert result.returncode == 1
@@ -155,7 +155,7 @@ def test_divergence_stops_its_block_and_with_keep_going_nothing_else(
     copy.options = ("--cores", "2")
     result = copy.run(target)
     assert result.returncode == 0, result.stdout
-    assert list(diverged_models(copy.results / HOT / "metrics.parquet", "metrics")) == [0, 1, 2, 3, 4]
+    assert list(diverged_models(copy.results / HOT / "training.parquet", "training")) == [0, 1, 2, 3, 4]
     settings = {
         name: data for name, data in contents(finished.results).items() if "-eps" in name and "digits/vit" in name
     }

@@ -1,5 +1,6 @@
 """Audits of models that are not built in, from the config to the report."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,9 @@ import polars as pl
 import pytest
 
 from mia_audit.storage import read_frame
+
+STRANGER = Path(__file__).with_name("stranger")
+"""Files of the built-in model as a script, whose first training is killed in its second epoch."""
 
 SCRIPT = """
 import json
@@ -49,11 +53,6 @@ CONFIG: dict[str, Any] = {
     },
     "membership": {"models": 6},
     "architectures": {
-        "forest": {
-            "model": "sklearn.ensemble:RandomForestClassifier",
-            "parameters": {"n_estimators": 20},
-            "mechanisms": {"none": {}},
-        },
         "mine": {"model": "train.py", "outputs": "logits"},
     },
     "mechanisms": {"none": {}, "own": {"epsilon": [2], "delta": 1e-3}},
@@ -66,49 +65,50 @@ CONFIG: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def foreign(workflow: Any) -> Any:
+@pytest.mark.slow
+def test_an_audit_of_a_script_ends_in_a_report(workflow: Any) -> None:
     (workflow.folder / "train.py").write_text(SCRIPT)
     workflow.configure(CONFIG)
-    return workflow
-
-
-def settings(results: Path) -> pl.DataFrame:
-    return pl.read_csv(results / "tables" / "settings.csv")
-
-
-@pytest.mark.slow
-def test_an_audit_of_a_forest_and_a_script_ends_in_a_report(foreign: Any) -> None:
-    done = foreign.run()
+    done = workflow.run()
     assert done.returncode == 0, done.stdout[-3000:]
-    table = settings(foreign.results).sort("architecture", "epsilon")
-    assert table["architecture"].to_list() == ["forest", "mine", "mine"]
-    found = {(row["architecture"], row["mechanism"]): row for row in table.iter_rows(named=True)}
-    assert found["forest", "none"]["output_auc_mean"] > 0.7
-    assert found["mine", "own"]["accountant"] == "claimed" and found["mine", "own"]["delta"] == 1e-3
-    assert found["mine", "none"]["explanation_signal"].startswith("own:difference")
-    page = (foreign.results / "report.html").read_text().replace("\u00a0", " ")
+    table = pl.read_csv(workflow.results / "tables" / "settings.csv")
+    assert table["architecture"].to_list() == ["mine", "mine"]
+    found = {row["mechanism"]: row for row in table.iter_rows(named=True)}
+    assert found["own"]["accountant"] == "claimed" and found["own"]["delta"] == 1e-3
+    assert found["none"]["explanation_signal"].startswith("own:difference")
+    page = (workflow.results / "report.html").read_text().replace("\u00a0", " ")
     assert "own at a claimed ε = 2" in page and "what the user's own code claims" in page.replace("&#39;", "'")
     assert "Who bears the risk" in page
-    groups = pl.read_csv(foreign.results / "tables" / "groups.csv")
-    assert set(groups["architecture"]) == {"forest", "mine"} and "mean texture" in set(groups["column"])
-    assert (foreign.results / "figures" / "groups_breast_cancer_forest.svg").exists()
-    signals = read_frame(foreign.results / "breast_cancer/forest/none-epsinf/signals.parquet", "signals")
+    groups = pl.read_csv(workflow.results / "tables" / "groups.csv")
+    assert set(groups["architecture"]) == {"mine"} and "mean texture" in set(groups["column"])
+    assert (workflow.results / "figures" / "groups_breast_cancer_mine.svg").exists()
+    signals = read_frame(workflow.results / "breast_cancer/mine/none-epsinf/signals.parquet", "signals")
     assert signals["confidence"].is_finite().all() and "ixg_l1" not in signals.columns
-    claimed = read_frame(foreign.results / "breast_cancer/mine/own-eps2/training.parquet", "training")
+    claimed = read_frame(workflow.results / "breast_cancer/mine/own-eps2/training.parquet", "training")
     assert set(claimed["epsilon"]) == {2.0} and set(claimed["accountant"]) == {"claimed"}
-    (foreign.folder / "train.py").write_text(SCRIPT + "\n# another text\n")
-    planned = foreign.planned()
+    (workflow.folder / "train.py").write_text(SCRIPT + "\n# another text\n")
+    planned = workflow.planned()
     assert (planned["architecture"], planned["train"], planned["signals"]) == (1, 2, 2), "of the changed script alone"
 
 
 @pytest.mark.slow
-def test_a_crash_is_one_line_in_the_log_that_the_workflow_names(foreign: Any) -> None:
-    (foreign.folder / "train.py").write_text(SCRIPT.replace("    noise = ", "    nosie = "))
-    done = foreign.run("results/tiny/breast_cancer/mine/none-epsinf/training.parquet")
-    assert done.returncode != 0
-    log = foreign.results / "logs" / "train" / "breast_cancer-mine-none-epsinf-000-005.log"
-    assert str(log.relative_to(foreign.folder)) in done.stdout
-    last = log.read_text().splitlines()[-1]
-    assert last.startswith("mia-audit: architectures.mine: train.py")
-    assert "train.py, line 10: NameError: name 'noise'" in last
+def test_a_script_that_is_killed_and_resumed_has_the_signals_of_the_built_in_model(
+    copy_of_finished: Any, tiny: dict[str, Any]
+) -> None:
+    script = {"model": "script.py", "mechanisms": {"none": {}}}
+    copy = copy_of_finished(tiny | {"architectures": tiny["architectures"] | {"script": script}})
+    for path in STRANGER.glob("*.py"):
+        shutil.copy(path, copy.folder)
+    copy.options = ("--cores", "1")
+    wanted = "results/tiny/digits/script/none-epsinf/signals.parquet"
+    assert copy.run(wanted).returncode == 1
+    assert (copy.folder / "killed-script").exists()
+    result = copy.run(wanted)
+    assert result.returncode == 0, result.stdout[-3000:]
+    logs = (copy.results / "logs" / "train").glob("*script*.log")
+    assert any("resuming training from this checkpoint" in log.read_text() for log in logs)
+    built_in, wrapped = (
+        read_frame(copy.results / "digits" / name / "none-epsinf" / "signals.parquet", "signals")
+        for name in ("vit", "script")
+    )
+    assert "ixg_l1" in wrapped.columns and wrapped.equals(built_in.select(wrapped.columns))

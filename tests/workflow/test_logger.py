@@ -20,8 +20,11 @@ def test_the_end_of_a_run_is_the_answer_of_its_report(finished: Any) -> None:
 def test_a_finished_audit_has_nothing_to_do_and_prints_its_answer_again(
     copy_of_finished: Callable[[dict[str, Any]], Any], tiny: dict[str, Any]
 ) -> None:
-    result = copy_of_finished(tiny).run(*LOGGER)
+    copy = copy_of_finished(tiny)
+    before = {path: path.stat().st_mtime_ns for path in copy.results.rglob("*")}
+    result = copy.run(*LOGGER)
     assert result.returncode == 0
+    assert before == {path: path.stat().st_mtime_ns for path in copy.results.rglob("*")}
     assert "Audit tiny: results go to results/tiny" in result.stdout
     assert "Nothing to do: every file" in result.stdout
     assert "Report: results/tiny/report.html (beside" in result.stdout.rstrip().splitlines()[-1]

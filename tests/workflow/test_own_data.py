@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from PIL.Image import fromarray
 
 from mia_audit.models import build, save_weights
-from mia_audit.storage import read_frame
 
 VIT = {"img_size": 8, "patch_size": 4, "embed_dim": 8, "depth": 1, "num_heads": 1}
 CONFIG = {
@@ -22,6 +22,7 @@ CONFIG = {
     "mechanisms": {"none": {}},
     "training": {"epochs": 1, "batch": 8},
     "explainers": {"methods": ["ixg"]},
+    "compute": {"shadows_per_job": 4},
 }
 
 
@@ -35,9 +36,9 @@ def test_a_folder_of_images_with_weights_from_a_file(workflow: Any) -> None:
         fromarray(random.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(path)
     save_weights(build("vision_transformer", VIT, (3, 8, 8), 7, seed=0), folder / "own.safetensors")
     workflow.configure(CONFIG)
-    path = "photos/vit/none-epsinf/training.parquet"
-    result = workflow.run(f"results/tiny/{path}")
+    models = "photos/vit/none-epsinf/models"
+    result = workflow.run(f"results/tiny/{models}/.jobs/000-003")
     assert result.returncode == 0, result.stdout
-    training = read_frame(workflow.results / path, "training")
+    training = pl.read_parquet(workflow.results / models / "shadow-*.parquet")
     assert training["shadow"].unique().sort().to_list() == [0, 1, 2, 3] and training["loss"].is_finite().all()
     assert (workflow.results / "photos/vit/start.safetensors").exists()
