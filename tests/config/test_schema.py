@@ -232,3 +232,15 @@ def test_keys_of_other_mechanisms_and_missing_acknowledgements_are_one_line() ->
     assert "mechanisms.fadp.factors.0: " in refusal("fadp", {"factors": [0, 0.8, 1]})
     past = {"fadp": {"epsilon": [3], "importance": "past"}}
     parse(Audit, base | {"datasets": {"digits": {}}, "mechanisms": past}, "tiny.yaml")
+
+
+@pytest.mark.parametrize(("unit", "refused"), [(None, True), ("person", True), ("record", False)])
+def test_a_canary_is_no_person(unit: str | None, refused: bool) -> None:
+    values = changed("canaries/settings", ["visits/mlp/dp-sgd-eps8"])
+    values["datasets"] = {"visits": {"source": "table", "path": "v.csv", "label": "y", "person": "id"}}
+    values["mechanisms"]["dp-sgd"] |= {} if unit is None else {"unit": unit}
+    if refused:
+        with pytest.raises(UserError, match=r"canaries\.settings: .*protects persons, but a canary is one record"):
+            parse(Audit, values, "tiny.yaml")
+    else:
+        parse(Audit, values, "tiny.yaml")

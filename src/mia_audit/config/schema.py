@@ -27,7 +27,7 @@ from mia_audit.explanation_metrics.catalogue import ExplanationMetrics
 from mia_audit.learners.naming import BUILT_IN, described_as
 from mia_audit.pools.section import Dataset, Membership, pools
 from mia_audit.privacy import catalogue as privacy
-from mia_audit.privacy.catalogue import Acknowledgement
+from mia_audit.privacy.catalogue import Acknowledgement, Unit
 from mia_audit.privacy.section import DATASET, Privacy
 from mia_audit.report.spec import Report
 from mia_audit.sections import (
@@ -391,16 +391,23 @@ class Audit(Section):
 
     @model_validator(mode="after")
     def _canaries(self) -> Self:
-        known = [
-            f"{dataset}/{architecture}/{mechanism}-eps{epsilon}"
+        known = {
+            f"{dataset}/{architecture}/{mechanism}-eps{epsilon}": (self.datasets[dataset], self.mechanisms[mechanism])
             for dataset in self.datasets
             for architecture in self.architectures
             for mechanism, budgets in self.budgets(architecture).items()
             for epsilon in budgets
-        ]
+        }
         for name in self.canaries.settings:
             if name not in known:
                 raise ValueError(f"canaries.settings: no setting '{name}': {suggest(name, known)}")
+            dataset, section = known[name]
+            unit = section.read(Unit).unit or ("person" if dataset.by_person else "record")
+            if Unit in section.kind.options and unit == "person":
+                raise ValueError(
+                    f"canaries.settings: '{name}' protects persons, but a canary is one record: choose a setting whose"
+                    " mechanism has unit: record"
+                )
         return self
 
     def budgets(self, architecture: str) -> dict[str, tuple[str, ...]]:
