@@ -378,3 +378,31 @@ def test_copies_of_a_ledger_are_noticed_beside_the_ledger_of_the_data_set(table,
     with pytest.raises(UserError, match="an older copy was restored"):
         explainer(table, terms, ledger=copy, data_ledger=path, seed=None)
     explainer(table, terms, ledger=own, data_ledger=path, seed=None).ledger.close()
+
+
+def test_of_two_copies_that_answer_at_the_same_moment_one_is_refused(table, terms, tmp_path, monkeypatch):
+    path, own, copy = tmp_path / "people.ledger", tmp_path / "own", tmp_path / "copy"
+    ledger.charge(path, ledger.LedgerTerms("people", "record", 100.0, terms.delta, filter="gdp"), [])
+    with explainer(table, terms, ledger=own, data_ledger=path, seed=None).ledger:
+        copy.write_bytes(own.read_bytes())
+    one, other = (explainer(table, terms, ledger=each, data_ledger=path, seed=None) for each in (own, copy))
+    append, refused = ledger.Ledger.append, []
+
+    def answer():
+        try:
+            other.answer(table.records[:1])
+        except UserError as error:
+            refused.append(str(error))
+
+    thread = threading.Thread(target=answer)
+
+    def slowly(kept, entries):
+        append(kept, entries)
+        monkeypatch.setattr(ledger.Ledger, "append", append)
+        thread.start()
+        thread.join(0.5)  # the time that the copy has, if it does not wait
+
+    monkeypatch.setattr(ledger.Ledger, "append", slowly)
+    one.answer(table.records[:1])
+    thread.join()
+    assert len(refused) == 1 and "another copy of this ledger has answered since" in refused[0]

@@ -10,13 +10,15 @@ received. Nothing is released without a charge. Free answers are functions of ch
 
 from __future__ import annotations
 
+import fcntl
 import hmac
 import json
 import math
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import repeat
 from pathlib import Path
@@ -86,6 +88,23 @@ class ExplanationLedger:
 
     def append(self, entries: list[AnsweredQuery]) -> None:
         """Charge for entries and store them. Their explanations may be released only after this call has returned."""
+        with self._before_copies():
+            self._append(entries)
+
+    @contextmanager
+    def _before_copies(self) -> Iterator[None]:
+        """Let all copies of this ledger, which have the same mark, wait for one another."""
+        if self._mark is None:
+            yield
+            return
+        folder = os.open(self._mark.parent, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)
+
+    def _append(self, entries: list[AnsweredQuery]) -> None:
         from mia_audit.storage import write_json  # configs are read without it
 
         before = len(self._kept.entries)
