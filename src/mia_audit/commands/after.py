@@ -117,7 +117,7 @@ def run_verify(options: argparse.Namespace) -> None:
         )
     _refuse(list(complaints(results)))
     listed = len(read_manifest(results / MANIFEST))
-    print(f"{listed} files of {results} match {MANIFEST}; {count} of them contain their own digest")
+    print(f"{listed} files of {results} match {MANIFEST}, and {count} the digest that they contain")
     print(
         f"root hash {root_hash(results)}; whoever forges files can forge this list too, so compare the root hash or check a signature"
     )
