@@ -176,8 +176,9 @@ def over_seeds_section(results: Results) -> list[dict[str, Any]]:
     parts = []
     for (dataset, study), (name, conclusion) in zip(results.spec.studies.items(), conclusions(results), strict=True):
         boxes = [one for one in results.studied if one.dataset == dataset]
-        tables = {"losses": _losses(boxes, study), "protocols": _protocols(boxes)}
-        parts.append({"name": name, "conclusion": conclusion, **tables})
+        by_person = (results.every[0].pool_metadata(dataset) or {}).get("unit") == "person"
+        said = {"name": name, "conclusion": conclusion, "terms": _terms(study, by_person)}
+        parts.append(said | {"losses": _losses(boxes, study), "protocols": _protocols(boxes)})
     return parts
 
 
@@ -189,7 +190,7 @@ def private_section(results: Results, findings: Findings) -> list[dict[str, Any]
         boxes = [one for one in results.studied if one.dataset == dataset]
         part = {
             **shared,
-            "terms": _terms(study, (results.pool_metadata(dataset) or {}).get("unit") == "person"),
+            "terms": shared["terms"] + _repeated(study),
             "items": [{"term": term, "text": text} for term, text in findings_of(boxes)],
             "training": _training(boxes, results),
             "attacks": _attacks(results, dataset),
@@ -230,14 +231,19 @@ def _terms(study: Any, by_person: bool) -> str:
         " costs ρ, converted at the same δ"
     )
     who = "All protect the explanation set for a fixed black box; they do not cover what the black box itself has memorised"
-    repeated = (
-        f" Numbers are means over {study.get('repetitions')} repetitions with other queries and other noise, on the same black box, and"
-        " intervals are Student's t over them."
-    )
     return (
         f"Every ε is at δ = {power(study['delta'])}, for {explained_adjacency(study['adjacency'], by_person)}; {accounting}."
         f" {count(study['steps'], 'noisy step')} from scratch, {study['kernel']} weights, c = {study['c']:g}. {who}."
-        f"{repeated if study.get('repetitions', 1) > 1 else ''}"
+    )
+
+
+def _repeated(study: Any) -> str:
+    """Say what a repetition is; empty if nothing was repeated."""
+    if study.get("repetitions", 1) == 1:
+        return ""
+    return (
+        f" Numbers are means over {study.get('repetitions')} repetitions with other queries and other noise, on the same black box, and"
+        " intervals are Student's t over them."
     )
 
 
