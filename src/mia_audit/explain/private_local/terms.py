@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 kernels: Registry[Kernel] = Registry("kernel")
-"""Kernels by name: functions from distances to weights between 0 and 1, before the cap."""
+"""Kernels by name: elementwise functions from distances to weights between 0 and 1, before the cap."""
 
 KernelName = Annotated[str, AfterValidator(lambda name: known(kernels, name))]
 """The name of a registered kernel, in a section of a config."""
