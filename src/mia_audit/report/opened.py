@@ -295,7 +295,9 @@ def finished(root: Path) -> Results:
             confidence=float(config.get("evaluation", {}).get("confidence", 0.95)),
             config=config,
             config_hash=sources.get("config_sha256"),
-            canaries=tuple(one.path for one in settings if f"{one.path}/{CANARIES}" in sources["inputs_sha256"]),
+            canaries=tuple(
+                one.path for one in settings if f"{one.path}/{CANARIES}" in sources.get("inputs_sha256", {})
+            ),
         )
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise UserError(

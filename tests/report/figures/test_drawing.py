@@ -84,8 +84,8 @@ def test_a_series_looks_the_same_in_every_group(findings):
 @pytest.fixture
 def two_kinds(monkeypatch):
     """Draw figures of two kinds alone: all take seconds."""
-    for name in {*figures} - {"roc", "roc_by_epsilon"}:
-        monkeypatch.delitem(vars(figures)["_known"], name)
+    chosen = {name: figures[name] for name in figures if name in ("roc", "roc_by_epsilon")}
+    monkeypatch.setitem(vars(figures), "_known", chosen)
 
 
 @pytest.mark.usefixtures("two_kinds")
