@@ -9,7 +9,7 @@ from mia_audit.errors import UserError
 from mia_audit.report.formatting import protection
 from mia_audit.report.opened import audited
 from mia_audit.report.results import Results
-from mia_audit.report.spec import AuditedSetting
+from mia_audit.report.spec import AuditedSetting, Gap
 
 
 def parsed(**values):
@@ -21,6 +21,15 @@ def test_a_specification_becomes_settings_with_folders():
     assert spec.settings == (AuditedSetting("d", "m", "dp-sgd", "8"),)
     assert spec.settings[0].path == "d/m/dp-sgd-eps8"
     assert spec.confidence == 0.95
+
+
+def test_a_changed_copy_is_planned_anew():
+    spec = parsed(settings=[{"dataset": "d", "architecture": "m", "mechanism": "none", "epsilon": "inf"}])
+    assert spec.planned.settings == spec.settings
+    lost = Gap(spec.settings[0], {0: "diverged"}, attacked=False)
+    copy = spec.model_copy(update={"settings": (), "gaps": (lost,)})
+    assert copy.planned.settings == spec.settings and not copy.planned.gaps
+    assert spec.model_copy(update={"title": "new"}).planned.title == "new"
 
 
 def test_scores_are_those_on_the_true_membership(small):

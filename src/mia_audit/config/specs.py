@@ -593,10 +593,9 @@ def _reported(audit: Audit, setting: expand.Setting) -> AuditedSetting:
     no_guarantee = mechanism.kind.no_guarantee
     noise = mechanism.model_extra or {}
     private = mechanism.kind.private and not no_guarantee
-    floor = expand.floor_of(audit, setting.dataset, setting.architecture, setting.mechanism)
     return AuditedSetting(
         **named,
-        floor=floor or 0.0,
+        floor=expand.floor_of(audit, setting.dataset, setting.architecture, setting.mechanism),
         design=design,
         private=private,
         no_guarantee=no_guarantee,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -449,7 +448,7 @@ class ReportedAudit(Section):
     canaries: tuple[str, ...] = ()
     """The settings that were trained on canaries; not used by tables and figures."""
 
-    @cached_property
+    @property
     def planned(self) -> ReportedAudit:
         """This specification with the settings that could not be attacked, from which all outputs that the config announces follow."""
         lost = (gap.setting for gap in self.gaps if not gap.attacked)
