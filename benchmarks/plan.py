@@ -24,9 +24,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
-STAGES = {"figures": "report", "tables": "report"}
-"""The plan's stage by rule, where their names differ."""
-
 
 def processor_seconds(words: list[str], folder: Path) -> tuple[float, str]:
     """Run a command; return the processor seconds of it and of all processes that it started, and its output."""
@@ -45,8 +42,7 @@ def seconds_by_stage(results: Path) -> dict[str, float]:
         rule = parts[parts.index("benchmarks") + 1].removesuffix(".tsv")
         with path.open(encoding="utf-8", newline="") as file:
             used = sum(float(row["cpu_seconds"]) for row in csv.DictReader(file, delimiter="\t"))
-        stage = STAGES.get(rule, rule)
-        seconds[stage] = seconds.get(stage, 0.0) + used
+        seconds[rule] = seconds.get(rule, 0.0) + used
     return seconds
 
 

@@ -70,8 +70,7 @@ class Audit:
         from mia_audit.report.figures.catalogue import figures, paper_style
 
         results, findings = self._found
-        drawable = {kind: figures[kind].subjects(results.spec) for kind in figures if not figures[kind].private}
-        drawable = {kind: subjects for kind, subjects in drawable.items() if subjects}
+        drawable = {kind: subjects for kind in figures if (subjects := figures[kind].subjects(results.spec))}
         if name not in drawable:
             raise UserError(f"figure '{name}': {suggest(name, drawable)}")
         with paper_style():

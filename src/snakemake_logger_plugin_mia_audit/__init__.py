@@ -26,8 +26,8 @@ STAGES = {
     "Explanation metrics": ("explanation_metrics",),
     "Attacks": ("attack", "evaluate", "evaluate_groups"),
     "Canaries": ("canary_bounds", "canary_draw"),
-    "Private explanations": ("explain_privately", "explanation_signals", "black_box", "private_report"),
-    "Report": ("report", "paper", "figures", "tables", "filters", "side_by_side", "manifest", "over_seeds"),
+    "Private explanations": ("explain_privately", "explanation_signals", "black_box"),
+    "Report": ("filters", "report", "paper", "manifest", "over_seeds"),
 }
 """The rules of every stage, in the order of an audit; a rule that is not listed is its own stage."""
 NO_STAGE = ("all", "total")

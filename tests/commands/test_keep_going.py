@@ -100,8 +100,7 @@ def audited(root: Path) -> Path:
         run("explanation-metrics", **places, spec=specs.ExplanationMetricsSpec.from_audit(AUDIT, "toy", "net"), **found)
         == 0
     )
-    for command, out in (("tables", "tables"), ("figures", "figures"), ("report", "report.html")):
-        assert run(command, results=root, spec=ReportSpec.from_audit(AUDIT), out=root / out) == 0
+    assert run("report", results=root, spec=ReportSpec.from_audit(AUDIT)) == 0
     return root
 
 
@@ -162,11 +161,9 @@ def test_tables_and_report_say_what_is_missing(audited: Path) -> None:
     assert (audited / "figures" / "roc_toy_net_hot-epsinf.svg").stat().st_size > 0
 
 
-def test_an_audit_without_any_setting_left_is_an_error(
-    audited: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_audit_without_any_setting_left_is_an_error(audited: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec = ReportSpec.from_audit(AUDIT)
     hot = tuple(setting for setting in spec.settings if setting.mechanism == "hot")
     spec = spec.model_copy(update={"settings": hot})
-    assert run("tables", results=audited, spec=spec, out=tmp_path / "tables") == 2
+    assert run("report", results=audited, spec=spec) == 2
     assert "no setting has enough models left" in capsys.readouterr().err

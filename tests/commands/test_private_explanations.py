@@ -16,6 +16,8 @@ from mia_audit.config.load import check_audit
 from mia_audit.config.specs import ReportSpec
 from mia_audit.errors import UserError
 from mia_audit.report.figures.catalogue import figure_files
+from mia_audit.report.opened import find
+from mia_audit.report.page import write_report
 from mia_audit.report.results import Results
 from mia_audit.report.tables.catalogue import table_files
 from mia_audit.storage import read_table, table_metadata, write_table
@@ -94,11 +96,7 @@ def finished(audit, tmp_path_factory) -> Path:
             ["evaluate", "--scores", str(out / "scores.parquet"), *spec(specs.EvaluationSpec.from_audit(audit))]
         )
         steps[-1] += ["--out", str(out / "metrics.parquet")]
-    steps.append(["private-report", "--results", str(results), *spec(ReportSpec.with_studies(audit))])
-    attacked = ReportSpec.with_studies(audit)
-    for name, shown in (("attacked", attacked), ("alone", attacked.model_copy(update={"settings": ()}))):
-        out = str(results / name / "report.html")
-        steps.append(["report", "--results", str(results), *spec(shown), "--out", out])
+    steps.append(["report", "--results", str(results), *spec(ReportSpec.from_audit(audit))])
     for step in steps:
         assert main(step) == 0, step
     return results
@@ -107,9 +105,9 @@ def finished(audit, tmp_path_factory) -> Path:
 @pytest.mark.slow
 def test_every_declared_file_is_written(audit, finished):
     written = {path.name for path in (finished / "figures").iterdir()}
-    spec = ReportSpec.with_studies(audit)
-    assert written == set(figure_files(spec, private=True))
-    assert {path.name for path in (finished / "tables").iterdir()} == set(table_files(spec, private=True))
+    spec = ReportSpec.from_audit(audit)
+    assert written == set(figure_files(spec))
+    assert {path.name for path in (finished / "tables").iterdir()} == set(table_files(spec))
 
 
 def test_the_tables_say_what_was_spent_and_what_published_choices_cost(finished):
@@ -139,7 +137,7 @@ def test_parts_and_misclassification_have_tables_with_intervals(finished):
 
 def test_queries_from_scratch_at_equal_loss(audit, finished):
     """At the losses that were measured, the ε is the one that was spent there."""
-    results = Results(finished, ReportSpec.with_studies(audit))
+    results = Results(finished, ReportSpec.from_audit(audit))
     ((one, _),) = [one.repetitions for one in results.studied]
     rows = one.experiment("epsilon").filter(pl.col("as_published") == "", pl.col("epsilon") == 10)
     scratch = one.protocol("non-adaptive")
@@ -151,7 +149,7 @@ def test_queries_from_scratch_at_equal_loss(audit, finished):
 
 
 def test_the_page_says_what_explanations_miss_and_cost(finished):
-    page = (finished / "attacked" / "report.html").read_text().replace("\u00a0", " ")
+    page = (finished / "report.html").read_text().replace("\u00a0", " ")
     for told in (
         "Explanations of forest at ε = 1 each (δ = 10⁻⁶) miss the best fit by",
         "one record&#39;s term taken out of the explanation set, the number of records being public",
@@ -168,15 +166,17 @@ def test_the_page_says_what_explanations_miss_and_cost(finished):
     assert page.count('alt="Images and their private') == 1
 
 
-def test_a_study_without_attacks_has_a_page_of_its_own(finished):
-    page = (finished / "alone" / "report.html").read_text().replace("\u00a0", " ")
+def test_a_study_without_attacks_has_a_page_of_its_own(audit, finished, tmp_path):
+    results = Results(finished, ReportSpec.from_audit(audit).model_copy(update={"settings": ()}))
+    write_report(results, find(results), tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text().replace("\u00a0", " ")
     assert 'class="conclusion">Explanations of forest' in page and "forest at ε = 1 each" in page
     assert "No membership was attacked here." in page
     assert 'id="settings"' not in page and 'id="attacks"' not in page and "AUC" not in page
     anchors = set(re.findall(r'<a href="#([a-z]+)"', page))
     assert anchors == {"answer", "words", "private", "limits", "provenance", "unexamined"}
     assert all(f'id="{anchor}"' in page for anchor in anchors)
-    sources = json.loads((finished / "alone" / "provenance.json").read_text())
+    sources = json.loads((tmp_path / "provenance.json").read_text())
     assert "digits/private/forest/answers.parquet" in sources["inputs_sha256"] and sources["pools"]["digits"]
 
 

@@ -58,7 +58,6 @@ def every_spec(of: Audit) -> list[specs.Spec]:
         specs.SignalsSpec.from_audit(of, *names),
         specs.MergeSpec.from_audit(of, names[1], setting.mechanism),
         specs.ExplanationMetricsSpec.from_audit(of, *names),
-        specs.SideBySideSpec.from_audit(of, names[0]),
         specs.FiltersSpec.from_audit(of, names[0]),
         specs.AttackSpec.from_audit(of, names[0]),
         specs.EvaluationSpec.from_audit(of),
@@ -66,7 +65,6 @@ def every_spec(of: Audit) -> list[specs.Spec]:
         specs.PrivateExplanationsSpec.from_audit(of, names[0]),
         specs.ExplanationSignalsSpec.from_audit(of, names[0], "forest", "1"),
         report_specs.ReportSpec.from_audit(of),
-        report_specs.ReportSpec.with_studies(of),
         report_specs.PaperSpec.from_audit(of),
     ]
 

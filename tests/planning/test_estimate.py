@@ -146,7 +146,7 @@ def test_disk_and_memory(plan: Plan) -> None:
     runs = plan.disk["scores"] / (5 * 3 * 10 * 1000)
     assert runs == int(runs) and runs >= signals
     assert plan.seconds["attack"] == 3 * 0.25 * runs
-    assert plan.seconds["report"] == pytest.approx(2 * 3 * sum(PER_SETTING.values()))
+    assert plan.seconds["report"] == pytest.approx(2 * 3 * PER_SETTING)
     gradients = 128 * 20_000
     assert plan.memory["train"] == PROCESS_BYTES + 4 * 20_000 + 3 * gradients + 100 * 4000
     assert plan.memory["signals"] == PROCESS_BYTES + 20_000 + 128 * 4000

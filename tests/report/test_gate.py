@@ -309,11 +309,10 @@ def test_the_report_depends_on_what_its_policy_says(tmp_path: Path) -> None:
     audit, named = check_audit(values, "a.yaml"), []
     for limit in (0.6, 0.7):
         path.write_text(f"auc: {limit}")
-        spec = ReportSpec.with_studies(audit)
+        spec = ReportSpec.from_audit(audit)
         named.append(spec.path(tmp_path))
         assert spec.policy is not None and spec.policy.auc == limit
     assert len(set(named)) == 2
-    assert ReportSpec.from_audit(audit).policy is None
 
 
 def test_verdicts_are_written_only_about_what_the_report_describes(

@@ -48,5 +48,4 @@ def run_stages(audit: Audit, results: Path) -> None:
         stage("attack", specs.AttackSpec.from_audit(audit, dataset).write(written), **found)
         found = {"scores": folder / "scores.parquet", "out": folder / "metrics.parquet"}
         stage("evaluate", specs.EvaluationSpec.from_audit(audit).write(written), **found)
-    for command, name in (("tables", "tables"), ("report", "report.html")):
-        stage(command, ReportSpec.from_audit(audit).write(written), results=results, out=results / name)
+    stage("report", ReportSpec.from_audit(audit).write(written), results=results)

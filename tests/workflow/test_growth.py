@@ -13,7 +13,7 @@ from .test_faults import contents
 
 FIVE = (0, 1, 2, 3, 4)
 Copy = Callable[[dict[str, Any]], Any]
-AFTER = {"merge": 2, "attack": 2, "evaluate": 2, "tables": 1, "figures": 1, "report": 1, "manifest": 1}
+AFTER = {"merge": 2, "attack": 2, "evaluate": 2, "report": 1, "manifest": 1}
 MORE = {"explanation_metrics": 1, **AFTER}
 
 

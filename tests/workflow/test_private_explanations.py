@@ -36,4 +36,4 @@ def test_its_tables_wait_for_the_accuracies_of_the_models(workflow: Any, tiny: d
     workflow.configure(tiny | {"private_explanations": {"digits": study}})
     workflow.options = ("--cores", "2", "results/tiny/tables/private_explanations.csv")
     planned = workflow.planned()
-    assert planned["private_report"] == 1 and planned["merge"] == 2
+    assert planned["report"] == 1 and planned["merge"] == 2

@@ -42,5 +42,5 @@ def test_a_large_audit_is_planned_and_every_merge_fans_in_once(large, capsys):
         "signals": SETTINGS * blocks,
     }
     expected |= dict.fromkeys(("merge", "attack", "evaluate"), SETTINGS)
-    expected |= dict.fromkeys(("tables", "figures", "report", "manifest"), 1)
+    expected |= dict.fromkeys(("report", "manifest"), 1)
     assert plan["jobs"] == expected

@@ -29,7 +29,7 @@ LINGER = 120.0
 OF_A_SEED = {
     **{"pool": 1, "membership": 1, "architecture": 1, "pretrain": 1, "train": 2 * 2, "signals": 2},
     **{"merge": 2, "attack": 2, "evaluate": 2, "explanation_metrics": 1},
-    **{"tables": 1, "figures": 1, "report": 1, "manifest": 1},
+    **{"report": 1, "manifest": 1},
 }
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-SETTING = {"merge": 2, "attack": 2, "evaluate": 2, "tables": 1, "figures": 1, "report": 1, "manifest": 1}
-MEASURED = {"explanation_metrics": 1, "tables": 1, "figures": 1, "report": 1, "manifest": 1}
+SETTING = {"merge": 2, "attack": 2, "evaluate": 2, "report": 1, "manifest": 1}
+MEASURED = {"explanation_metrics": 1, "report": 1, "manifest": 1}
 
 
 def test_a_whole_audit(workflow: Any) -> None:
@@ -63,15 +63,15 @@ def test_imported_signals_stand_beside_trained_models(workflow: Any, tiny: dict[
         (
             "attacks",
             {"methods": ["threshold"], "likelihoods": ["shrunk"]},
-            {"attack": 2, "evaluate": 2, "tables": 1, "figures": 1, "report": 1, "manifest": 1},
+            {"attack": 2, "evaluate": 2, "report": 1, "manifest": 1},
         ),
-        ("evaluation", {"fprs": [0.05]}, {"evaluate": 2, "tables": 1, "figures": 1, "report": 1, "manifest": 1}),
+        ("evaluation", {"fprs": [0.05]}, {"evaluate": 2, "report": 1, "manifest": 1}),
         (
             "datasets",
             {"digits": {"records": 60, "public": 40, "groups": ["class"]}},
-            {"groups": 1, "evaluate_groups": 2, "tables": 1, "figures": 1, "report": 1, "manifest": 1},
+            {"groups": 1, "evaluate_groups": 2, "report": 1, "manifest": 1},
         ),
-        ("report", {"title": "Another"}, {"tables": 1, "figures": 1, "report": 1, "manifest": 1}),
+        ("report", {"title": "Another"}, {"report": 1, "manifest": 1}),
         (
             "explainers",
             {"methods": ["ixg", "ig", "gradient_shap"], "ig_nodes": 2},

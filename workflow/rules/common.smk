@@ -24,7 +24,7 @@ try:
     # each seed's rules are those of an audit with this seed alone, in a folder of its own
     results = f"{ROOT}/{folder_of_seed('{seed}')}" if AUDIT.seeds else str(ROOT)
     refuse_other_seeds(ROOT, bool(AUDIT.seeds))
-    REPORT = specs.ReportSpec.with_studies(AUDIT)
+    REPORT = specs.ReportSpec.from_audit(AUDIT)
     MACHINE = prepare(workflow, AUDIT.compute.device, AUDIT.compute.memory_mb, ROOT)
 except UserError as error:
     raise WorkflowError(visible(str(error))) from None

@@ -6,9 +6,6 @@ STUDIED = [
 ANSWERS = [
     f"<results>/{dataset}/private/{name}/answers.parquet" for dataset, name in STUDIED
 ]
-PRIVATE = [f"<results>/tables/{name}" for name in table_files(REPORT, private=True)] + [
-    f"<results>/figures/{name}" for name in figure_files(REPORT, private=True)
-]
 
 
 rule black_box:
@@ -94,28 +91,3 @@ rule explanation_signals:
         pool=folder(POOL),
     shell:
         "mia-audit explanation-signals --pool {params.pool} --values {input.values} --spec {params.spec} --out {output} --usage {log.usage} >{log.out} 2>&1"
-
-
-rule private_report:
-    input:
-        ANSWERS,
-        files_of(SETTINGS, "metrics.parquet"),
-        files_of(TRAINED, "training.parquet"),
-    output:
-        report(
-            [name for name in PRIVATE if name.endswith(("csv", "svg"))],
-            caption="../report/private.rst",
-            category="Private explanations",
-        ),
-        [name for name in PRIVATE if not name.endswith(("csv", "svg"))],
-    log:
-        **logs("private_report"),
-    conda:
-        "../envs/environment.yaml"
-    resources:
-        mem_mb=REQUESTS.grown(requests.MODEL_MEGABYTES),
-    params:
-        spec=lambda w: spec(w, specs.ReportSpec.with_studies),
-        results=folder(results),
-    shell:
-        "mia-audit private-report --results {params.results} --spec {params.spec} --usage {log.usage} >{log.out} 2>&1"

@@ -8,64 +8,11 @@ TABLES = table_files(REPORT)
 FIGURES = figure_files(REPORT)
 # in Snakemake's own report
 SHOWN = f".{min(REPORT.figures.formats, key=('svg', 'png', 'pdf').index)}"
-SIDE_BY_SIDE = {
-    name: list(groups)
-    for name in AUDIT.datasets
-    if (groups := audits.side_by_side_settings(AUDIT, name))
-}
 FILTERED = {
     name: [setting for group in groups.values() for setting in group]
     for name in AUDIT.datasets
     if (groups := audits.filter_settings(AUDIT, name))
 }
-
-
-rule tables:
-    input:
-        files_of(SETTINGS, "metrics.parquet"),
-        GROUPED,
-        files_of(SETTINGS, "scores.parquet"),
-        files_of(TRAINED, "training.parquet"),
-        MEASURES,
-        CURVES,
-    output:
-        report(
-            [f"<results>/tables/{name}" for name in TABLES if name.endswith(".csv")],
-            caption="../report/tables.rst",
-            category="Tables",
-        ),
-        [f"<results>/tables/{name}" for name in TABLES if not name.endswith(".csv")],
-    log:
-        **logs("tables"),
-    conda:
-        "../envs/environment.yaml"
-    resources:
-        mem_mb=REQUESTS.grown(requests.report_memory(AUDIT)),
-    params:
-        spec=lambda w: spec(w, specs.ReportSpec.from_audit),
-        results=folder(results),
-        stage="tables",
-    shell:
-        "mia-audit {params.stage} --results {params.results} --spec {params.spec} --out {params.results}/{params.stage} --usage {log.usage} >{log.out} 2>&1"
-
-
-use rule tables as figures with:
-    input:
-        rules.tables.input,
-        MAPS,
-    output:
-        report(
-            [f"<results>/figures/{name}" for name in FIGURES if name.endswith(SHOWN)],
-            caption="../report/figures.rst",
-            category="Figures",
-        ),
-        [f"<results>/figures/{name}" for name in FIGURES if not name.endswith(SHOWN)],
-    log:
-        **logs("figures"),
-    params:
-        spec=lambda w: spec(w, specs.ReportSpec.from_audit),
-        results=folder(results),
-        stage="figures",
 
 
 rule filters:
@@ -86,29 +33,6 @@ rule filters:
         results=folder(results),
     shell:
         "mia-audit filters --results {params.results} --spec {params.spec} --out {output} --usage {log.usage} >{log.out} 2>&1"
-
-
-rule side_by_side:
-    input:
-        maps=lambda w: [
-            f"<results>/{w.dataset}/{name}/explanations.parquet"
-            for name in SIDE_BY_SIDE[w.dataset]
-        ],
-        records="<pool>/records.npy",
-        table="<pool>/records.parquet",
-    output:
-        directory("<results>/figures/side_by_side/{dataset}"),
-    log:
-        **logs("side_by_side", "{dataset}"),
-    conda:
-        "../envs/environment.yaml"
-    resources:
-        mem_mb=REQUESTS.grown(requests.MODEL_MEGABYTES),
-    params:
-        spec=lambda w: spec(w, specs.SideBySideSpec.from_audit, w.dataset),
-        results=folder(results),
-    shell:
-        "mia-audit side-by-side --results {params.results} --spec {params.spec} --out {output} --usage {log.usage} >{log.out} 2>&1"
 
 
 rule report:
@@ -134,11 +58,21 @@ rule report:
         expand("<results>/figures/filters/{dataset}", dataset=FILTERED),
         CANARIES,
     output:
-        page=report(
-            "<results>/report.html", caption="../report/page.rst", category="Report"
+        report("<results>/report.html", caption="../report/page.rst", category="Report"),
+        report(
+            [f"<results>/tables/{name}" for name in TABLES if name.endswith(".csv")],
+            caption="../report/tables.rst",
+            category="Tables",
         ),
-        answer="<results>/answer.json",
-        provenance="<results>/provenance.json",
+        report(
+            [f"<results>/figures/{name}" for name in FIGURES if name.endswith(SHOWN)],
+            caption="../report/figures.rst",
+            category="Figures",
+        ),
+        "<results>/answer.json",
+        "<results>/provenance.json",
+        [f"<results>/tables/{name}" for name in TABLES if not name.endswith(".csv")],
+        [f"<results>/figures/{name}" for name in FIGURES if not name.endswith(SHOWN)],
     log:
         **logs("report"),
     conda:
@@ -146,10 +80,10 @@ rule report:
     resources:
         mem_mb=REQUESTS.grown(requests.report_memory(AUDIT)),
     params:
-        spec=lambda w: spec(w, specs.ReportSpec.with_studies),
+        spec=lambda w: spec(w, specs.ReportSpec.from_audit),
         results=folder(results),
     shell:
-        "mia-audit report --results {params.results} --spec {params.spec} --out {output.page} --usage {log.usage} >{log.out} 2>&1"
+        "mia-audit report --results {params.results} --spec {params.spec} --usage {log.usage} >{log.out} 2>&1"
 
 
 rule paper:
@@ -179,25 +113,15 @@ KEPT = [
 ]
 FINISHED = [
     "<results>/report.html",
-    "<results>/answer.json",
-    "<results>/provenance.json",
-    *PRIVATE,
+    *expand("<results>/figures/filters/{dataset}", dataset=FILTERED),
     *CANARIES,
     *(["<results>/paper"] if AUDIT.report.paper else []),
 ]
-if SETTINGS:  # a config may have only a study of private explanations, and no settings
-    FINISHED += [
-        *expand("<results>/tables/{name}", name=TABLES),
-        *expand("<results>/figures/filters/{dataset}", dataset=FILTERED),
-        *expand("<results>/figures/side_by_side/{dataset}", dataset=SIDE_BY_SIDE),
-    ]
 
 
-# One job draws all figures, so one figure is enough as an input. Snakemake compares every input with all outputs of that job.
 rule manifest:
     input:
-        sorted(FINISHED),
-        rules.figures.output[:1] if SETTINGS else [],
+        FINISHED,
         files_of(TRAINED, "models/.jobs/discarded")
         if AUDIT.compute.weights == "temporary"
         else [],

@@ -1,12 +1,4 @@
-"""`mia-audit report`: write the self-contained HTML report, and provenance.json beside it.
-
-`mia-audit tables`: write the tables of an audit as CSV, Parquet and LaTeX.
-
-`mia-audit figures`: draw the figures of an audit as PDF, SVG and PNG.
-
-`mia-audit private-report`: write tables and figures of private explanations, and of the attacks on them.
-
-`mia-audit side-by-side`: draw explanations of the same records by several architectures, side by side.
+"""`mia-audit report`: write the tables of an audit (CSV, Parquet, LaTeX), its figures (PDF, SVG, PNG) and its page.
 
 `mia-audit filters`: draw the filters of locally linear maps, every setting side by side.
 
@@ -23,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mia_audit.commands._arguments import add_spec
-from mia_audit.config.specs import FiltersSpec, ReportSpec, SeedsSpec, SideBySideSpec
+from mia_audit.config.specs import FiltersSpec, ReportSpec, SeedsSpec
 
 if TYPE_CHECKING:
     from mia_audit.report.figures.explanations import Filters
@@ -33,107 +25,20 @@ def report_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add_spec(parser, ReportSpec)
     parser.add_argument("--results", type=Path, required=True, help="folder of the audit's results")
-    parser.add_argument(
-        "--out", type=Path, required=True, help="the page; answer.json and provenance.json are written beside it"
-    )
 
 
 def run_report(options: argparse.Namespace) -> None:
-    """Read all results of the audit, write the page, its answer and its provenance."""
+    """Read all results of the audit; write tables/, figures/, report.html, answer.json and provenance.json."""
+    from mia_audit.report.figures.catalogue import draw
     from mia_audit.report.opened import audited, find
     from mia_audit.report.page import write_report
-
-    results = audited(options.results, ReportSpec.read(options.spec))
-    write_report(results, find(results), options.out)
-
-
-def tables_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    add_spec(parser, ReportSpec)
-    parser.add_argument("--results", type=Path, required=True, help="folder of the audit's results")
-    parser.add_argument("--out", type=Path, required=True, help="folder for the tables")
-
-
-def run_tables(options: argparse.Namespace) -> None:
-    """Read metrics and training tables, write every table in every format."""
-    from mia_audit.report.opened import audited, find
     from mia_audit.report.tables.catalogue import write
 
     results = audited(options.results, ReportSpec.read(options.spec))
-    write(results, find(results), options.out)
-
-
-def figures_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    add_spec(parser, ReportSpec)
-    parser.add_argument("--results", type=Path, required=True, help="folder of the audit's results")
-    parser.add_argument("--out", type=Path, required=True, help="folder for the figures")
-
-
-def run_figures(options: argparse.Namespace) -> None:
-    """Read metrics, scores and training tables, draw every figure in every format."""
-    from mia_audit.report.figures.catalogue import draw
-    from mia_audit.report.opened import audited, find
-
-    results = audited(options.results, ReportSpec.read(options.spec))
-    draw(results, find(results), options.out)
-
-
-def private_report_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    add_spec(parser, ReportSpec)
-    parser.add_argument("--results", type=Path, required=True, help="folder of the audit's results")
-
-
-def run_private_report(options: argparse.Namespace) -> None:
-    """Write the tables and figures of private explanations: those registered with `private=True`."""
-    from mia_audit.report.figures.catalogue import draw
-    from mia_audit.report.opened import find
-    from mia_audit.report.results import Results
-    from mia_audit.report.tables.catalogue import write
-
-    results = Results(options.results, ReportSpec.read(options.spec))
     findings = find(results)
-    write(results, findings, options.results / "tables", private=True)
-    draw(results, findings, options.results / "figures", private=True)
-
-
-def side_by_side_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    add_spec(parser, SideBySideSpec)
-    parser.add_argument("--results", required=True, type=Path, help="folder of the audit's results")
-    parser.add_argument("--out", required=True, type=Path, help="folder for the figure named explanations")
-
-
-def run_side_by_side(options: argparse.Namespace) -> None:
-    """Draw the maps of explanations.parquet of all architectures of a data set."""
-    from mia_audit.errors import UserError
-    from mia_audit.pools.store import read_records
-    from mia_audit.report.figures.catalogue import paper_style, save
-    from mia_audit.report.figures.explanations import image_figure, strips, table_figure
-    from mia_audit.storage import read_frame
-
-    spec = SideBySideSpec.read(options.spec)
-    folder = options.results / spec.dataset
-    maps = {name: read_frame(folder / name / "explanations.parquet", "explanations") for name in spec.architectures}
-    numbers = [table["record"].unique(maintain_order=True).to_list() for table in maps.values()]
-    if any(one != numbers[0] for one in numbers):
-        raise UserError(
-            f"{folder}: the files explanations.parquet of the architectures hold different records; run their explanation metrics again"
-        )
-    headings = {
-        name: {(mechanism, epsilon): heading for mechanism, epsilon, heading in settings}
-        for name, settings in spec.architectures.items()
-    }
-    pool = read_records(options.results / "pools" / spec.dataset)
-    explained = strips(maps, headings)
-    with paper_style(spec.figures.font):
-        if pool.metadata["kind"] == "image":
-            figure = image_figure(explained, pool.data[numbers[0]], pool.metadata)
-        else:
-            figure = table_figure(explained, numbers[0], pool.metadata)
-        save(figure, options.out, "explanations", look=spec.figures)
-    print(f"{len(numbers[0])} records, each with {len(explained)} explanations")
+    write(results, findings, options.results / "tables")
+    draw(results, findings, options.results / "figures")
+    write_report(results, findings, options.results / "report.html")
 
 
 def filters_arguments(parser: argparse.ArgumentParser) -> None:

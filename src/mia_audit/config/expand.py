@@ -290,16 +290,6 @@ def intrinsic_datasets(audit: Audit) -> list[str]:
     return list(dict.fromkeys(one.dataset for one in _trained(audit) if one.architecture in explained))
 
 
-def side_by_side_settings(audit: Audit, dataset: str) -> dict[str, list[Setting]]:
-    """Group a data set's settings by architecture, where several models explain the same records; sweeps are left out."""
-    listed = [group for group in compared_settings(audit).values() if group[0].dataset == dataset]
-    groups = {
-        group[0].architecture: group for group in listed if audit.architectures[group[0].architecture].swept is None
-    }
-    models = {audit.architectures[name].model or name for name in groups}
-    return groups if audit.explanation_metrics.shown and audit.report.show_records and len(models) > 1 else {}
-
-
 def explained_settings(audit: Audit, dataset: str) -> dict[str, Setting]:
     """Return the settings whose first model is explained privately, by their name in file names."""
     chosen = audit.private_explanations[dataset].architectures

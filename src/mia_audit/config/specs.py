@@ -365,22 +365,6 @@ class ExplanationMetricsSpec(Spec):
         )
 
 
-class SideBySideSpec(Spec):
-    """A figure of the same records' explanations by several architectures."""
-
-    dataset: str
-    architectures: dict[str, tuple[tuple[str, SettingEpsilon, str], ...]]
-    """Mechanism, ε and heading of every setting, by architecture."""
-    figures: Figures = Figures()
-
-    @classmethod
-    def from_audit(cls, audit: Audit, dataset: str) -> Self:
-        """Specify a data set's figure."""
-        groups = expand.side_by_side_settings(audit, dataset).items()
-        headings = {name: tuple((one.mechanism, one.epsilon, one.label) for one in group) for name, group in groups}
-        return cls(dataset=dataset, architectures=headings, figures=audit.report.figures)
-
-
 class FiltersSpec(Spec):
     """Figures of the filters of locally linear maps."""
 
@@ -617,11 +601,12 @@ def _swept_of_training(audit: Audit, setting: expand.Setting) -> dict[str, Param
 
 
 class ReportSpec(Spec, ReportedAudit):
-    """Tables, figures or the report of an audit."""
+    """Tables, figures and page of an audit."""
 
     @classmethod
     def from_audit(cls, audit: Audit) -> Self:
-        """Specify an audit's tables and figures."""
+        """Specify an audit's tables, figures and page."""
+        found = {dataset: study.model_dump(mode="json") for dataset, study in studies(audit).items()}
         return cls(
             audit=audit.audit,
             title=audit.report.title or audit.audit,
@@ -640,18 +625,10 @@ class ReportSpec(Spec, ReportedAudit):
             explainers=audit.explainers.model_dump(mode="json"),
             config=resolved(audit),
             config_hash=config_hash(audit),
+            **({"studies": found} if found else {}),
+            **({"policy": load_policy(Path(audit.report.policy))} if audit.report.policy else {}),
+            **({"canaries": audit.canaries.settings} if audit.canaries.settings else {}),
         )
-
-    @classmethod
-    def with_studies(cls, audit: Audit) -> Self:
-        """Specify an audit's report, which also shows private explanations and the policy's verdicts."""
-        found = {dataset: study.model_dump(mode="json") for dataset, study in studies(audit).items()}
-        update: dict[str, Any] = {"studies": found} if found else {}
-        if audit.report.policy:
-            update["policy"] = load_policy(Path(audit.report.policy))
-        if audit.canaries.settings:
-            update["canaries"] = audit.canaries.settings
-        return cls.from_audit(audit).model_copy(update=update)
 
 
 class SeedsSpec(ReportSpec):
@@ -662,7 +639,7 @@ class SeedsSpec(ReportSpec):
     @classmethod
     def from_audit(cls, audit: Audit) -> Self:
         """Specify the means over an audit's seeds."""
-        return cls(**dict(ReportSpec.with_studies(audit)), seeds=audit.seeds)
+        return cls(**dict(ReportSpec.from_audit(audit)), seeds=audit.seeds)
 
 
 class PaperSpec(Spec):

@@ -99,7 +99,7 @@ def finished_study(root: Path) -> Results:
     if not isinstance(config, dict) or not config.get("private_explanations"):
         raise UserError(f"{root / PROVENANCE}: no study of private explanations; expected results of config/patel2020")
     audit = check_audit(config, str(root / PROVENANCE))
-    spec = ReportSpec.with_studies(audit)
+    spec = ReportSpec.from_audit(audit)
     folders = tuple(root / folder_of_seed(seed) for seed in audit.seeds)
     return ResultsOverSeeds(root, spec, folders=folders) if folders else Results(root, spec)
 

@@ -53,13 +53,13 @@ LIGHT = 1.2
 WARM_UP = 12.0
 """Seconds of processor time for Snakemake and the imports of the warm worker."""
 
-FORKED = {"train": 2.0, "signals": 1.1, "private_report": 7.0}
+FORKED = {"train": 2.0, "signals": 1.1}
 """Seconds of processor time of overhead in a job that the warm worker forks, by rule; `FORK` for all other rules."""
 
 FORK = 0.5
 
-PER_SETTING = {"figures": 7.0, "report": 1.5, "tables": 2.5}
-"""Seconds of processor time per setting in the audit's last jobs, by rule."""
+PER_SETTING, PER_STUDY = 11.0, 7.0
+"""Seconds of processor time per setting, and per study of private explanations, for tables, figures and page."""
 
 ON_GPU = ("pretrain", "train", "signals", "explanation_metrics")
 """Rules whose jobs compute on a GPU."""
@@ -181,7 +181,8 @@ def estimate(
     if costs:
         for rule, seconds in attack_seconds(every, audit.evaluation.fprs).items() if every else ():
             plan.add(rule, seconds)
-        plan.add("report", slower * sum(PER_SETTING.values()) * len(settings(audit)))
+        seconds = PER_SETTING * len(settings(audit)) + PER_STUDY * len(audit.private_explanations)
+        plan.add("report", slower * seconds)
     plan.repeat(max(1, len(audit.seeds)))
     if costs:
         plan.add("start-up", slower * (WARM_UP + sum(count * FORKED.get(rule, FORK) for rule, count in jobs.items())))

@@ -436,7 +436,7 @@ class ReportedAudit(Section):
     curves: bool = False
     """Whether curves were measured on explanations (deletion, insertion)."""
     studies: dict[str, Any] = Field({})
-    """Studies of private explanations by data set; not used by tables and figures of settings."""
+    """Studies of private explanations by data set."""
     figures: Figures = Figures()
     """Style and file formats of figures."""
     margins: dict[str, float] = Field({})
@@ -444,9 +444,9 @@ class ReportedAudit(Section):
     compare: tuple[str, ...] = ()
     """The data sets, architectures, mechanisms or explainers that are compared pairwise."""
     policy: Policy | None = None
-    """The policy that the report evaluates; not used by tables and figures."""
+    """The policy that the report evaluates."""
     canaries: tuple[str, ...] = ()
-    """The settings that were trained on canaries; not used by tables and figures."""
+    """The settings that were trained on canaries."""
 
     @property
     def planned(self) -> ReportedAudit:

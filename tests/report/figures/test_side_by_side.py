@@ -1,17 +1,25 @@
 """The same records explained by several architectures: what is chosen, and that it is drawn."""
 
-import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
-from mia_audit.cli import main
-from mia_audit.report.figures.explanations import image_figure, strips, table_figure
+from mia_audit.config.specs import ReportSpec
+from mia_audit.errors import UserError
+from mia_audit.report.figures.catalogue import figure_files
+from mia_audit.report.figures.explanations import image_figure, side_by_side, strips, table_figure
+from mia_audit.report.findings import Finding, Findings, LowerBound
+from mia_audit.report.results import Results
+from mia_audit.report.spec import AuditedSetting
 from mia_audit.storage import write_table
 
-SETTINGS = {("none", "inf"): "no DP", ("dp-sgd", "2"): "dp-sgd, ε = 2"}
+SETTINGS = [
+    AuditedSetting("toy", "llm", "none", "inf"),
+    AuditedSetting("toy", "llm", "dp-sgd", "2", private=True, delta=1e-5),
+]
 
 
 def explanations(explainers: list[str], records: list[int], seed: int, height: int = 4) -> pl.DataFrame:
@@ -30,7 +38,7 @@ def explanations(explainers: list[str], records: list[int], seed: int, height: i
             "width": 4,
             "map": random.normal(size=height * 4).astype(np.float32).tolist(),
         }
-        for mechanism, epsilon in SETTINGS
+        for mechanism, epsilon in (one.within_group.values() for one in SETTINGS)
         for explainer in explainers
         for quantity in ("log_probability", "logit")
         for record in records
@@ -46,11 +54,11 @@ def test_a_model_s_own_explanation_stands_beside_what_explains_the_others() -> N
     }
     found = strips(maps, dict.fromkeys(maps, SETTINGS))
     assert [(strip.setting, strip.architecture, strip.explainer) for strip in found[:5]] == [
-        ("no DP", "llm", "llm-local"),
-        ("no DP", "cnn", "ig"),
-        ("no DP", "cnn", "captum:NoiseTunnel+Saliency"),
-        ("no DP", "vit", "ig"),
-        ("no DP", "vit", "captum:NoiseTunnel+Saliency"),
+        ("No protection", "llm", "llm-local"),
+        ("No protection", "cnn", "ig"),
+        ("No protection", "cnn", "captum:NoiseTunnel+Saliency"),
+        ("No protection", "vit", "ig"),
+        ("No protection", "vit", "captum:NoiseTunnel+Saliency"),
     ]
     assert {strip.setting for strip in found[5:]} == {"dp-sgd, ε = 2"} and len(found) == 10
     for place, name, explainer, quantity in (
@@ -68,11 +76,11 @@ def test_a_model_s_own_explanation_stands_beside_what_explains_the_others() -> N
 
 def test_a_table_has_a_strip_for_every_explanation() -> None:
     maps = {"llm": explanations(["llm-local"], [3], 0, height=1), "mlp": explanations(["ig"], [3], 1, height=1)}
-    found = strips(maps, {"llm": SETTINGS, "mlp": {("none", "inf"): "no DP"}})
+    found = strips(maps, {"llm": SETTINGS, "mlp": SETTINGS[:1]})
     (axes,) = table_figure(found, [3], {"features": ["a", "b", "c", "d"]}).axes
     assert [text.get_text() for text in axes.get_yticklabels()] == [
-        "llm, the weighted map, no DP",
-        "mlp, integrated gradients, no DP",
+        "llm, the weighted map, No protection",
+        "mlp, integrated gradients, No protection",
         "llm, the weighted map, dp-sgd, ε = 2",
     ]
     shares = np.asarray(axes.images[0].get_array())
@@ -80,21 +88,24 @@ def test_a_table_has_a_strip_for_every_explanation() -> None:
     assert [text.get_text() for text in axes.get_xticklabels()] == ["a", "b", "c", "d"]
 
 
-def test_the_figure_is_drawn_from_disk(small, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_figure_is_drawn_from_disk(small, tmp_path: Path) -> None:
     (tmp_path / "pools").mkdir()
     (tmp_path / "pools" / "toy").symlink_to(small.root / "pools" / "toy")
-    for seed, name in enumerate(("llm", "cnn")):
+    named = {name: [replace(one, architecture=name, model=name) for one in SETTINGS] for name in ("llm", "cnn")}
+    for seed, name in enumerate(named):
         table = explanations(["llm-local"] if name == "llm" else ["ig"], [3, 5], seed).to_arrow()
         write_table(tmp_path / "toy" / name / "explanations.parquet", table, "explanations", len(table))
-    settings = [[*setting, heading] for setting, heading in SETTINGS.items()]
-    spec = tmp_path / "spec.json"
-    spec.write_text(json.dumps({"dataset": "toy", "architectures": {"llm": settings, "cnn": settings}}))
-    arguments = ["side-by-side", "--results", str(tmp_path), "--spec", str(spec), "--out", str(tmp_path / "out")]
-    assert main(arguments) == 0
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        f"explanations.{suffix}" for suffix in ("pdf", "png", "svg")
-    ]
+    settings = [one for known in named.values() for one in known]
+    spec = ReportSpec(audit="a", settings=settings, explanation_metrics=True, explanation_maps=True)
+    assert "side_by_side_toy.svg" in figure_files(spec)
+    alike = [replace(one, model="cnn") for one in settings]  # one model, trained in two ways
+    assert "side_by_side_toy.svg" not in figure_files(spec.model_copy(update={"settings": alike}))
+    bound = LowerBound(0.0, 1e-5, "clopper-pearson", 1)
+    findings = Findings(None, [Finding(one, {}, None, None, None, None, bound) for one in settings])
+    shown = side_by_side(Results(tmp_path, spec), findings, "toy")
+    assert not isinstance(shown, str)
+    assert len([axes for band in shown.subfigs for axes in band.axes if axes.images]) == 2 * 2 * (1 + 2)
     table = explanations(["ig"], [3, 6], 1).to_arrow()
     write_table(tmp_path / "toy" / "cnn" / "explanations.parquet", table, "explanations", len(table))
-    assert main(arguments) == 2
-    assert "hold different records" in capsys.readouterr().err
+    with pytest.raises(UserError, match="hold different records"):
+        side_by_side(Results(tmp_path, spec), findings, "toy")

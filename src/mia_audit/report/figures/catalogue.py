@@ -504,14 +504,12 @@ class FigureKind:
     """A kind of figure.
 
     `subjects` maps the names of an audit's figures to the subject of each: a setting, a group (data set, architecture),
-    a data set, or another value. `draw` returns a figure, or a sentence if there is nothing to draw. `private` figures
-    are drawn with the tables of private explanations.
+    a data set, or another value. `draw` returns a figure, or a sentence if there is nothing to draw.
     """
 
     subjects: Subjects
     caption: str
     draw: Drawing
-    private: bool = False
 
     def __call__(self, results: Results, findings: Findings, subject: Any = None) -> Figure | str:
         """Draw the figure of one subject."""
@@ -521,13 +519,13 @@ class FigureKind:
 figures: Registry[FigureKind] = Registry("figure", "mia_audit.report.figures")
 
 
-def figure(name: str, subjects: Subjects, caption: str, private: bool = False) -> Callable[[Drawing], FigureKind]:
+def figure(name: str, subjects: Subjects, caption: str) -> Callable[[Drawing], FigureKind]:
     """Register the decorated drawing as a kind of figure."""
-    return lambda draw: figures.register(name, draw)(FigureKind(subjects, caption, draw, private))
+    return lambda draw: figures.register(name, draw)(FigureKind(subjects, caption, draw))
 
 
-def once(name: str, condition: Callable[[ReportedAudit], object] = lambda spec: True) -> Subjects:
-    """Return the subjects of a figure that an audit has at most once."""
+def once(name: str, condition: Callable[[ReportedAudit], object] = lambda spec: spec.settings) -> Subjects:
+    """Return the subjects of a figure that an audit has at most once; without a condition, every audit of settings."""
     return lambda spec: {name: None} if condition(spec) else {}
 
 
@@ -540,13 +538,13 @@ def once_for(prefix: str, chosen: Callable[[ReportedAudit], Iterable[Any]]) -> S
     return lambda spec: {name(subject): subject for subject in chosen(spec)}
 
 
-def figure_files(spec: ReportedAudit, private: bool = False) -> list[str]:
+def figure_files(spec: ReportedAudit) -> list[str]:
     """List the file names of an audit's figures, in every format and as data."""
-    names = [name for kind in figures for name in figures[kind].subjects(spec) if figures[kind].private == private]
+    names = [name for kind in figures for name in figures[kind].subjects(spec)]
     return [f"{name}.{suffix}" for name in names for suffix in (*spec.figures.formats, CSV)]
 
 
-def draw(results: Results, findings: Findings, folder: Path, private: bool = False) -> None:
+def draw(results: Results, findings: Findings, folder: Path) -> None:
     """Draw the figures of an audit into a folder, each with its data; settings that could not be attacked get a notice.
 
     Raises UserError for a font that is not installed.
@@ -555,7 +553,7 @@ def draw(results: Results, findings: Findings, folder: Path, private: bool = Fal
 
     look = results.spec.figures
     with paper_style(look.font):
-        for kind in (figures[name] for name in figures if figures[name].private == private):
+        for kind in (figures[name] for name in figures):
             for name, subject in kind.subjects(results.spec.planned).items():
                 shown = drawn(kind, results, findings, subject)
                 if isinstance(shown, str):
@@ -569,7 +567,7 @@ def draw(results: Results, findings: Findings, folder: Path, private: bool = Fal
 def drawn(kind: FigureKind, results: Results, findings: Findings, subject: Any) -> Figure | str:
     """Draw a figure with the names of those of its settings that have no guarantee; a sentence if there is nothing to draw."""
     shown = kind(results, findings, subject)
-    if isinstance(shown, str) or kind.private:
+    if isinstance(shown, str):
         return shown
     known = {one.setting.path: {one.setting, one.setting.group, one.setting.dataset} for one in findings.settings}
     inside = [one for one in findings.settings if subject in known[one.setting.path]]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mia_audit.errors import UserError
 from mia_audit.explain.catalogue import explainer_label, intrinsic
 from mia_audit.explain.release import FULL, release_of
 from mia_audit.explanation_metrics import FULL_MAP, measures
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 
     from mia_audit.models.architectures.locally_linear_maps import LocallyLinearMaps
     from mia_audit.report.results import Results
+    from mia_audit.report.spec import AuditedSetting, ReportedAudit
 
 LETTERS = 14
 """Number of letters that fit above a map."""
@@ -320,6 +322,47 @@ def releases(results: Results, findings: Findings, place: tuple[str, str]) -> Fi
     return figure
 
 
+def _explained_by_several(spec: ReportedAudit) -> list[str]:
+    """Name the data sets whose records are explained by several models; sweeps are left out."""
+    models: dict[str, set[str]] = {}
+    for one in spec.settings if spec.explanation_maps else ():
+        if one.group in spec.measured_groups and not one.swept:
+            models.setdefault(one.dataset, set()).add(one.model or one.architecture)
+    return [dataset for dataset, known in models.items() if len(known) > 1]
+
+
+@figure(
+    "side_by_side",
+    once_for("side_by_side", _explained_by_several),
+    "Explanations of the same records by the first model of every architecture and setting, relative to the largest absolute "
+    "value of each: the explanation that only one architecture has, or else all. Orange counts for the class explained, blue "
+    "against it.",
+)
+def side_by_side(results: Results, findings: Findings, dataset: str) -> Figure | str:
+    """Draw the maps of explanations.parquet of all architectures of a data set; UserError if they are of different records."""
+    measured = results.spec.measured_groups
+    groups = {
+        place: group
+        for place, group in findings.groups().items()
+        if place[0] == dataset and place in measured and not group[0].setting.swept
+    }
+    maps = {place[1]: results.maps(place) for place in groups}
+    explained = strips(maps, {place[1]: [one.setting for one in group] for place, group in groups.items()})
+    if not explained:
+        return "No setting whose explanations would be shown here was trained to the end."
+    numbers, *others = (table["record"].unique(maintain_order=True).to_list() for table in maps.values())
+    if any(other != numbers for other in others):
+        raise UserError(
+            f"{results.root / dataset}: the files explanations.parquet of the architectures hold different records; run their"
+            " explanation metrics again"
+        )
+    metadata = results.pool_metadata(dataset) or {}
+    if metadata.get("kind") != "image":
+        return table_figure(explained, numbers, metadata)
+    stored = np.load(results.root / "pools" / dataset / "records.npy", mmap_mode="r")
+    return image_figure(explained, stored[numbers], metadata)
+
+
 @dataclass(frozen=True)
 class Strip:
     """One explainer of one architecture in one setting: the maps of all records [R, H, W] and the classes explained [R]."""
@@ -336,27 +379,27 @@ class Strip:
         return f"{self.architecture}\n{explainer_label(self.explainer)}"
 
 
-def strips(maps: Mapping[str, pl.DataFrame], headings: Mapping[str, Mapping[tuple[str, str], str]]) -> list[Strip]:
+def strips(maps: Mapping[str, pl.DataFrame], settings: Mapping[str, Sequence[AuditedSetting]]) -> list[Strip]:
     """Choose each architecture's first explainer that no other one has, or all of its explainers if there is none.
 
     Explanations that belong to a model (its filters) are those of the logit, others those of the first quantity explained.
-    `maps` are the architectures' explanations.parquet, of the same records; `headings` name their settings by mechanism
-    and ε, in the order in which they are drawn.
+    `maps` are the architectures' explanations.parquet, of the same records; `settings`, those of each, in the order in
+    which they are drawn.
     """
     explainers = {name: table["explainer"].unique(maintain_order=True).to_list() for name, table in maps.items()}
     chosen_strips = []
     for name, table in maps.items():
         others = {explainer for other, known in explainers.items() if other != name for explainer in known}
         chosen = [explainer for explainer in explainers[name] if explainer not in others][:1] or explainers[name]
-        for (mechanism, epsilon), heading in headings[name].items():
+        for setting in settings[name]:
             for explainer in chosen:
-                rows = table.filter(mechanism=mechanism, epsilon=epsilon, explainer=explainer)
+                rows = table.filter(**setting.within_group, explainer=explainer)
                 if len(rows):
                     own = intrinsic(explainer) and "logit" in rows["quantity"]
                     rows = rows.filter(quantity="logit" if own else rows["quantity"][0])
                     pixels = np.array(rows["map"].to_list()).reshape(len(rows), rows["height"][0], rows["width"][0])
-                    chosen_strips.append(Strip(heading, name, explainer, pixels, rows["class"].to_numpy()))
-    order = list(dict.fromkeys(heading for known in headings.values() for heading in known.values()))
+                    chosen_strips.append(Strip(titled(setting), name, explainer, pixels, rows["class"].to_numpy()))
+    order = list(dict.fromkeys(titled(setting) for known in settings.values() for setting in known))
     return sorted(chosen_strips, key=lambda strip: order.index(strip.setting))
 
 

@@ -107,7 +107,7 @@ def panels(
         return drawn
 
     subjects = once(name, lambda spec: any(_has(study, key) for study in spec.studies.values()))
-    return lambda panel: figure(name, subjects, caption, private=True)(
+    return lambda panel: figure(name, subjects, caption)(
         lambda results, findings, dataset: draw(panel, results, dataset)
     )
 
@@ -362,7 +362,6 @@ def _pictured(spec: ReportedAudit, of_models: bool) -> list[str]:
     "private_pictures",
     once_for("private_pictures", lambda spec: _pictured(spec, of_models=False)),
     "Images and their private explanations at every ε (Figure 1): orange counts for the class explained, blue against it.",
-    private=True,
 )
 def pictures(results: Results, findings: Findings, dataset: str) -> Figure:
     """Draw a row per image of a pool: the image, then its explanations by increasing ε."""
@@ -383,7 +382,6 @@ def pictures(results: Results, findings: Findings, dataset: str) -> Figure:
     once_for("private_models", lambda spec: _pictured(spec, of_models=True)),
     "Images and their private explanations by the training of the model (Figure 6); those that every model misclassifies come "
     "first. Orange counts for the class explained, blue against it.",
-    private=True,
 )
 def models(results: Results, findings: Findings, dataset: str) -> Figure:
     """Draw a row per image of a pool: the image, then its explanation of every model."""
@@ -410,7 +408,6 @@ def models(results: Results, findings: Findings, dataset: str) -> Figure:
     once("private_training", lambda spec: any(study["settings"] for study in spec.studies.values())),
     "Distance to the exact explanations of the model without DP (Dist), and approximation loss, by the training of the model "
     "(Figure 7). Boxes: quartiles over queries; whiskers: 5 % and 95 %; diamonds: means with intervals over repetitions.",
-    private=True,
 )
 def training(results: Results, findings: Findings, subject: None = None) -> Figure:
     """Draw Dist and approximation loss of private explanations, by the training of the model."""
@@ -448,7 +445,6 @@ def _side_by_side(axes: Axes, lines: Sequence[tuple[str, list[tuple[int, Estimat
     once("private_attacks", lambda spec: spec.attacks_private_explainers),
     "AUC of attacks on private explanations by the ε of each, and on the same fit without noise, on gradients and on outputs, for "
     "every training, with intervals. Dashed: guessing.",
-    private=True,
 )
 def attacks(results: Results, findings: Findings, dataset: str | None = None) -> Figure | str:
     """Draw the AUC of every attack on every explanation of the models' own training records, for every training."""
@@ -478,7 +474,6 @@ def attacks(results: Results, findings: Findings, dataset: str | None = None) ->
     once("private_sets", lambda spec: any(study["attacked"] for study in spec.studies.values())),
     "AUC of attacks on the explanation set of a fixed black box, over the ε of one explanation, with intervals. "
     "Dashed: guessing.",
-    private=True,
 )
 def sets(results: Results, findings: Findings, subject: None = None) -> Figure:
     """Draw the AUC of attacks on explanation sets, a panel per black box."""

@@ -257,15 +257,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TableKind:
-    """A kind of table: whether an audit has it, its data, and how it is printed; without a layout it is written as CSV only.
-
-    `private` tables are written with the figures of private explanations.
-    """
+    """A kind of table: whether an audit has it, its data, and how it is printed; without a layout it is written as CSV only."""
 
     condition: Condition
     data: Data
     layout: Print | None
-    private: bool = False
 
     def __call__(self, results: Results, findings: Findings) -> pl.DataFrame:
         """Return the table's data; null is unknown or, for a TPR, not resolvable."""
@@ -286,23 +282,23 @@ tables: Registry[TableKind] = Registry("table", "mia_audit.report.tables")
 
 
 def table(
-    name: str, layout: Print | None = None, condition: Condition = lambda spec: True, private: bool = False
+    name: str, layout: Print | None = None, condition: Condition = lambda spec: spec.settings
 ) -> Callable[[Data], TableKind]:
-    """Register the decorated function as a table's data."""
-    return lambda data: tables.register(name, data)(TableKind(condition, data, layout, private))
+    """Register the decorated function as a table's data; without a condition, every audit of settings has it."""
+    return lambda data: tables.register(name, data)(TableKind(condition, data, layout))
 
 
-def tables_of(spec: ReportedAudit, private: bool = False) -> dict[str, TableKind]:
+def tables_of(spec: ReportedAudit) -> dict[str, TableKind]:
     """Return the tables that an audit has, by name."""
-    return {name: tables[name] for name in tables if tables[name].private == private and tables[name].condition(spec)}
+    return {name: tables[name] for name in tables if tables[name].condition(spec)}
 
 
-def table_files(spec: ReportedAudit, private: bool = False) -> list[str]:
+def table_files(spec: ReportedAudit) -> list[str]:
     """List the file names of an audit's tables in every format."""
-    return [f"{name}.{suffix}" for name, kind in tables_of(spec, private).items() for suffix in kind.formats]
+    return [f"{name}.{suffix}" for name, kind in tables_of(spec).items() for suffix in kind.formats]
 
 
-def write(results: Results, findings: Findings, folder: Path, private: bool = False) -> None:
+def write(results: Results, findings: Findings, folder: Path) -> None:
     """Write every table into a folder: CSV with six significant digits, exact Parquet, and LaTeX.
 
     Tables that the audit no longer has are removed: an audit that shows no records must not keep an old table of them.
@@ -310,13 +306,12 @@ def write(results: Results, findings: Findings, folder: Path, private: bool = Fa
     from mia_audit.storage import write_table, write_text
 
     spec = results.spec
-    present = table_files(spec, private)
-    ours = [name for name in tables if tables[name].private == private]
-    for file in (f"{name}.{suffix}" for name in ours for suffix in tables[name].formats):
+    present = table_files(spec)
+    for file in (f"{name}.{suffix}" for name in tables for suffix in tables[name].formats):
         if file not in present:
             (folder / file).unlink(missing_ok=True)
     metadata = {"audit": spec.audit, "config_hash": spec.config_hash, "confidence": spec.confidence}
-    for name, kind in tables_of(spec, private).items():
+    for name, kind in tables_of(spec).items():
         frame = kind(results, findings)
         write_text(folder / f"{name}.csv", to_csv(frame))
         if kind.layout:

@@ -308,7 +308,7 @@ PUBLISHED = {
 }
 
 
-@table("private_explanations", condition=lambda spec: spec.studies, private=True)
+@table("private_explanations", condition=lambda spec: spec.studies)
 def private_explanations(results: Results, findings: Findings) -> pl.DataFrame:
     """Return losses, steps, ε spent and sources of answers, a row per black box, experiment, protocol and ε.
 
@@ -383,7 +383,7 @@ def _over_repetitions(each: pl.DataFrame, one: Studied) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=kinds | {"repetitions": pl.Int32} | dict.fromkeys(ends, pl.Float64))
 
 
-@table("private_published", condition=lambda spec: spec.studies, private=True)
+@table("private_published", condition=lambda spec: spec.studies)
 def private_published(results: Results, findings: Findings) -> pl.DataFrame:
     """Return the actual ε of each published choice, for one explanation from scratch at the ε of a study's protocols."""
     import polars as pl
@@ -414,7 +414,6 @@ def _cost(study: Mapping[str, Any], choice: str) -> dict[str, Any]:
 @table(
     "private_parts",
     condition=lambda spec: any(study.get("parts", 1) > 1 for study in spec.studies.values()),
-    private=True,
 )
 def private_parts(results: Results, findings: Findings) -> pl.DataFrame:
     """Return a row per black box and protocol: ε spent and mean loss of the whole data set and of its disjoint parts.
@@ -443,7 +442,6 @@ def private_parts(results: Results, findings: Findings) -> pl.DataFrame:
 @table(
     "private_misclassified",
     condition=lambda spec: any(study.get("nearest") for study in spec.studies.values()),
-    private=True,
 )
 def private_misclassified(results: Results, findings: Findings) -> pl.DataFrame:
     """Return a row per black box: mean misclassification of the records nearest to queries, and its correlation with the loss.

@@ -1,4 +1,4 @@
-"""The last three subcommands, from files to files."""
+"""The subcommand `report`, from files to files."""
 
 import json
 
@@ -47,34 +47,26 @@ def results(tmp_path):
     return tmp_path / "results"
 
 
-def call(command, results, out, spec=SPEC):
-    return run(command, results=results, spec=spec, out=out)
-
-
-def test_every_output_is_written(results, tmp_path):
+def test_every_output_is_written(results):
     spec = ReportSpec(**SPEC)
-    assert call("tables", results, tmp_path / "tables") == 0
-    assert call("figures", results, tmp_path / "figures") == 0
-    assert call("report", results, tmp_path / "report.html") == 0
-    assert {path.name for path in (tmp_path / "tables").iterdir()} == set(table_files(spec))
-    assert {path.name for path in (tmp_path / "figures").iterdir()} == set(figure_files(spec))
-    assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
-    assert json.loads((tmp_path / "provenance.json").read_text())["audit"] == "a"
+    assert run("report", results=results, spec=SPEC) == 0
+    assert {path.name for path in (results / "tables").iterdir()} == set(table_files(spec))
+    assert {path.name for path in (results / "figures").iterdir()} == set(figure_files(spec))
+    assert (results / "report.html").read_text().startswith("<!DOCTYPE html>")
+    assert json.loads((results / "provenance.json").read_text())["audit"] == "a"
 
 
-@pytest.mark.parametrize("command", ["tables", "figures", "report"])
-def test_mistakes_are_one_line_and_nothing_is_written(command, results, tmp_path, capsys):
-    out = tmp_path / "out" / "report.html"
-    assert call(command, results, out, {"audit": "a"}) == 2
-    assert call(command, tmp_path / "nowhere", out) == 2
+def test_mistakes_are_one_line_and_nothing_is_written(results, tmp_path, capsys):
+    assert run("report", results=results, spec={"audit": "a"}) == 2
+    assert run("report", results=tmp_path / "nowhere", spec=SPEC) == 2
     errors = capsys.readouterr().err.splitlines()
     assert len(errors) == 2 and "'settings'" in errors[0] and "metrics.parquet: no such file" in errors[1]
-    assert not out.parent.exists()
+    assert [path.name for path in results.iterdir()] == ["d"] and not (tmp_path / "nowhere").exists()
 
 
-def test_damaged_scores_are_named(results, tmp_path, capsys):
+def test_damaged_scores_are_named(results, capsys):
     path = results / "d" / "m" / "none-epsinf" / "scores.parquet"
     path.write_bytes(path.read_bytes()[:-20])
-    assert call("report", results, tmp_path / "report.html") == 2
+    assert run("report", results=results, spec=SPEC) == 2
     assert "scores.parquet: truncated or" in capsys.readouterr().err
-    assert not (tmp_path / "report.html").exists() and not (tmp_path / "provenance.json").exists()
+    assert not (results / "report.html").exists() and not (results / "provenance.json").exists()
