@@ -29,16 +29,10 @@ def report_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_report(options: argparse.Namespace) -> None:
     """Read all results of the audit; write tables/, figures/, report.html, answer.json and provenance.json."""
-    from mia_audit.report.figures.catalogue import draw
-    from mia_audit.report.opened import audited, find
-    from mia_audit.report.page import write_report
-    from mia_audit.report.tables.catalogue import write
+    from mia_audit.report.opened import audited
+    from mia_audit.report.page import publish
 
-    results = audited(options.results, ReportSpec.read(options.spec))
-    findings = find(results)
-    write(results, findings, options.results / "tables")
-    draw(results, findings, options.results / "figures")
-    write_report(results, findings, options.results / "report.html")
+    publish(audited(options.results, ReportSpec.read(options.spec)))
 
 
 def filters_arguments(parser: argparse.ArgumentParser) -> None:

@@ -139,7 +139,10 @@ def audit(request: Request) -> str:
         for part in parts:
             _score(request, part)
         if request.report:
-            _report(request)
+            from mia_audit.report.page import publish
+
+            announce("writing tables, figures and report")
+            publish(results_of(request))
         write_manifest(request.out, _written(request))
     except BaseException:
         for folder in created:
@@ -366,17 +369,3 @@ def results_of(request: Request) -> Results:
         config=request.config,
     )
     return Results(request.out, spec)
-
-
-def _report(request: Request) -> None:
-    from mia_audit.report.figures.catalogue import draw
-    from mia_audit.report.opened import find
-    from mia_audit.report.page import write_report
-    from mia_audit.report.tables.catalogue import write
-
-    announce("writing tables, figures and report")
-    results = results_of(request)
-    findings = find(results)
-    write(results, findings, request.out / "tables")
-    draw(results, findings, request.out / "figures")
-    write_report(results, findings, request.out / "report.html")

@@ -21,7 +21,7 @@ import numpy as np
 from mia_audit.report.advice import floors, next_steps, not_examined, readings
 from mia_audit.report.answer import ACCURACIES, answer_content, base_rate_sentence, present
 from mia_audit.report.explained import exposed_section, section
-from mia_audit.report.figures.catalogue import COLUMN, UNDATED, drawn, figures, paper_style, restyle
+from mia_audit.report.figures.catalogue import COLUMN, UNDATED, draw, drawn, figures, paper_style, restyle
 from mia_audit.report.findings import TITLES, Estimate, Finding, Findings, guarantee, reference, silence
 from mia_audit.report.formatting import (
     capital,
@@ -40,6 +40,7 @@ from mia_audit.report.formatting import (
 )
 from mia_audit.report.gate import conclusion, judge, overall
 from mia_audit.report.gate import layout as judged_layout
+from mia_audit.report.opened import find
 from mia_audit.report.provenance import base_names, provenance, write_page
 from mia_audit.report.results import Results
 from mia_audit.report.series import groups_of, interpretations, strongest_only
@@ -62,7 +63,7 @@ from mia_audit.report.statements import (
     small_sentence,
 )
 from mia_audit.report.tables.attacks import groups_layout, persons_layout, setting_name, settings_layout
-from mia_audit.report.tables.catalogue import Cell, Column, Layout, auc_cell, estimate_cell, tables, text
+from mia_audit.report.tables.catalogue import Cell, Column, Layout, auc_cell, estimate_cell, tables, text, write
 from mia_audit.sanitise import html
 from mia_audit.signals.name import read_signal
 
@@ -203,6 +204,14 @@ CONTENTS = {
     "provenance": ("Provenance", ""),
 }
 """The sections of the page, each with its name in the table of contents and the part of the template's input that it shows."""
+
+
+def publish(results: Results) -> None:
+    """Write tables, figures and page of an audit into its folder."""
+    findings = find(results)
+    write(results, findings, results.root / "tables")
+    draw(results, findings, results.root / "figures")
+    write_report(results, findings, results.root / "report.html")
 
 
 def write_report(results: Results, findings: Findings, path: Path) -> None:
