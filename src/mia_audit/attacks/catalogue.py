@@ -56,8 +56,8 @@ class Attack:
     reads: Reads
     score: Score
     likelihoods: tuple[str, ...]
-    learns: bool
-    several: bool
+    learns: bool = True
+    several: bool = False
     repeatable: bool = True
     pairwise: tuple[str, ...] = ()
     vectors: bool = False
@@ -93,17 +93,14 @@ def attack(
     name: str = "",
     reads: Reads = each,
     likelihoods: Iterable[str] = (),
-    learns: bool = True,
-    several: bool = False,
-    repeatable: bool = True,
     pairwise: Iterable[str] = (),
-    vectors: bool = False,
+    **traits: bool,
 ) -> Callable[[Score], Score]:
-    """Register the decorated score function as an attack; see `Attack`."""
+    """Register the decorated score function as an attack; `traits` are further fields of `Attack`."""
 
     def decorate(score: Score) -> Score:
-        kinds = (tuple(likelihoods), learns, several, repeatable, tuple(pairwise), vectors)
-        attacks.register(name, score)(Attack(reads, score, *kinds))
+        member = Attack(reads, score, tuple(likelihoods), pairwise=tuple(pairwise), **traits)
+        attacks.register(name, score)(member)
         return score
 
     return decorate

@@ -131,7 +131,7 @@ def run_black_box(options: argparse.Namespace) -> None:
     if options.models:
         if not options.architecture:
             raise UserError("--models: give --architecture too, the architecture.json of these models")
-        values = _model_values(options, pool, spec.quantity)
+        values = _model_values(options, pool)
     else:
         name = spec.black_box
         make, seed = black_boxes[name], seed_for(spec.seed, "black box", spec.dataset, name)
@@ -145,14 +145,14 @@ def run_black_box(options: argparse.Namespace) -> None:
     print(f"{spec.black_box}: agrees with {agrees.mean():.3f} of {len(values)} labels")
 
 
-def _model_values(options: argparse.Namespace, pool: "StoredRecords", quantity: str) -> "np.ndarray":
+def _model_values(options: argparse.Namespace, pool: "StoredRecords") -> "np.ndarray":
     from mia_audit.explain.black_boxes import of_logits
     from mia_audit.learners import Compute, Records, open_learner
     from mia_audit.training.stored import first_folder
 
     _, learner = open_learner(options.architecture, Compute("cpu", options.threads))
     model = learner.load(first_folder(options.models))
-    return of_logits(model.logits(Records.from_stored(pool)), quantity)
+    return of_logits(model.logits(Records.from_stored(pool)))
 
 
 def explain_privately_arguments(parser: argparse.ArgumentParser) -> None:

@@ -399,8 +399,6 @@ class BlackBoxSpec(Spec):
     dataset: str
     black_box: str
     """A registered black box, or a trained model's name in file names."""
-    quantity: Literal["probability", "margin"] = "probability"
-    """The quantity of a trained model that is explained."""
 
     @classmethod
     def from_audit(cls, audit: Audit, dataset: str, name: str) -> Self:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from mia_audit.errors import UserError
-from mia_audit.explain.release import FULL, named_release, read_release, release_name, release_of
+from mia_audit.explain.release import FULL, named_release, read_release, release_of
 from mia_audit.registry import IN_FILE, Registry
 from mia_audit.sections import OpenSection, Options, Precision, known
 
@@ -121,35 +121,11 @@ explainers: Registry[Explainer] = Registry("explainer", "mia_audit.explain.metho
 """Explainers by name. All their files are imported, so one file may register several, or all names that match a pattern."""
 
 
-def explainer(
-    name: str = "",
-    options: Options = (),
-    family: str = "",
-    complete: bool = False,
-    models: tuple[str, ...] = (),
-    quantities: tuple[str, ...] = (),
-    multiplied: bool = False,
-    needs_training_records: bool = False,
-    label: str = "",
-    reads: Callable[[Kind], bool] | None = None,
-    reads_what: str = "",
-) -> Callable[[Attribute], Attribute]:
-    """Register the decorated function as an explainer; see `Explainer`."""
+def explainer(name: str = "", family: str = "", label: str = "", **traits: Any) -> Callable[[Attribute], Attribute]:
+    """Register the decorated function as an explainer; `traits` are further fields of `Explainer`."""
 
     def decorate(attribute: Attribute) -> Attribute:
-        member = Explainer(
-            attribute,
-            options,
-            family or name,
-            complete,
-            models,
-            quantities,
-            multiplied,
-            needs_training_records,
-            label or name,
-            reads=reads,
-            reads_what=reads_what,
-        )
+        member = Explainer(attribute, family=family or name, label=label or name, **traits)
         explainers.register(name, attribute)(member)
         return attribute
 
@@ -201,7 +177,7 @@ class Explainers(OpenSection):
     projections: Annotated[int, Field(ge=0, le=4096)] = 8
     """Number of random projections of an attribution that are stored beside its pooled vector."""
 
-    release: Annotated[tuple[Annotated[str, AfterValidator(release_name)], ...], Field(min_length=1)] = (FULL,)
+    release: Annotated[tuple[str, ...], Field(min_length=1)] = (FULL,)
     """Forms in which maps are shipped, each attacked and measured beside the others, from the same passes: `full`;
     `top-k:SHARE` of the coordinates, the largest (0.1 when left out); `rounded:DIGITS`, significant ones (1);
     `noisy:LEVEL`, Gaussian noise of this standard deviation over the map's root mean square (0.5); `clipped:QUANTILE`,

@@ -84,12 +84,6 @@ RELEASED = re.compile(rf"(?P<explainer>.+)~(?P<release>(?:{'|'.join(RELEASES)})(
 """Name of an explainer whose maps are released in another form: `ixg~noisy:0.5`."""
 
 
-def release_name(words: str) -> str:
-    """Return the name of a release, with its parameter if it has one. Raises ValueError for others."""
-    read_release(words)
-    return words
-
-
 def read_release(words: str) -> tuple[str, float]:
     """Return the name of a release and its parameter, 0 if it has none. Raises ValueError for others."""
     match = WORDS.fullmatch(words)

@@ -223,7 +223,8 @@ def tree_shap(box: Box) -> ByQuantity:
         contributions = estimator.get_booster().predict(matrix, pred_contribs=True)
         values = contributions[:, :, :-1].transpose(0, 2, 1) if contributions.ndim == 3 else contributions[:, :-1]
         return {"logit": of_class(values.astype(np.float64), box, name)}
-    quantity = "probability" if hasattr(estimator, "predict_proba") and not _boosted(estimator) else "logit"
+    votes = hasattr(estimator, "predict_proba") and not hasattr(estimator, "decision_function")  # else boosted
+    quantity = "probability" if votes else "logit"
     return {quantity: of_class(_explained(estimator, rows, name), box, name)}
 
 
@@ -253,10 +254,6 @@ def _by_class(values: Any, features: int) -> np.ndarray:
     if values.shape[1] == features + 1:
         return np.asarray(values[:, :-1])
     return np.asarray(values.reshape(len(values), -1, features + 1)[:, :, :-1].transpose(0, 2, 1))
-
-
-def _boosted(estimator: Any) -> bool:
-    return hasattr(estimator, "decision_function")
 
 
 def _explained(estimator: Any, rows: Rows, name: str) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -92,16 +92,10 @@ def explained(model: TrainedModel, sample: Records, task: MetricsTask) -> dict[A
     at_once = AdaptiveBatchSize(task.batch)
     start = 0
     while start < len(sample):
-        for key, part in at_once(partial(_explained_part, model, sample, task, start)).items():
+        for key, part in at_once(partial(_explained_batch, model, sample, task, start)).items():
             parts.setdefault(key, []).append(part)
         start += at_once.size
     return {key: _joined(arrays) for key, arrays in parts.items()}
-
-
-def _explained_part(
-    model: TrainedModel, sample: Records, task: MetricsTask, start: int, size: int
-) -> dict[Attribution, ExplainedSample]:
-    return dict(_explained_batch(model, sample[start : start + size], replace(task, batch=size)))
 
 
 def _joined(parts: list[ExplainedSample]) -> ExplainedSample:
@@ -113,8 +107,10 @@ def _joined(parts: list[ExplainedSample]) -> ExplainedSample:
 
 
 def _explained_batch(
-    model: TrainedModel, sample: Records, task: MetricsTask
-) -> Iterator[tuple[Attribution, ExplainedSample]]:
+    model: TrainedModel, sample: Records, task: MetricsTask, start: int, size: int
+) -> dict[Attribution, ExplainedSample]:
+    sample, task = sample[start : start + size], replace(task, batch=size)
+    parts = {}
     if not isinstance(model, ExplainedModel):
         raise UserError(
             "explanation_metrics: the model has no attributions: exclude its architecture from these measures"
@@ -133,7 +129,9 @@ def _explained_batch(
             given = {"maps": maps, **task.measuring}
             if isinstance(model, TorchBackedModel):
                 given["probe"] = _probe(model, sample, classes, key, values, task)
-            yield key, ExplainedSample(classes, maps, {name: measures[name].of(given) for name in probing}, full)
+            probed = {name: measures[name].of(given) for name in probing}
+            parts[key] = ExplainedSample(classes, maps, probed, full)
+    return parts
 
 
 def _at_inputs(attributions: np.ndarray, key: Attribution, task: MetricsTask) -> Tensor:

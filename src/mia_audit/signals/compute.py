@@ -22,8 +22,8 @@ from mia_audit.arrays import check_logits, class_numbers, real_array, row_ids
 from mia_audit.errors import UserError
 from mia_audit.explain.catalogue import GRADIENT, Explainers, explainers, needs_module
 from mia_audit.explain.catalogue import explainers as known_explainers
-from mia_audit.explain.private_local.records import ExplanationSet
-from mia_audit.explain.private_local.solver import descend, learning_rate, minimum
+from mia_audit.explain.private_local.records import ExplanationSet, largest
+from mia_audit.explain.private_local.solver import minimum, private_minima
 from mia_audit.explain.vectors import vectors
 from mia_audit.learners import (
     Attribution,
@@ -40,7 +40,6 @@ from mia_audit.learners import (
 )
 from mia_audit.learners.answers import SURE
 from mia_audit.learners.naming import BUILT_IN, Outputs
-from mia_audit.seeds import generator
 from mia_audit.signals.families import columns, families
 from mia_audit.signals.name import FIT_ERROR, PROBED, SHARES, VECTOR, stem
 from mia_audit.training import task
@@ -300,25 +299,15 @@ def membership_signals(
     queries, which = np.unique(asked, return_inverse=True)
     points = explained.points(np.asarray(explained.records))
     values = explained.values
-    classes = values.argmax(axis=1) if values.shape[1] > 1 else np.zeros(len(values), dtype=np.int64)
+    classes = largest(values)
     kinds = classes[queries]
     problems = list(inside.problems(points[queries], values[queries, kinds], kinds, terms))
     if noisy:
-        deviation, features = terms.multiplier * terms.sensitivity / inside.units, inside.features
-        # the noise differs between terms and between explanation sets, because equal noise could be subtracted
         own = (*key, repr(terms), hashlib.sha256(member.tobytes() + inside.whose).hexdigest())
-        noise = [generator(*own, int(query)).standard_normal((terms.steps, features)) for query in queries]
-        rate = learning_rate(terms.c, deviation, features)
-        explanations = descend(problems, np.zeros((len(queries), features)), deviation * np.stack(noise), rate)
+        explanations = private_minima(problems, terms, [(*own, int(query)) for query in queries])
     else:
         explanations = np.stack([minimum(problem) for problem in problems])
     phi = explanations[which]
     predicted = np.einsum("in,in->i", phi, points - points[asked])
     true = values[np.arange(len(values)), classes[asked]] - values[asked, classes[asked]]
-    return {
-        FIT_ERROR: np.abs(predicted - true),
-        f"{STEM}_variance": phi.var(axis=1),
-        f"{STEM}_l1": np.abs(phi).sum(axis=1),
-        f"{STEM}_l2": np.linalg.norm(phi, axis=1),
-        f"{STEM}_linf": np.abs(phi).max(axis=1),
-    }
+    return {FIT_ERROR: np.abs(predicted - true)} | {f"{STEM}_{name}": one for name, one in summarise(phi).items()}

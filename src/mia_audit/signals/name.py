@@ -353,11 +353,6 @@ def all_but(name: str) -> Reads:
     return lambda signals: [(signal,) for signal in signals if signal.name != name]
 
 
-def losses(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:
-    """Read the loss."""
-    return [(signal,) for signal in signals if signal.name == "loss"]
-
-
 def others(signals: Sequence[Signal]) -> list[tuple[Signal, ...]]:
     """Read the signals that are neither outputs (loss, confidence) nor summaries of an attribution or its vector."""
     read = (None, *PROBES)

@@ -5,7 +5,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.svm import LinearSVC
 from torch import nn
 
-from mia_audit.explain.black_boxes import black_boxes, of_estimator, of_labels, of_logits, of_margins, of_probabilities
+from mia_audit.explain.black_boxes import black_boxes, of_estimator, of_labels, of_logits, of_probabilities
 from mia_audit.explain.private_local.records import ExplanationSet
 from mia_audit.explain.private_local.service import PrivateExplainer
 from mia_audit.explain.private_local.terms import ExplanationTerms
@@ -21,9 +21,6 @@ def table():
 def test_two_classes_are_one_value_and_more_are_one_each():
     assert of_probabilities(np.array([[0.25, 0.75]])).tolist() == [[0.5]]
     assert of_probabilities(np.array([[0.5, 0.25, 0.25]])).tolist() == [[0.0, -0.5, -0.5]]
-    assert of_margins(np.array([[0.25, 0.75]])).tolist() == [[0.5]]
-    np.testing.assert_allclose(of_margins(np.array([[0.5, 0.3, 0.2]])), [[0.2, -0.2, -0.3]])
-    assert of_margins(np.array([[0.5, 0.5, 0.0]])).tolist() == [[0.0, 0.0, -0.5]]
     assert of_labels(np.array([1, 0]), 2).tolist() == [[1.0], [-1.0]]
 
 
@@ -48,11 +45,10 @@ def test_an_estimator_is_a_black_box_that_can_be_explained(table):
     assert service.answer(records[:2]).explanations.shape == (2, 3)
 
 
-@pytest.mark.parametrize("quantity", ["probability", "margin"])
-def test_a_model_of_the_workflow(table, quantity):
+def test_a_model_of_the_workflow(table):
     torch.manual_seed(0)
     model = nn.Linear(3, 4)
-    values = of_logits(model(torch.from_numpy(table[0]).float()).detach().numpy(), quantity)
+    values = of_logits(model(torch.from_numpy(table[0]).float()).detach().numpy())
     assert values.shape == (120, 4)
     assert np.abs(values).max() <= 1
     best = model(torch.from_numpy(table[0]).float()).argmax(1).numpy()

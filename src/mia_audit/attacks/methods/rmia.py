@@ -14,7 +14,7 @@ import numpy as np
 from mia_audit.attacks.catalogue import attack
 from mia_audit.attacks.design import NO_MODEL, Pairs, left_out, of_targets, opposite_values
 from mia_audit.errors import UserError
-from mia_audit.signals.name import Columns, columns_of, losses, slices
+from mia_audit.signals.name import Columns, columns_of, named, slices
 
 if TYPE_CHECKING:
     from mia_audit.attacks.design import Leaving
@@ -40,14 +40,14 @@ ROWS = 1 << 12
 """Number of cells summed anew at a time."""
 
 
-@attack("base", reads=losses, learns=False, pairwise=["none"])
+@attack("base", reads=named("loss"), learns=False, pairwise=["none"])
 def base(readings: Sequence[Reading], member: Member, likelihood: str, pairs: Pairs | None = None) -> Cells:
     """Score ℓ_t − log of the mean of exp ℓ over the other models, with ℓ = −loss, the label's log probability (BASE, Lassila et al. 2025)."""
     (reading,) = readings
     return relative(reading, pairs or left_out(member), lambda log_p, _, some: log_mean_of_others(log_p, leaving=some))
 
 
-@attack("rmia", reads=losses, pairwise=["none"])
+@attack("rmia", reads=named("loss"), pairwise=["none"])
 def online(readings: Sequence[Reading], member: Member, likelihood: str, pairs: Pairs | None = None) -> Cells:
     """Score by the share of the target's non-members z with r_x ≥ γ r_z, ties ½, where r = p_t / p̄, p̄ the mean of the others."""
     (reading,) = readings
@@ -55,7 +55,7 @@ def online(readings: Sequence[Reading], member: Member, likelihood: str, pairs: 
     return _dominated(ratio, member, pairs)
 
 
-@attack("rmia-offline", reads=losses, pairwise=["none"])
+@attack("rmia-offline", reads=named("loss"), pairwise=["none"])
 def offline(readings: Sequence[Reading], member: Member, likelihood: str, pairs: Pairs | None = None) -> Cells:
     """Score as `rmia` does, with p̄ = ½[(1 + a) p̄_out + (1 − a)], from the other models that did not train on the record."""
     (reading,) = readings

@@ -230,8 +230,8 @@ def _run(names: Sequence[str], method: Any, inputs: Tensor, classes: Tensor) -> 
     from mia_audit.runtime.device import is_retryable
 
     arguments = {"inputs": inputs.detach().clone().requires_grad_(), "target": classes}
-    required = _required(type(method).attribute)
-    if "baselines" in required or (WRAPPER in _required(type(method)) and names[-1] in _with_baselines()):
+    innermost = methods_of_captum()[names[-1]]  # of a wrapper; else the method itself
+    if "baselines" in _required(innermost.attribute):
         arguments["baselines"] = torch.zeros_like(inputs[:1]).expand(2, *inputs.shape[1:]).contiguous()
     try:
         with warnings.catch_warnings():
@@ -293,10 +293,6 @@ def methods_of_captum() -> dict[str, Any]:
         and set(_required(kind)) | set(_required(kind.attribute)) <= SUPPLIED
         and ({"target", "kwargs"} & set(inspect.signature(kind.attribute).parameters))
     }
-
-
-def _with_baselines() -> set[str]:
-    return {name for name, kind in methods_of_captum().items() if "baselines" in _required(kind.attribute)}
 
 
 def _required(function: Callable[..., Any]) -> list[str]:

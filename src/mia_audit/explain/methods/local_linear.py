@@ -67,23 +67,15 @@ def private_local(epsilon: float) -> Explainer:
     """Return the explainer with (ε, `local_delta`)-DP explanations."""
 
     def attribute(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
-        import numpy as np
-
-        from mia_audit.explain.private_local.solver import descend, learning_rate
-        from mia_audit.seeds import generator
+        from mia_audit.explain.private_local.solver import private_minima
 
         terms, shadow = _terms(options, epsilon), batch.members.shadow if batch.members else 0
         problems = _problems(batch, terms)
-        records, features = problems[0].records, len(problems[0].moment)
-        deviation = terms.multiplier * terms.sensitivity / records
-        # the noise differs between terms and between training sets, because equal noise could be subtracted
         inside = ""
         if batch.members:
             inside = hashlib.sha256(batch.members.member.tobytes() + batch.members.explained.whose).hexdigest()
         keys = [(batch.seed, "private_local", repr(terms), inside, shadow, record) for record in batch.records]
-        noise = np.stack([generator(*key).standard_normal((terms.steps, features)) for key in keys])
-        starts, rate = np.zeros((len(problems), features)), learning_rate(terms.c, deviation, features)
-        return _shaped(batch, descend(problems, starts, deviation * noise, rate))
+        return _shaped(batch, private_minima(problems, terms, keys))
 
     return Explainer(
         attribute,

@@ -12,6 +12,7 @@ from pydantic import PositiveInt
 
 from mia_audit.errors import UserError
 from mia_audit.explain.catalogue import Explainer, explainers
+from mia_audit.explain.shapley import kernel_shap, linear_shap, permutation_shap, tree_shap
 from mia_audit.sections import Section
 
 if TYPE_CHECKING:
@@ -37,55 +38,26 @@ def _module(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     )
 
 
-def _trees(box: Box, options: Mapping[str, Any]) -> ByQuantity:
-    from mia_audit.explain.shapley import tree_shap
-
-    return tree_shap(box)
-
-
-def _linear(box: Box, options: Mapping[str, Any]) -> ByQuantity:
-    from mia_audit.explain.shapley import linear_shap
-
-    return linear_shap(box)
-
-
-def _kernel(box: Box, options: Mapping[str, Any]) -> ByQuantity:
-    from mia_audit.explain.shapley import kernel_shap
-
-    return kernel_shap(box, options["shap_evaluations"], options["shap_background"])
-
-
-def _permutations(box: Box, options: Mapping[str, Any]) -> ByQuantity:
-    from mia_audit.explain.shapley import permutation_shap
-
-    return permutation_shap(box, options["shap_evaluations"], options["shap_background"])
-
-
-def _register(
-    name: str,
-    explain: Callable[[Box, Mapping[str, Any]], ByQuantity],
-    label: str,
-    learners: tuple[str, ...],
-    needs_training_records: bool = True,
-    options: tuple[type[Section], ...] = (),
-) -> None:
+def _register(name: str, explain: Callable[[Box, Mapping[str, Any]], ByQuantity], label: str, **traits: Any) -> None:
     member = Explainer(
         _module,
-        options,
-        name,
+        family=name,
         multiplied=True,
-        needs_training_records=needs_training_records,
         label=label,
         needs_torch_module=False,
-        learners=learners,
+        learners=("estimator", "script"),
         of_box=explain,
+        **traits,
     )
     explainers.register(name, explain)(member)
 
 
-WITHOUT_GRADIENTS = ("estimator", "script")
+def _evaluating(explain: Callable[[Box, int, int], ByQuantity]) -> Callable[[Box, Mapping[str, Any]], ByQuantity]:
+    return lambda box, options: explain(box, options["shap_evaluations"], options["shap_background"])
 
-_register("tree_shap", _trees, "TreeSHAP", ("estimator", "script"), needs_training_records=False)
-_register("linear_shap", _linear, "LinearSHAP", ("estimator", "script"))
-_register("kernel_shap", _kernel, "KernelSHAP", WITHOUT_GRADIENTS, options=(Evaluations,))
-_register("permutation_shap", _permutations, "permutation SHAP", WITHOUT_GRADIENTS, options=(Evaluations,))
+
+FITTED: dict[str, Any] = {"needs_training_records": True, "options": (Evaluations,)}
+_register("tree_shap", lambda box, _: tree_shap(box), "TreeSHAP")
+_register("linear_shap", lambda box, _: linear_shap(box), "LinearSHAP", needs_training_records=True)
+_register("kernel_shap", _evaluating(kernel_shap), "KernelSHAP", **FITTED)
+_register("permutation_shap", _evaluating(permutation_shap), "permutation SHAP", **FITTED)

@@ -40,10 +40,6 @@ class Past(NamedTuple):
     explanations: Float[np.ndarray, "k n"]
     computed: Bool[np.ndarray, " k"]
 
-    def among_computed(self) -> tuple[Float[np.ndarray, "c n"], Float[np.ndarray, "c n"]]:
-        """Return the queries and explanations that were computed from the records."""
-        return self.queries[self.computed], self.explanations[self.computed]
-
 
 @dataclass(frozen=True)
 class History:
@@ -68,7 +64,8 @@ class History:
         """Return queries and explanations of a class that were computed from the records, in order."""
         if kind not in self.classes:
             return np.zeros((0, 0)), np.zeros((0, 0))
-        return self.classes[kind].among_computed()
+        queries, explanations, computed = self.classes[kind]
+        return queries[computed], explanations[computed]
 
     def fit(self, point: Float[np.ndarray, " n"], kind: int, terms: ExplanationTerms) -> Float[np.ndarray, " n"]:
         """Return the explanation fitted to past queries of a class, with values predicted by their explanations (algorithm 4).

@@ -213,6 +213,11 @@ def checked_values(values: Float[np.ndarray, "q C"], count: int, what: str) -> F
     return np.asarray(np.clip(values, -1, 1))
 
 
+def largest(values: Float[np.ndarray, "q C"]) -> Int[np.ndarray, " q"]:
+    """Return the class with the largest value, which is explained; 0 if there is a single column."""
+    return np.asarray(values.argmax(axis=1))
+
+
 def _weights(away: Float[np.ndarray, "b n"], terms: ExplanationTerms) -> Float[np.ndarray, " b"]:
     distance = np.linalg.norm(away, axis=1)
     if "weight" in terms.as_published:

@@ -28,7 +28,7 @@ import numpy as np
 
 from mia_audit.errors import UserError, suggest
 from mia_audit.explain.private_local.history import HISTORY, REUSED, SCRATCH, WARM, AnsweredQuery, History
-from mia_audit.explain.private_local.records import ExplanationSet, checked_values
+from mia_audit.explain.private_local.records import ExplanationSet, checked_values, largest
 from mia_audit.explain.private_local.solver import Problem, descend, iterates, learning_rate
 from mia_audit.explain.private_local.terms import ExplanationTerms, radius
 from mia_audit.foreign_json import read_object
@@ -358,10 +358,9 @@ class PrivateExplainer:
         """Return the fields of the answers that do not depend on their computation."""
         points = self.explained.points(queries)
         outputs = self._values(queries, values)
-        classes = outputs.argmax(axis=1) if outputs.shape[1] > 1 else np.zeros(len(outputs), dtype=np.int64)
         return [
             AnsweredQuery(point, float(output[kind]), int(kind), HISTORY, 0, 0.0, point)
-            for point, output, kind in zip(points, outputs, classes, strict=True)
+            for point, output, kind in zip(points, outputs, largest(outputs), strict=True)
         ]
 
     def _values(self, queries: np.ndarray, values: np.ndarray | None) -> Float[np.ndarray, "q C"]:

@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mia_audit.seeds import generator
+
 if TYPE_CHECKING:
     from jaxtyping import Float
+
+    from mia_audit.explain.private_local.terms import ExplanationTerms
 
 
 @dataclass(frozen=True)
@@ -105,3 +109,17 @@ def descend(
     """Return the last iterates of noisy projected gradient steps, or the starts if there are no steps."""
     (last,) = deque(iterates(problems, starts, noise, rate), maxlen=1) or (starts,)
     return last
+
+
+def private_minima(
+    problems: Sequence[Problem], terms: ExplanationTerms, keys: Sequence[tuple[int | str, ...]]
+) -> Float[np.ndarray, "q n"]:
+    """Return explanations from scratch, with noise that each query's key determines (algorithm 1).
+
+    Keys differ between terms and between explanation sets, because equal noise could be subtracted.
+    """
+    features = len(problems[0].moment)
+    deviation = terms.multiplier * terms.sensitivity / problems[0].records
+    noise = np.stack([generator(*key).standard_normal((terms.steps, features)) for key in keys])
+    starts, rate = np.zeros((len(problems), features)), learning_rate(terms.c, deviation, features)
+    return descend(problems, starts, deviation * noise, rate)

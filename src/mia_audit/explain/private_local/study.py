@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 
 from mia_audit.errors import UserError
 from mia_audit.explain.private_local.history import WARM
-from mia_audit.explain.private_local.records import ExplanationSet, nearest_records
+from mia_audit.explain.private_local.records import ExplanationSet, largest, nearest_records
 from mia_audit.explain.private_local.service import ExplanationLedger, PrivateExplainer, TracedExplainer
 from mia_audit.explain.private_local.solver import Problem, minimum
 from mia_audit.explain.private_local.terms import ExplanationTerms
@@ -162,8 +162,7 @@ class Study:
         return answers
 
     def _classes(self, records: Int[np.ndarray, " q"]) -> Int[np.ndarray, " q"]:
-        values = self.explained.values[records]
-        return np.asarray(values.argmax(axis=1) if values.shape[1] > 1 else np.zeros(len(values), dtype=np.int64))
+        return largest(self.explained.values[records])
 
     def _run(
         self,
