@@ -36,6 +36,7 @@ class Checkpoint:
 
     def __init__(self, folder: Path | None = None, key: str = "", seconds: float = 0.0) -> None:
         self.folder = folder
+        self._path = folder / STATE if folder else None
         self.key = key
         self.seconds = seconds
         self._written = time.monotonic()
@@ -44,7 +45,7 @@ class Checkpoint:
         """Return the state after the last saved epoch; empty if there is none."""
         from mia_audit.models.weights import digest_of
 
-        path = self._file(STATE)
+        path = self._path
         if path is None or not path.exists():
             return {}
         try:
@@ -64,7 +65,7 @@ class Checkpoint:
 
     def offer(self, capture: Callable[[], State]) -> None:
         """Save the state that `capture` returns, unless fewer than `seconds` have passed since the last one was saved."""
-        path = self._file(STATE)
+        path = self._path
         if path is None or time.monotonic() - self._written < self.seconds:
             return
         from safetensors.torch import save_file
@@ -83,9 +84,6 @@ class Checkpoint:
         """Remove the folder after the training."""
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _file(self, name: str) -> Path | None:
-        return None if self.folder is None else self.folder / name
 
     def _warn_damaged(self, path: Path, why: str) -> None:
         print(

@@ -39,16 +39,17 @@ def capture_state(model: nn.Module, optimizer: torch.optim.Optimizer, rest: Mapp
 
 def restore_state(state: State, model: nn.Module, optimizer: torch.optim.Optimizer) -> State:
     """Restore model and optimizer from a state; return the rest of the state."""
-    model.load_state_dict(_under(state, "model"))
+    model.load_state_dict(under(state, "model"))
     moments: dict[int, dict[str, Tensor]] = {}
-    for name, value in _under(state, "optimizer").items():
+    for name, value in under(state, "optimizer").items():
         index, _, moment = name.partition(".")
         moments.setdefault(int(index), {})[moment] = value
     optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
-    return _under(state, "rest")
+    return under(state, "rest")
 
 
-def _under(state: State, prefix: str) -> State:
+def under(state: State, prefix: str) -> State:
+    """Return the tensors below a prefix, by the rest of their names."""
     return {name.removeprefix(f"{prefix}."): value for name, value in state.items() if name.startswith(f"{prefix}.")}
 
 
@@ -164,8 +165,7 @@ def _progress_state(epochs: list[Epoch], protection: Protection) -> dict[str, Te
 
 def _resume(state: dict[str, Tensor], protection: Protection) -> list[Epoch]:
     """Restore the state captured by `_progress_state`: set the mechanism's state and return the epochs."""
-    prefix = "protection."
-    protection.restore({name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)})
+    protection.restore(under(state, "protection"))
     history = zip(state["epochs.loss"].tolist(), state["epochs.steps"].tolist(), strict=True)
     return [Epoch(loss, int(steps)) for loss, steps in history]
 

@@ -47,6 +47,14 @@ SCHEMA = pa.schema(
     }
 )
 
+OF_MODEL = ("train_accuracy", "test_accuracy", "train_loss", "test_loss", "epsilon", "epsilon_rdp")
+"""Columns of the last epoch's row only."""
+
+OF_TERMS = (
+    "delta", "noise_multiplier", "sampling_rate", "accountant", "sampling", "clipping", "noise_mask", "unit",
+)  # fmt: skip
+"""Columns that state the mechanism's terms."""
+
 
 @dataclass(frozen=True)
 class Epoch:
@@ -119,28 +127,10 @@ def mean(values: np.ndarray) -> float:
 def training_table(shadow: int, report: TrainingReport) -> pa.Table:
     """Return the rows of one shadow model, one per epoch; only the last has accuracies and ε."""
     count, terms = len(report.epochs), report.terms
-    last: dict[str, Any] = {
-        "train_accuracy": report.train_accuracy,
-        "test_accuracy": report.test_accuracy,
-        "train_loss": report.train_loss,
-        "test_loss": report.test_loss,
-        "epsilon": report.epsilon,
-        "epsilon_rdp": report.epsilon_rdp,
-    }
-    same: dict[str, Any] = {
-        "shadow": shadow,
-        "records": report.records,
-        "delta": terms.delta,
-        "noise_multiplier": terms.noise_multiplier,
-        "sampling_rate": terms.sampling_rate,
-        "accountant": terms.accountant,
-        "sampling": terms.sampling,
-        "clipping": terms.clipping,
-        "noise_mask": terms.noise_mask,
-        "unit": terms.unit,
-        "persons": report.persons,
-        "records_per_person": terms.records_per_person or None,
-    }
+    last = {name: getattr(report, name) for name in OF_MODEL}
+    same = {name: getattr(terms, name) for name in OF_TERMS}
+    same |= {"shadow": shadow, "records": report.records, "persons": report.persons}
+    same |= {"records_per_person": terms.records_per_person or None}
     columns: dict[str, list[Any]] = {
         "epoch": list(range(1, count + 1)),
         "loss": [epoch.loss for epoch in report.epochs],

@@ -39,6 +39,7 @@ from mia_audit.training.loop import (
     restore_state,
     steps_of_epoch,
     training_of,
+    under,
 )
 from mia_audit.training.report import TrainingReport, mean
 from mia_audit.training.section import Training
@@ -105,24 +106,10 @@ def train_shadow(
     """
     key = key_of(recipe, shadow)
     model = start(recipe, seed_for(*key, "initial weights")).to(inputs.device)
-    training_set = torch.from_numpy(np.flatnonzero(members)).to(inputs.device)
-    people = people_of(recipe, members, persons)
-    check_batch(recipe.training, len(training_set) if people is None else len(people), people is not None)
+    training_set, people, trained, batches = _prepared(recipe, model, inputs, members, persons)
     terms = _terms(recipe) | _terms_of_people(recipe.mechanism, people)
     noise_key = training_key(key, terms, content_digest(inputs, labels, training_set))
-    trained, batches = recipe.features(
-        model, recipe.training, inputs, recipe.micro_batch, recipe.mechanism.kind.per_record
-    )
-    job = Job(
-        trained,
-        len(training_set),
-        recipe.epsilon,
-        recipe.training,
-        recipe.micro_batch,
-        noise_key,
-        recipe.public_records,
-        None if people is None else torch.from_numpy(people.of),
-    )
+    job = _job(recipe, trained, len(training_set), people, noise_key)
     protection = recipe.mechanism.kind.protect(recipe.mechanism, job)
     partly = recipe.training.trainable != "all"
     movement = Movement(model) if partly else None
@@ -156,11 +143,35 @@ def key_of(recipe: Recipe, shadow: int) -> tuple[int | str, ...]:
     return (*recipe.key, shadow)
 
 
-def check_batch(training: Training, units: int, persons: bool = False) -> None:
-    """Raise UserError if a batch is larger than the training set."""
-    if training.batch > units:
-        words = "persons" if persons else "records"
-        raise UserError(f"training.batch: {training.batch} {words} per step, but the training set has only {units}")
+def _prepared(
+    recipe: Recipe,
+    model: nn.Module,
+    inputs: Inputs | Tensor,
+    members: Bool[np.ndarray, " n"],
+    persons: Int[np.ndarray, " n"] | None,
+) -> tuple[Int[Tensor, " m"], Persons | None, nn.Module, Inputs | Tensor]:
+    """Return the rows of the training set, their persons if these are the unit, the module that training changes, and its inputs.
+
+    Raises UserError if a batch is larger than the training set.
+    """
+    rows = torch.from_numpy(np.flatnonzero(members)).to(inputs.device)
+    by_person = recipe.mechanism.by_person and persons is not None
+    people = Persons.numbered(persons[members]) if by_person and persons is not None else None
+    units, words = (len(rows), "records") if people is None else (len(people), "persons")
+    if recipe.training.batch > units:
+        raise UserError(
+            f"training.batch: {recipe.training.batch} {words} per step, but the training set has only {units}"
+        )
+    per_record = recipe.mechanism.kind.per_record
+    return rows, people, *recipe.features(model, recipe.training, inputs, recipe.micro_batch, per_record)
+
+
+def _job(recipe: Recipe, trained: nn.Module, records: int, people: Persons | None, key: Any, *purpose: int) -> Job:
+    """Return what the mechanism is given."""
+    of = None if people is None else torch.from_numpy(people.of)
+    return Job(
+        trained, records, recipe.epsilon, recipe.training, recipe.micro_batch, key, recipe.public_records, of, *purpose
+    )
 
 
 def _terms(recipe: Recipe) -> dict[str, Any]:
@@ -190,12 +201,6 @@ def _terms_of_people(mechanism: Mechanism, people: Persons | None) -> dict[str, 
         return {}
     of = hashlib.sha256(people.of.astype("<i8").tobytes()).hexdigest()
     return {"persons": {"of": of, "records_per_person": mechanism.read(Unit).records_per_person}}
-
-
-def people_of(recipe: Recipe, members: Bool[np.ndarray, " n"], persons: Int[np.ndarray, " n"] | None) -> Persons | None:
-    """Return the person of every member, if the guarantee is for persons and they are known."""
-    known = recipe.mechanism.by_person and persons is not None
-    return Persons.numbered(persons[members]) if known and persons is not None else None
 
 
 def start(recipe: Recipe, seed: int) -> nn.Module:
@@ -295,24 +300,9 @@ def train_released(
     state = checkpoint.resume()
     seed = int(state[f"rest.{START}"]) if state else secrets.randbits(SEED_BITS)
     model = start(recipe, seed).to(inputs.device)
-    training_set = torch.from_numpy(np.flatnonzero(members)).to(inputs.device)
-    people = people_of(recipe, members, persons)
-    check_batch(recipe.training, len(training_set) if people is None else len(people), people is not None)
+    training_set, people, trained, batches = _prepared(recipe, model, inputs, members, persons)
     key = fresh_key()
-    trained, batches = recipe.features(
-        model, recipe.training, inputs, recipe.micro_batch, recipe.mechanism.kind.per_record
-    )
-    job = Job(
-        trained,
-        len(training_set),
-        recipe.epsilon,
-        recipe.training,
-        recipe.micro_batch,
-        key,
-        recipe.public_records,
-        None if people is None else torch.from_numpy(people.of),
-        RELEASED,
-    )
+    job = _job(recipe, trained, len(training_set), people, key, RELEASED)
     protection = recipe.mechanism.kind.protect(recipe.mechanism, job)
     training, optimizer = training_of(job), optimizer_of(job)
     records, truth = Subset(batches, training_set), labels[training_set]
@@ -330,8 +320,7 @@ def train_released(
             rest = restore_state(state, trained, optimizer)
             done = int(rest.pop(EPOCHS))
             rest.pop(START)
-            kept = {name.removeprefix("protection."): value for name, value in rest.items()}
-            protection.restore(dict.fromkeys(COUNTERS, torch.tensor(0)) | kept)
+            protection.restore(dict.fromkeys(COUNTERS, torch.tensor(0)) | under(rest, "protection"))
         else:
             checkpoint.offer(captured)
         while done < training.epochs:

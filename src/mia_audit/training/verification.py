@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mia_audit.errors import UserError, first_line
@@ -14,9 +14,6 @@ from mia_audit.storage import digests, table_metadata
 from mia_audit.storage.digests import differences, provenance_differences
 from mia_audit.storage.tables import RETRAIN, STAMPS
 from mia_audit.training.stored import MASKS, damaged_file
-
-CHECKED = (".parquet", ".npy", ".safetensors")
-"""Endings of files that contain their own digest, or whose digest is in a file beside them."""
 
 
 def complaints(results: Path) -> Iterator[str]:
@@ -29,7 +26,8 @@ def complaints(results: Path) -> Iterator[str]:
 
 def files_with_digests(results: Path) -> list[Path]:
     """List the tables, pools and weights of results; UserError if there are none."""
-    files = [path for path in sorted(results.rglob("*")) if path.suffix in CHECKED and not _hidden(path, results)]
+    files = [path for path in sorted(results.rglob("*")) if path.suffix in CHECKS]
+    files = [path for path in files if not any(part.startswith(".") for part in path.relative_to(results).parts)]
     if not files:
         raise UserError(f"{results}: no tables or models there; expected the results of an audit, results/NAME")
     return files
@@ -37,20 +35,11 @@ def files_with_digests(results: Path) -> list[Path]:
 
 def damages(results: Path) -> Iterator[str]:
     """Yield a line for every table, pool and weights whose content does not match its digest."""
-    checks: dict[str, Callable[[Path], None]] = {".parquet": _table, ".npy": _pool, ".safetensors": _weights}
     for path in files_with_digests(results):
-        yield from _checked_by(checks[path.suffix], path)
-
-
-def _hidden(path: Path, results: Path) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(results).parts)
-
-
-def _checked_by(check: Callable[[Path], None], path: Path) -> Iterable[str]:
-    try:
-        check(path)
-    except UserError as error:
-        yield str(error)
+        try:
+            CHECKS[path.suffix](path)
+        except UserError as error:
+            yield str(error)
 
 
 def _table(path: Path) -> None:
@@ -90,3 +79,7 @@ def _weights(path: Path) -> None:
         raise UserError(
             f"{path}: does not contain the digest that an audit writes into weights, so this audit did not write it"
         )
+
+
+CHECKS: dict[str, Callable[[Path], None]] = {".parquet": _table, ".npy": _pool, ".safetensors": _weights}
+"""Checks by the endings of files that contain their own digest, or whose digest is in a file beside them."""
