@@ -85,9 +85,8 @@ class Panel:
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper: its citation, its tables and figures, and the configs that train the models for each data set's cells."""
+    """A paper: its tables and figures, and the configs that train the models for each data set's cells."""
 
-    citation: str
     tables: Mapping[str, str]
     """Titles of tables."""
     figures: Mapping[str, Sequence[Panel]]

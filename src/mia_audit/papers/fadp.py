@@ -1,9 +1,8 @@
-"""The FADP paper: noise by feature importance."""
+"""FADP, "Balancing Trade-offs: Adaptive Differential Privacy in Interpretable Machine Learning Models": noise by feature importance."""
 
 from mia_audit.papers.cells import Paper
 
 PAPER = Paper(
-    citation="Balancing Trade-offs: Adaptive Differential Privacy in Interpretable Machine Learning Models",
     tables={
         "I": "Cats and dogs",
         "II": "CIFAR-10",

@@ -1,9 +1,8 @@
-"""Harder, Bauer and Park 2020: locally linear maps, trained with differential privacy."""
+"""Harder, Bauer and Park 2020, Interpretable and Differentially Private Predictions: locally linear maps."""
 
 from mia_audit.papers.cells import Paper
 
 PAPER = Paper(
-    citation="Harder, Bauer and Park 2020, Interpretable and Differentially Private Predictions",
     tables={
         "text": "Test accuracy (the paper prints σ = 1.3 as ε = 2 and σ = 4.1 as ε = 0.5)",
         "figure_8": "Test accuracy of two private CNNs",

@@ -1,4 +1,4 @@
-"""Huang, Pawelczyk and Lakkaraju 2024: attacks on explanations of fine-tuned vision transformers, and their tests of one against another."""
+"""Huang, Pawelczyk and Lakkaraju 2024, Explaining the Model, Protecting Your Data: its panels, tables and tests of one attack against another."""
 
 from __future__ import annotations
 
@@ -99,7 +99,6 @@ def _others(attacks: Sequence[str]) -> list[Panel]:
 MAIN = ("cifar10", "cifar100", "food101")
 
 PAPER = Paper(
-    citation="Huang, Pawelczyk and Lakkaraju 2024, Explaining the Model, Protecting Your Data",
     tables={
         "1": "VAR-LRT against the thresholding attack",
         "2": "L1-LRT",

@@ -1,4 +1,4 @@
-"""The printed numbers of a paper on private explanations, and their measurements in finished studies on substitute data sets."""
+"""Patel, Shokri and Zick 2020, Model Explanations with Differential Privacy: its numbers, and those of studies on substitute data sets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 
 PAPER = Paper(
-    citation="Patel, Shokri and Zick 2020, Model Explanations with Differential Privacy",
     tables={"3": "Approximation loss of Algorithm 1", "text": "Numbers of the text"},
     figures={},
     configs={},
