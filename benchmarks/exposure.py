@@ -17,7 +17,8 @@ import sys
 import numpy as np
 
 from mia_audit.attacks.engine.ratios import RATIOS
-from mia_audit.evaluation.exposure import Estimated, Halves, called_members, estimated
+from mia_audit.evaluation.exposure import Estimated, Halves, estimated
+from mia_audit.evaluation.metrics import called_above
 
 RECORDS, FPR, FRESH = 1000, 0.01, 12
 SCENARIOS = ("none", "uneven", "equal", "spread", "few", "three")
@@ -75,7 +76,7 @@ def scenario(name: str, models: int, runs: int) -> dict[str, float]:
         counts = np.zeros((4, RECORDS))
         for fresh in range(FRESH):
             signal, member = drawn(np.random.default_rng([run, models, 3, fresh]), level, sd, shift, models)
-            called = called_members(scores(signal, member), member, FPR)
+            called = called_above(scores(signal, member), member, FPR)
             sides = (called & member, member, called & ~member, ~member)
             counts += [side.sum(axis=1) for side in sides]
         revealed = counts[0] / counts[1]

@@ -5,7 +5,8 @@ import pytest
 from scipy.stats import rankdata
 
 from mia_audit.evaluation import exposure
-from mia_audit.evaluation.exposure import Halves, called_members, estimated, exposure_columns
+from mia_audit.evaluation.exposure import Halves, estimated, exposure_columns
+from mia_audit.evaluation.metrics import called_above
 
 
 def test_columns_are_means_over_targets():
@@ -47,7 +48,7 @@ def counted(models, strong, seed, shift=8.0, records=400):
 def test_counts_are_those_of_each_half_and_survive_packing():
     halves, scores, member = counted(9, 20, 0)
     assert list(halves.hits) == ["0.05"]  # no model resolves the other
-    called = called_members(scores, member, 0.05)
+    called = called_above(scores, member, 0.05)
     for half, columns in enumerate((slice(4), slice(4, None))):
         inside = member[:, columns]
         assert halves.hits["0.05"][half].tolist() == (called[:, columns] & inside).sum(axis=1).tolist()

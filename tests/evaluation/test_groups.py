@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mia_audit.evaluation.files import Scored
-from mia_audit.evaluation.groups import LEAST, Slices, called_above, group_rows, groups_table, holm
-from mia_audit.evaluation.metrics import auc, tpr_at_fpr
+from mia_audit.evaluation.groups import LEAST, Slices, group_rows, groups_table, holm
+from mia_audit.evaluation.metrics import auc, called_above, tpr_at_fpr
 from mia_audit.pools.groups import Grouping
 
 KEY = ("loss-lira", "confidence", "pooled", False)

@@ -305,6 +305,11 @@ def groups(models: int, others: int, *key: int | str) -> Iterator[tuple[Int[np.n
         yield np.concatenate([targets, order[: others + 1 - len(targets)]]), len(targets)
 
 
+def drawn_records(records: int, count: int, purpose: str) -> Int[np.ndarray, " n"]:
+    """Return the ascending places of so many records, drawn at random, always the same for a purpose."""
+    return np.sort(generator(purpose, records).choice(records, count, replace=False))
+
+
 def scored_with(
     score: Callable[[Int[np.ndarray, " n"], Member], Cells], member: Member, others: int, *key: int | str
 ) -> Cells:

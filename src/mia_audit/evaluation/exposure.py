@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from base64 import b64decode, b64encode
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from zlib import compress, decompress
 
 import numpy as np
 
+from mia_audit.evaluation.metrics import called_above
 from mia_audit.seeds import generator
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Halves:
         hits, alarms = {}, {}
         for fpr in fprs:
             if all(fpr * outside.sum(axis=0).min() >= 1 for _, outside in known):
-                called = [called_members(scores, member, fpr) for scores, member in parts]
+                called = [called_above(scores, member, fpr) for scores, member in parts]
                 both = [(call & inside, call & outside) for call, (inside, outside) in zip(called, known, strict=True)]
                 hits[f"{fpr:g}"], alarms[f"{fpr:g}"] = (
                     np.stack([half[side].sum(axis=1) for half in both]) for side in (0, 1)
@@ -287,17 +287,14 @@ def _posterior(
         ends = [means[0] - means[1]] * 2
         if confidence is not None:
             below = joint.reshape(len(joint), -1)[:, order].cumsum(axis=1)
-            ends = [gaps[order][np.minimum((below < p).sum(axis=1), len(gaps) - 1)] for p in _tails(confidence)]
+            tails = (1 - confidence) / 2, (1 + confidence) / 2
+            ends = [gaps[order][np.minimum((below < p).sum(axis=1), len(gaps) - 1)] for p in tails]
         for column, values in zip(columns, (*means, means[0] - means[1], *ends), strict=True):
             column.append(values)
     return tuple(np.concatenate(column) for column in columns)
 
 
 CHUNK = 1024
-
-
-def _tails(confidence: float) -> tuple[float, float]:
-    return (1 - confidence) / 2, (1 + confidence) / 2
 
 
 def _many_differ(order: Int[np.ndarray, " N"], halves: Halves, fpr: str) -> bool:
@@ -356,14 +353,3 @@ def exposure_columns(
     place[found.order] = np.arange(len(scores))
     rank[np.lexsort((place, -found.advantage))] = np.arange(1, len(scores) + 1)
     return own | dict(zip(names, estimates, strict=True)) | columns | {"rank": rank}
-
-
-def called_members(scores: np.ndarray, member: np.ndarray, fpr: float) -> np.ndarray:
-    """Return which cells are called members at each target's lowest threshold with an FPR of at most `fpr`."""
-    called = np.zeros_like(member)
-    for k in range(scores.shape[1]):
-        outside = np.sort(scores[~member[:, k] & ~np.isnan(scores[:, k]), k])
-        allowed = math.floor(fpr * len(outside) + 1e-9)
-        if allowed < len(outside):
-            called[:, k] = scores[:, k] > outside[len(outside) - 1 - allowed]
-    return called

@@ -63,7 +63,9 @@ def read_scores(path: Path, *wanted: str, aggregate: str | None = None) -> Itera
         return
     row_groups = table_metadata(path, "scores").get(ROW_GROUPS)
     named = "person" in file.schema_arrow.names
-    for indices in _of_runs(file.num_row_groups, row_groups):
+    # consecutive row groups with the same description belong to one run
+    of_runs = groupby(range(file.num_row_groups), key=row_groups.__getitem__ if row_groups else None)
+    for indices in (list(group) for _, group in of_runs):
         index = indices[0]
         with naming_damage(path, "scores"):
             keys = [[value] for value in row_groups[index][: len(FILE_KEYS)]] if row_groups else []
@@ -109,12 +111,6 @@ def read_scores(path: Path, *wanted: str, aggregate: str | None = None) -> Itera
             )
 
 
-def _of_runs(count: int, row_groups: list[list[Any]] | None) -> Iterator[list[int]]:
-    """Yield the row groups of every run: consecutive ones with the same description."""
-    for _, indices in groupby(range(count), key=row_groups.__getitem__ if row_groups else None):
-        yield list(indices)
-
-
 def _foreign_scores(path: Path, *wanted: str) -> Iterator[Scored]:
     """Yield the scores of a table from another source, with rows in any order, one attack at a time."""
     whole = pl.scan_parquet(path).with_columns(
@@ -146,7 +142,7 @@ def _foreign_scores(path: Path, *wanted: str) -> Iterator[Scored]:
         if (
             len(rows) % len(target)
             or (record.reshape(shape) != record[: shape[1]]).any()
-            or _repeats(record[: shape[1]])
+            or len(np.unique(record[: shape[1]])) < shape[1]
         ):
             raise UserError(
                 f"{path}: {' '.join(map(str, key[:3]))}: expected each record once, and the same records for every target"
@@ -160,10 +156,6 @@ def _foreign_scores(path: Path, *wanted: str) -> Iterator[Scored]:
             aggregate,
             person if person is None or person.dtype.kind != "O" else person.astype(np.str_),
         )
-
-
-def _repeats(record: np.ndarray) -> bool:
-    return len(np.unique(record)) < len(record)
 
 
 def _aggregate(file: Any, index: int, row_groups: list[list[Any]] | None) -> str:

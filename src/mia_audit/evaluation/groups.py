@@ -15,8 +15,8 @@ import polars as pl
 
 from mia_audit.attacks.design import unit_of
 from mia_audit.evaluation.files import FILE_KEYS, UNIT
-from mia_audit.evaluation.intervals import WITHOUT, chosen
-from mia_audit.evaluation.metrics import Ranking, auc_interval, clopper_pearson, metrics_of_columns
+from mia_audit.evaluation.intervals import WITHOUT, per_target
+from mia_audit.evaluation.metrics import Ranking, auc_interval, called_above, clopper_pearson, metrics_of_columns
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -33,27 +33,6 @@ LEAST = 30
 
 COUNTS = ("units", "target", "members", "non_members")
 ACCURACIES = ("train_accuracy", "test_accuracy")
-
-
-def called_above(scores: Scores, member: Member, fpr: float) -> Bool[np.ndarray, "N C"]:
-    """Return the mask of rows called members at the common threshold of every column: the lowest with at most this FPR over all rows.
-
-    The threshold is exact: false positives are at most `fpr` of the scored non-members, and tied scores are called
-    members together or not at all. NaN scores are never called members.
-    """
-    outside = np.where(member | np.isnan(scores), -np.inf, scores)
-    counts = (~member & ~np.isnan(scores)).sum(axis=0)
-    called = np.zeros(scores.shape, dtype=bool)
-    for column, count in enumerate(counts.tolist()):
-        allowed = int(np.floor(fpr * count))
-        allowed += count > 0 and (allowed + 1) / count <= fpr  # fpr · n may round to either side of an integer
-        allowed -= count > 0 and allowed / count > fpr
-        if allowed < count:
-            next_highest = np.partition(outside[:, column], len(outside) - 1 - allowed)[len(outside) - 1 - allowed]
-            called[:, column] = scores[:, column] > next_highest
-        else:
-            called[:, column] = ~np.isnan(scores[:, column])
-    return called
 
 
 class Slices:
@@ -109,7 +88,9 @@ def group_rows(
             row |= _over_records(score[:, 0], member[:, 0], [one[:, 0] for one in called], inside, fprs, confidence)
         if again is not None and further is not None:
             metrics = _metrics(*again, inside, fprs)
-            row |= {f"{name}{WITHOUT}": _square(values, further[1], score.shape[1]) for name, values in metrics.items()}
+            row |= {
+                f"{name}{WITHOUT}": per_target(values, further[1], score.shape[1]) for name, values in metrics.items()
+            }
         if accuracy is not None:
             row |= _accuracies(*accuracy, member, inside)
         sizes = {
@@ -169,15 +150,6 @@ def _over_records(
         ends = clopper_pearson(int((positive & known).sum()), int(known.sum()), confidence)
         columns |= {f"common_tpr_at_fpr_{fpr:g}_low": [ends[0]], f"common_tpr_at_fpr_{fpr:g}_high": [ends[1]]}
     return columns
-
-
-def _square(values: np.ndarray, pairs: Pairs, models: int) -> list[list[float | None] | None]:
-    """Return a metric of pairs as one list per target. The list is None for a target that is not among the models left out."""
-    places = chosen(models)
-    square = np.full((len(places), len(places)), np.nan)
-    square[pairs.target, pairs.left] = values
-    rows: list[list[float | None] | None] = [[_known(value) for value in row] for row in square]
-    return [*rows, *[None] * (models - len(places))]
 
 
 def _accuracies(right: np.ndarray, records: np.ndarray, member: Member, inside: np.ndarray) -> dict[str, np.ndarray]:

@@ -372,13 +372,17 @@ def without_each(
     return {} if rescored is None else metrics_without(rescored, scores, member, fprs)
 
 
+def quick(attack: str, likelihood: str) -> str:
+    """Return the likelihood that stands in for one that takes long, if the attack supports it; else the likelihood itself."""
+    instead = STAND_INS.get(likelihood, likelihood)
+    return instead if instead in attacks[attack].likelihoods else likelihood
+
+
 def scored_without(run: AttackRun, readings: Sequence[Reading], member: Member) -> Rescored | None:
     """Return the scores for the metrics of `without_each`, or None if there are none."""
     models = member.shape[1]
     attack = attacks[run.attack]
-    likelihood = STAND_INS.get(run.likelihood, run.likelihood)
-    if likelihood not in attack.likelihoods:
-        likelihood = run.likelihood
+    likelihood = quick(run.attack, run.likelihood)
     at_once = likelihood in attack.pairwise and recognise(member).independent
     if run.null_control or models < FEWEST or not (at_once or attack.repeatable):
         return None
@@ -407,7 +411,6 @@ def metrics_without(
     Where a likelihood stood in for that of the run, its changes are added to the metrics of `scores`.
     """
     pairs, models = rescored.pairs, rescored.models
-    places = chosen(models)
 
     def judged(values: Cells, targets: np.ndarray) -> dict[str, np.ndarray]:
         return metrics_of_columns(values.astype(np.float32, copy=False), member[:, targets], fprs)
@@ -416,20 +419,23 @@ def metrics_without(
         member = persons.gathered(member, "membership")
     metrics = judged(in_unit(rescored.scores, persons, aggregate), pairs.target)
     if rescored.whole is not None:
-        left = np.asarray(places)
+        left = np.asarray(chosen(models))
         own, whole = (
             judged(values, left) for values in (scores[:, left], in_unit(rescored.whole[:, left], persons, aggregate))
         )
         metrics = {
             name: own[name][pairs.target] + (values - whole[name][pairs.target]) for name, values in metrics.items()
         }
-    rest: list[None] = [None] * (models - len(places))
-    columns: Columns = {}
-    for name, values in metrics.items():
-        square = np.full((len(places), len(places)), np.nan)
-        square[pairs.target, pairs.left] = values
-        columns[f"{name}{WITHOUT}"] = [*_lists(square), *rest]
-    return columns
+    return {f"{name}{WITHOUT}": per_target(values, pairs, models) for name, values in metrics.items()}
+
+
+def per_target(values: np.ndarray, pairs: Pairs, models: int) -> list[list[float | None] | None]:
+    """Return a metric of pairs as one list per target. The list is None for a target that is not among the models left out."""
+    left = len(chosen(models))
+    square = np.full((left, left), np.nan)
+    square[pairs.target, pairs.left] = values
+    rows = ([None if np.isnan(value) else float(value) for value in row] for row in square)
+    return [*rows, *[None] * (models - left)]
 
 
 def _scored_anew(attack: Attack, readings: Sequence[Reading], member: Member, likelihood: str, pairs: Pairs) -> Cells:
@@ -447,7 +453,3 @@ def _scored_anew(attack: Attack, readings: Sequence[Reading], member: Member, li
 def _columns(values: Cells | Member, kept: np.ndarray) -> Any:
     """Return some of the columns, each contiguous."""
     return values.T[kept].T
-
-
-def _lists(square: np.ndarray) -> list[list[float | None] | None]:
-    return [[None if np.isnan(value) else float(value) for value in row] for row in square]

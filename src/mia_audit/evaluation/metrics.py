@@ -190,6 +190,29 @@ def _integers(scores: Scores) -> Int[np.ndarray, " n"]:
     return sizes
 
 
+def called_above(
+    scores: Float[np.ndarray, "N C"], member: Bool[np.ndarray, "N C"], fpr: float
+) -> Bool[np.ndarray, "N C"]:
+    """Return the mask of rows called members at the common threshold of every column: the lowest with at most this FPR over all rows.
+
+    The threshold is exact: false positives are at most `fpr` of the scored non-members, and tied scores are called
+    members together or not at all. NaN scores are never called members.
+    """
+    outside = np.where(member | np.isnan(scores), -np.inf, scores)
+    counts = (~member & ~np.isnan(scores)).sum(axis=0)
+    called = np.zeros(scores.shape, dtype=bool)
+    for column, count in enumerate(counts.tolist()):
+        allowed = int(np.floor(fpr * count))
+        allowed += count > 0 and (allowed + 1) / count <= fpr  # fpr · n may round to either side of an integer
+        allowed -= count > 0 and allowed / count > fpr
+        if allowed < count:
+            next_highest = np.partition(outside[:, column], len(outside) - 1 - allowed)[len(outside) - 1 - allowed]
+            called[:, column] = scores[:, column] > next_highest
+        else:
+            called[:, column] = ~np.isnan(scores[:, column])
+    return called
+
+
 def log_grid(non_members: int, points: int = 200) -> Float[np.ndarray, " points"]:
     """Return FPRs from 1/non_members to 1, evenly spaced in their logarithm."""
     grid = np.geomspace(1 / non_members, 1.0, points)

@@ -19,13 +19,21 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from mia_audit.attacks.catalogue import AttackRun, Held, attacks, scores_of
-from mia_audit.attacks.design import HEADLINE, RECORDS, aggregates_of, counts, in_unit, recognise, scored_with
-from mia_audit.attacks.engine.ratios import STAND_INS
+from mia_audit.attacks.design import (
+    HEADLINE,
+    RECORDS,
+    aggregates_of,
+    counts,
+    drawn_records,
+    in_unit,
+    recognise,
+    scored_with,
+)
 from mia_audit.attacks.io.parquet import SignalsFile
 from mia_audit.errors import UserError
 from mia_audit.evaluation.exposure import FEWEST_MODELS, HALVES, Halves
 from mia_audit.evaluation.files import Scored, headline_unit, metric_rows
-from mia_audit.evaluation.intervals import Rescored, metrics_without, scored_without
+from mia_audit.evaluation.intervals import Rescored, metrics_without, quick, scored_without
 from mia_audit.evaluation.metrics import log_grid, mean_log_roc, metrics_of_columns
 from mia_audit.seeds import generator
 from mia_audit.signals.name import Reading, Signal, read_signal
@@ -75,17 +83,10 @@ def score_and_evaluate(
         judged = []
         for run, readings, member, scores in scores_of(group, source.read, source.member, null):
             stored = scores.astype(np.float32, copy=False)
-            key = (run.attack, run.signal, run.likelihood, run.null_control)
             rescored = scored_without(run, readings, member)
             rows = []
             for aggregate in aggregates_of(source.persons):
-                scored = _in_unit(key, source, member, stored, aggregate)
-                without = (
-                    None
-                    if rescored is None
-                    else metrics_without(rescored, scored.score, member, fprs, source.persons, aggregate)
-                )
-                rows += metric_rows(scored, fprs, confidence, without)
+                rows += _judged(run, source, member, stored, aggregate, rescored, fprs, confidence)
             judged.append(Evaluated(run, member, stored, rows))
         return judged
 
@@ -105,17 +106,26 @@ def score_and_evaluate(
                 future.cancel()
 
 
-def _in_unit(
-    key: tuple[str, str, str, bool], source: SignalSource, member: Member, scores: Cells, aggregate: str
-) -> Scored:
-    """Return scores of records as they are, or aggregated to scores of persons."""
+def _judged(
+    run: AttackRun,
+    source: SignalSource,
+    member: Member,
+    scores: Cells,
+    aggregate: str,
+    rescored: Rescored | None,
+    fprs: Sequence[float],
+    confidence: float,
+) -> list[dict[str, Any]]:
+    """Return the rows of metrics.parquet for scores of records, as they are or aggregated to scores of persons."""
+    key = (run.attack, run.signal, run.likelihood, run.null_control)
     target, persons = source.target[: member.shape[1]], source.persons
-    if persons is None or aggregate == RECORDS:
-        return Scored(key, target, source.record, member, scores)
-    of_persons = in_unit(scores, persons, aggregate).astype(np.float32)
-    return Scored(
-        key, target, np.arange(len(persons)), persons.gathered(member, "membership"), of_persons, aggregate, persons.ids
-    )
+    scored = Scored(key, target, source.record, member, scores)
+    if persons is not None and aggregate != RECORDS:
+        inside, of_persons = persons.gathered(member, "membership"), in_unit(scores, persons, aggregate)
+        record = np.arange(len(persons))
+        scored = Scored(key, target, record, inside, of_persons.astype(np.float32), aggregate, persons.ids)
+    without = metrics_without(rescored, scored.score, member, fprs, persons, aggregate) if rescored else None
+    return metric_rows(scored, fprs, confidence, without)
 
 
 class FurtherScorings:
@@ -138,15 +148,14 @@ class FurtherScorings:
         the attack reads other signals.
         """
         attack, names, likelihood, null_control = scored.key
+        run = _run_on(names, self._known, attack, likelihood, null_control)
         persons = self.persons(scored)
         unit = self.file.member if persons is None else persons.gathered(self.file.member, str(self._path))
-        if not (set(names.split("+")) <= set(self._known) and unit.shape == scored.member.shape):
+        if run is None or unit.shape != scored.member.shape:
             return None
-        signals = tuple(self._known[name] for name in names.split("+"))
-        run = AttackRun(attack, signals, likelihood, null_control)
         if self._last is None or self._last[0] != run:
             self._last = None
-            readings = self._held.of(signals, signals)
+            readings = self._held.of(run.signals, run.signals)
             self._last = run, scored_without(run, readings, self.file.member)
         return self._last[1]
 
@@ -174,9 +183,7 @@ def examined(metrics: pl.DataFrame) -> list[tuple[str, str, str]]:
         return []
     attack, signal, *_ = means.row(0)
     chosen = means.filter(pl.col("attack") == attack, pl.col("signal") == signal).sort("place")
-    likelihoods = dict.fromkeys(
-        one if STAND_INS.get(one) not in attacks[attack].likelihoods else STAND_INS[one] for one in chosen["likelihood"]
-    )
+    likelihoods = dict.fromkeys(quick(attack, one) for one in chosen["likelihood"])
     return [(attack, signal, likelihood) for likelihood in likelihoods]
 
 
@@ -210,7 +217,7 @@ def by_count(
     four others.
     """
     if persons is None and (records := len(member)) > COUNTED:
-        rows = np.sort(generator("records of numbers of models", records).choice(records, COUNTED, replace=False))
+        rows = drawn_records(records, COUNTED, "records of numbers of models")
         readings = [replace(one, queries=[values[rows] for values in one.queries]) for one in readings]
         member = np.asfortranarray(member[rows])
     numbers = counts(member.shape[1])
@@ -264,12 +271,9 @@ def model_counts(
     known = {signal.name: signal for signal in source.signals}
     rows: list[dict[str, Any]] = []
     for attack, names, likelihood in examined(metrics):
-        if set(names.split("+")) <= set(known):
-            signals = tuple(known[name] for name in names.split("+"))
-            readings = [Reading(signal, source.read(signal)) for signal in signals]
-            rows += by_count(
-                AttackRun(attack, signals, likelihood, False), readings, source.member, fprs, place, source.persons
-            )
+        if run := _run_on(names, known, attack, likelihood):
+            readings = [Reading(signal, source.read(signal)) for signal in run.signals]
+            rows += by_count(run, readings, source.member, fprs, place, source.persons)
     return rows
 
 
@@ -299,12 +303,8 @@ def by_first(
         run = AttackRun(attack, tuple(known[name] for name in names.split("+")), likelihood, False)
         readings = [Reading(signal, file.read(signal), first) for signal in run.signals]
         scores = attacks[attack].score(readings, member, likelihood).astype(np.float32, copy=False)
-        scored = _in_unit((attack, names, likelihood, False), file, member, scores, aggregate)
         rescored = scored_without(run, readings, member)
-        without = (
-            None if rescored is None else metrics_without(rescored, scored.score, member, fprs, file.persons, aggregate)
-        )
-        rows += metric_rows(scored, fprs, confidence, without)
+        rows += _judged(run, file, member, scores, aggregate, rescored, fprs, confidence)
     return rows
 
 
@@ -329,9 +329,7 @@ def in_halves(metrics: pl.DataFrame, source: SignalSource, fprs: Sequence[float]
     run = _strongest(metrics, {signal.name: signal for signal in source.signals})
     if run is None or models < FEWEST_MODELS or not recognise(member).independent:
         return {}
-    attack = attacks[run.attack]
-    quick = STAND_INS.get(run.likelihood, run.likelihood)
-    likelihood = quick if quick in attack.likelihoods else run.likelihood
+    attack, likelihood = attacks[run.attack], quick(run.attack, run.likelihood)
     readings = [Reading(signal, source.read(signal)) for signal in run.signals]
     order, parts = generator("halves of models", models).permutation(models), []
     for half in (np.sort(order[: models // 2]), np.sort(order[models // 2 :])):
@@ -351,8 +349,17 @@ def in_halves(metrics: pl.DataFrame, source: SignalSource, fprs: Sequence[float]
 def _strongest(metrics: pl.DataFrame, known: Mapping[str, Signal]) -> AttackRun | None:
     """Return the run with the largest mean AUC, of those that can be repeated in reasonable time."""
     for attack, names, likelihood, *_ in ranked(metrics).iter_rows():
-        quick = STAND_INS.get(likelihood, likelihood)
-        able = attacks[attack].repeatable or quick in attacks[attack].pairwise if attack in attacks else False
-        if able and set(names.split("+")) <= set(known):
-            return AttackRun(attack, tuple(known[name] for name in names.split("+")), likelihood, False)
+        able = attack in attacks
+        able = able and (attacks[attack].repeatable or quick(attack, likelihood) in attacks[attack].pairwise)
+        if able and (run := _run_on(names, known, attack, likelihood)):
+            return run
     return None
+
+
+def _run_on(
+    names: str, known: Mapping[str, Signal], attack: str, likelihood: str, null_control: bool = False
+) -> AttackRun | None:
+    """Return the run of an attack on signals, whose names are joined by +; None unless all are known."""
+    if not set(names.split("+")) <= set(known):
+        return None
+    return AttackRun(attack, tuple(known[name] for name in names.split("+")), likelihood, null_control)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from mia_audit.evaluation.exposure import called_members, exposure
+from mia_audit.evaluation.exposure import exposure
+from mia_audit.evaluation.metrics import called_above
 from mia_audit.explain import explainers
 from mia_audit.explain.release import named_release, release_of
 from mia_audit.explanation_metrics import FULL_MAP, OTHER, REFERENCE
@@ -338,7 +339,7 @@ def _of_finished(
         return None
     scored = results.scored(finding.setting, *leak.key, finding.aggregate)
     columns = exposure(scored.score, scored.member)
-    called = called_members(scored.score, scored.member, fpr) if fpr is not None else np.zeros_like(scored.member)
+    called = called_above(scored.score, scored.member, fpr) if fpr is not None else np.zeros_like(scored.member)
     order = np.argsort(columns["rank"])[: results.spec.exposed]
     order = order[np.isfinite(columns["percentile"][order])]
     exposed = [

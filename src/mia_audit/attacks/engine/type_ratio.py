@@ -18,12 +18,11 @@ folds, scored without that fold. So the weights of a target do not depend on its
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mia_audit.attacks.design import NO_MODEL, completed, left_out, recognise
+from mia_audit.attacks.design import NO_MODEL, completed, drawn_records, left_out, recognise
 from mia_audit.attacks.engine.hierarchical import BINS, RECORDS_PER_BIN
 from mia_audit.attacks.engine.types import Grid, Types, learn, score
 from mia_audit.seeds import generator
@@ -178,7 +177,7 @@ class Evidence:
         self._counts = self._grid.counts(self._side, range(member.shape[1]))
         self.learned: Some = slice(None)
         if (records := len(member)) > LEARNED:
-            self.learned = np.sort(generator("records of types", records).choice(records, LEARNED, replace=False))
+            self.learned = drawn_records(records, LEARNED, "records of types")
 
     @property
     def folds(self) -> list[Fold]:
@@ -310,8 +309,7 @@ def blended_ratio(
     evidence = Evidence(columns, member)
     pair_types: dict[tuple[int, ...], Types] = {}
     for place, fold in enumerate(evidence.folds):
-        pseudo = PseudoScores.from_evidence(evidence, columns, member, place, pair_types, other, beside)
-        of_types, *of_others = pseudo.weights()
+        of_types, *of_others = _weights(evidence, columns, member, place, pair_types, other, beside)
         by_types = evidence.scores(fold)
         for column, one in zip(fold, by_types.T, strict=True):
             scores[:, column] = of_types * one + of_others[0] * scores[:, column]
@@ -321,54 +319,39 @@ def blended_ratio(
     return scores.astype(np.float32, copy=False)
 
 
-@dataclass(frozen=True)
-class PseudoScores:
-    """Scores of models that serve as pseudo-targets for one fold of targets: one row per model and record."""
+def _weights(
+    evidence: Evidence,
+    signals: Sequence[Columns],
+    member: Member,
+    place: int,
+    learned: dict[tuple[int, ...], Types],
+    other: Other,
+    beside: Beside | None,
+) -> Float[np.ndarray, " F"]:
+    """Return the weights of the log ratios by types, by `other` and by `beside` for the fold at `place`, learned from pseudo-targets.
 
-    features: Features
-    """The log ratios by types, by `other` and, if there is one, by `beside`."""
-    labels: Bool[np.ndarray, " n"]
-
-    @classmethod
-    def from_evidence(
-        cls,
-        evidence: Evidence,
-        signals: Sequence[Columns],
-        member: Member,
-        place: int,
-        learned: dict[tuple[int, ...], Types],
-        other: Other,
-        beside: Beside | None = None,
-    ) -> PseudoScores:
-        """Score pseudo-targets for the fold at `place`. `learned` caches the types by the two folds left out, because both folds use them."""
-        folds = evidence.folds
-        unseen = folds[place]
-        rest = np.setdiff1d(np.arange(member.shape[1]), unseen)
-        pseudo_targets = list(_pseudo_targets(folds, place, len(member)))
-        kept = np.searchsorted(rest, np.concatenate([pseudo for _, pseudo in pseudo_targets]))
-        rows = evidence.learned
-        others = [other([signal.of(rest).among(rows) for signal in signals], member[rows][:, rest], kept=kept)]
-        if beside is not None:
-            others.append(beside(rest, member[:, rest], kept=kept)[rows])
-        features, labels, start = [], [], 0
-        for second, pseudo in pseudo_targets:
-            both = tuple(sorted((place, second)))
-            if both not in learned:
-                learned[both] = evidence.without(np.union1d(unseen, folds[second]), strictly=False)
-            by_types = evidence.pseudo_scores(learned[both], pseudo, unseen)
-            features.append(_features([by_types, *(one[:, start : start + len(pseudo)] for one in others)]))
-            labels.append(member[rows][:, pseudo].ravel())
-            start += len(pseudo)
-        return cls(np.concatenate(features), np.concatenate(labels))
-
-    def weights(self) -> Float[np.ndarray, " F"]:
-        """Return the weights learned from all pseudo-targets."""
-        return blend_weights(self.features, self.labels)
-
-
-def _features(ratios: Sequence[Cells]) -> Features:
-    features: Features = np.stack([one.ravel() for one in ratios], axis=1).astype(np.float64)
-    return features
+    `learned` caches the types by the two folds left out, because both folds use them.
+    """
+    folds = evidence.folds
+    unseen = folds[place]
+    rest = np.setdiff1d(np.arange(member.shape[1]), unseen)
+    pseudo_targets = list(_pseudo_targets(folds, place, len(member)))
+    kept = np.searchsorted(rest, np.concatenate([pseudo for _, pseudo in pseudo_targets]))
+    rows = evidence.learned
+    others = [other([signal.of(rest).among(rows) for signal in signals], member[rows][:, rest], kept=kept)]
+    if beside is not None:
+        others.append(beside(rest, member[:, rest], kept=kept)[rows])
+    features, labels, start = [], [], 0
+    for second, pseudo in pseudo_targets:
+        both = tuple(sorted((place, second)))
+        if both not in learned:
+            learned[both] = evidence.without(np.union1d(unseen, folds[second]), strictly=False)
+        by_types = evidence.pseudo_scores(learned[both], pseudo, unseen)
+        ratios = [by_types, *(one[:, start : start + len(pseudo)] for one in others)]
+        features.append(np.stack([one.ravel() for one in ratios], axis=1).astype(np.float64))
+        labels.append(member[rows][:, pseudo].ravel())
+        start += len(pseudo)
+    return blend_weights(np.concatenate(features), np.concatenate(labels))
 
 
 def _pseudo_targets(folds: Sequence[Fold], place: int, records: int) -> Iterator[tuple[int, Fold]]:
