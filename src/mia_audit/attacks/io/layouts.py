@@ -63,12 +63,6 @@ def over_shifts(logits: Float[np.ndarray, "N S Q C"], labels: Int[np.ndarray, " 
     return confidence_of(mean, labels, where)
 
 
-def loss_of(confidence: np.ndarray) -> np.ndarray:
-    """Return −log p = log(1 + exp(−confidence))."""
-    loss: np.ndarray = np.logaddexp(0, -confidence)
-    return loss
-
-
 def check_labels(labels: np.ndarray, records: int, where: str, longer: bool = False) -> Int[np.ndarray, " N"]:
     """Return labels as whole numbers, one for each record; UserError for anything else. `longer` allows labels of further records at the end."""
     flat = labels.ravel()
@@ -100,7 +94,7 @@ class PublishedMatrices:
     signals: dict[str, Float[np.ndarray, "N K"]]
 
 
-def read_per_model_csv(root: Path, where: dict[str, str]) -> PublishedMatrices:
+def read_per_model_csv(root: Path, where: Mapping[str, str], labels: Path | None = None) -> PublishedMatrices:
     """Read the layout of Huang et al. 2024: {kind}_{dataset}/{key=value_…}/{model}.csv, one column of records per model.
 
     `where` keeps only folders with the given values (`dataset` is one of the keys). A membership that fits none of the
@@ -176,7 +170,7 @@ def parse_where(texts: Iterable[str]) -> dict[str, str]:
     return where
 
 
-def _folders(root: Path, where: dict[str, str]) -> dict[str, list[tuple[dict[str, str], Path]]]:
+def _folders(root: Path, where: Mapping[str, str]) -> dict[str, list[tuple[dict[str, str], Path]]]:
     """Return the folders of the membership and of every signal, each with its parameters; UserError for a key that no folder has."""
     folders_of: dict[str, list[tuple[dict[str, str], Path]]] = {}
     keys: set[str] = set()
@@ -216,7 +210,7 @@ def _parameters(name: str) -> dict[str, str]:
     return parameters
 
 
-def _said(where: dict[str, str]) -> str:
+def _said(where: Mapping[str, str]) -> str:
     return " with " + ", ".join(f"{key}={value}" for key, value in where.items()) if where else ""
 
 
@@ -273,11 +267,6 @@ if TYPE_CHECKING:
     Layout = Callable[[Path, Mapping[str, str], Path | None], PublishedMatrices]
 
 
-def per_model_csv(root: Path, where: Mapping[str, str], labels: Path | None) -> PublishedMatrices:
-    """Read the layout of Huang et al. 2024; see `read_per_model_csv`."""
-    return read_per_model_csv(root, dict(where))
-
-
 def carlini(root: Path, where: Mapping[str, str], labels: Path | None) -> PublishedMatrices:
     """Read the layout of Carlini et al. 2022: `experiment-*/keep.npy` with the last of `scores/*.npy`, or of `logits/*.npy` and y_train.npy.
 
@@ -294,7 +283,8 @@ def carlini(root: Path, where: Mapping[str, str], labels: Path | None) -> Publis
         raise UserError(f"--labels: {root} has scores, which need no labels; leave --labels out")
     values = [_carlini_confidence(file, root, labels) for file in files]
     confidence = _stacked(values, files)
-    keep = [_carlini_membership(folder / "keep.npy")[: len(confidence)] for folder in folders]
+    memberships = [folder / "keep.npy" for folder in folders]
+    keep = [as_membership(_array(file).ravel(), str(file))[: len(confidence)] for file in memberships]
     if short := [folder for folder, kept in zip(folders, keep, strict=True) if len(kept) < len(confidence)]:
         raise UserError(f"{short[0] / 'keep.npy'}: fewer records than the {len(confidence)} that have scores")
     return _published(np.stack(keep, axis=1), confidence=confidence, where=root)
@@ -313,7 +303,7 @@ def privacy_meter(root: Path, where: Mapping[str, str], labels: Path | None) -> 
     files = sorted(path for path in (root / "signals").glob("*.npy") if not path.stem.endswith("_pop"))
     signals: dict[str, np.ndarray] = {}
     for path in files:
-        if (kind := _kind(path)) is not None:
+        if (kind := next((name for word, name in METER.items() if path.stem.startswith(word)), None)) is not None:
             signals[kind] = _array(path)
     if not signals:
         raise UserError(f"{root / 'signals'}: no {' or '.join(f'{word}…signals.npy' for word in METER)}")
@@ -322,10 +312,6 @@ def privacy_meter(root: Path, where: Mapping[str, str], labels: Path | None) -> 
         raise UserError(f"{root / 'signals'}: {values.ndim} axes; expected records × models")
     member = as_membership(oriented(_array(file), values.shape, str(file)), str(file))
     return _derived(member, kind, values.astype(np.float64), root)
-
-
-def _kind(path: Path) -> str | None:
-    return next((name for word, name in METER.items() if path.stem.startswith(word)), None)
 
 
 METER = {"rmia": "probability", "softmax": "probability", "loss": "loss"}
@@ -357,7 +343,7 @@ def _reference(frames: Sequence[pl.DataFrame], root: Path, name: str) -> Bool[np
 
 
 LAYOUTS: dict[str, Layout] = {
-    "per-model-csv": per_model_csv,
+    "per-model-csv": read_per_model_csv,
     "carlini": carlini,
     "privacy-meter": privacy_meter,
     "privacyguard": privacyguard,
@@ -411,7 +397,9 @@ def _published(member: np.ndarray, confidence: Float[np.ndarray, "N K Q"], where
         raise UserError(
             f"{where}: the confidence at model {model}, record {record} is not finite; expected finite logits or scores"
         )
-    return PublishedMatrices(member, _by_query("loss", loss_of(confidence)) | _by_query("confidence", confidence))
+    return PublishedMatrices(
+        member, _by_query("loss", np.logaddexp(0, -confidence)) | _by_query("confidence", confidence)
+    )
 
 
 def _by_query(name: str, values: Float[np.ndarray, "N K Q"]) -> dict[str, np.ndarray]:
@@ -441,10 +429,6 @@ def _carlini_confidence(file: Path, root: Path, labels: Path | None) -> np.ndarr
     given = labels or root / "y_train.npy"
     classes = check_labels(_array(given), len(values), str(given), longer=labels is None)
     return over_shifts(values, classes, str(file)) if values.ndim == 4 else _confidence(values, classes, str(file))
-
-
-def _carlini_membership(file: Path) -> Bool[np.ndarray, " N"]:
-    return as_membership(_array(file).ravel(), str(file))
 
 
 def _confidence(logits: np.ndarray, labels: np.ndarray, where: str) -> np.ndarray:

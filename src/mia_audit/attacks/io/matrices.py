@@ -161,7 +161,7 @@ class MatrixFiles:
         if source := source_of(signal.name, self._files):
             return self.outliers.replaced(signal, derive(signal.name, source, self.read), self.target)
         file = self._files[signal.name]
-        matrix, index = read_matrix(file, Expected(self._shape, self._membership))
+        matrix, index = read_matrix(file, (self._shape, self._membership))
         check_same_order(model_names(file), file, model_names(self._membership), self._membership)
         self._ids.add(file, index)
         matrix = matrix[:, self._kept]
@@ -181,7 +181,7 @@ def read_membership(file: str) -> Read:
     """Read which records each model was trained on; UserError unless cells are 0 or 1 and every model has members and non-members."""
     matrix, index = read_matrix(file)
     if matrix.ndim != 2:
-        raise UserError(f"{file}: {_shape(matrix)}; expected records × models")
+        raise UserError(f"{file}: {_sizes(matrix.shape)}; expected records × models")
     member = as_membership(matrix, file)
     if matrix.shape[1] < LEAST_MODELS:
         raise UserError(f"{file}: {matrix.shape[1]} models; attacks need at least {LEAST_MODELS}, one column each")
@@ -207,29 +207,22 @@ def as_membership(matrix: np.ndarray, where: str) -> np.ndarray:
     return np.asfortranarray(matrix, dtype=bool)
 
 
-@dataclass(frozen=True)
-class Expected:
-    """The shape that a matrix must have, records × models, and the file that has it."""
-
-    shape: tuple[int, ...]
-    file: str
-
-
 Shape = tuple[int, ...]
 
 
-def read_matrix(file: str, expected: Expected | None = None) -> Read:
+def read_matrix(file: str, like: tuple[Shape, str] | None = None) -> Read:
     """Read a matrix of numbers, records × models (× queries), in the format of the file's ending.
 
     Raises UserError, which names the file, for any other content.
 
-    Where a file states the type and shape of its array in a header, they are checked before the array is read.
+    Where a file states the type and shape of its array in a header, they are checked before the array is read. `like` has
+    the records × models that are expected, and the file that has them.
     """
 
     def check(shape: Shape) -> None:
-        if expected and shape[:2] != expected.shape:
+        if like and shape[:2] != like[0]:
             raise UserError(
-                f"{file}: {_sizes(shape)} where {expected.file} has {_sizes(expected.shape)}; expected the same records × models"
+                f"{file}: {_sizes(shape)} where {like[1]} has {_sizes(like[0])}; expected the same records × models"
             )
         if len(shape) > 1 and shape[1] > MOST_MODELS:
             raise UserError(
@@ -257,7 +250,7 @@ def read_matrix(file: str, expected: Expected | None = None) -> Read:
     if matrix.dtype.kind not in "buif":
         raise UserError(f"{file}: holds {matrix.dtype}, not numbers; expected records × models")
     if matrix.ndim not in (2, 3) or not matrix.size:
-        raise UserError(f"{file}: {_shape(matrix)}; expected records × models, or records × models × queries")
+        raise UserError(f"{file}: {_sizes(matrix.shape)}; expected records × models, or records × models × queries")
     check(matrix.shape)
     if index is not None:
         ids, counts = np.unique(index, return_counts=True)
@@ -295,12 +288,8 @@ def read_column(file: str) -> Float[np.ndarray, " n"]:
             return np.asarray(values, dtype=np.float64)
     values, _ = read_matrix(file)
     if values.ndim != 2 or 1 not in values.shape:
-        raise UserError(f"{file}: {_shape(values)}; expected one number for each model")
+        raise UserError(f"{file}: {_sizes(values.shape)}; expected one number for each model")
     return np.asarray(values, dtype=np.float64).reshape(-1)
-
-
-def _shape(matrix: np.ndarray) -> str:
-    return _sizes(matrix.shape)
 
 
 def _sizes(shape: Shape) -> str:
