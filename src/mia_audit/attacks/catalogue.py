@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     from mia_audit.pools.persons import Persons
-    from mia_audit.signals.name import Cells, Member, Signal
+    from mia_audit.signals.name import Cells, Member
 
-if TYPE_CHECKING:
     Reads = Callable[[Sequence[Signal]], list[tuple[Signal, ...]]]
     Score = Callable[..., Float[np.ndarray, "N K"]]
 
@@ -273,8 +272,7 @@ def permuted_membership(member: Member, seed: int, dataset: str, persons: Person
     """
     if persons is not None:
         of_persons = persons.gathered(member, "membership")
-        permuted: Member = persons.spread(permuted_membership(of_persons, seed, dataset))
-        return permuted
+        return np.asarray(persons.spread(permuted_membership(of_persons, seed, dataset)))
     if not recognise(member).independent:
         return member[generator(seed, "null control", dataset).permutation(len(member))]
     columns = [

@@ -29,14 +29,11 @@ from mia_audit.seeds import generator
 from mia_audit.signals.name import slices
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from jaxtyping import Float, Int
 
     from mia_audit.pools.persons import Persons
     from mia_audit.signals.name import Cells, Member
 
-if TYPE_CHECKING:
     Partners = Int[np.ndarray, "N K"]
     Leaving: TypeAlias = "Partners | Pairs | None"
 
@@ -224,18 +221,15 @@ RECORDS = "none"
 
 
 def _sum(values: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    sums: np.ndarray = np.add.reduceat(np.where(np.isnan(values), 0, values), starts)
-    return sums
+    return np.asarray(np.add.reduceat(np.where(np.isnan(values), 0, values), starts))
 
 
 def _mean(values: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    means: np.ndarray = _sum(values, starts, counts) / np.maximum(counts, 1)
-    return means
+    return np.asarray(_sum(values, starts, counts) / np.maximum(counts, 1))
 
 
 def _largest(values: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    most: np.ndarray = np.maximum.reduceat(np.where(np.isnan(values), -np.inf, values), starts)
-    return most
+    return np.asarray(np.maximum.reduceat(np.where(np.isnan(values), -np.inf, values), starts))
 
 
 AGGREGATES: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]] = {

@@ -86,8 +86,7 @@ class Observer:
         if not self._every_step:
             self._scores.zero_()
             self._observe(keep=True)
-        values: np.ndarray = self._scores.numpy().copy()
-        return values
+        return np.asarray(self._scores.numpy().copy())
 
     def write(self, path: str | Path) -> None:
         """Write the scores for `mia-audit canaries score --scores`: columns canary and score."""

@@ -97,8 +97,7 @@ def one_run_f_dp_epsilon(records: int, guesses: int, correct: int, alpha: float,
 
     def curve(shown: np.ndarray, epsilon: np.ndarray) -> np.ndarray:
         low: np.ndarray = np.exp(-epsilon) * (shown - delta)
-        values: np.ndarray = np.maximum(low, 1 - np.exp(epsilon) * (1 - shown) - delta)
-        return values
+        return np.asarray(np.maximum(low, 1 - np.exp(epsilon) * (1 - shown) - delta))
 
     return _largest_refuted(records, guesses, correct, alpha, curve, RANGE)
 
@@ -111,8 +110,7 @@ def one_run_gaussian_epsilon(records: int, guesses: int, correct: int, alpha: fl
     from scipy.special import ndtr, ndtri
 
     def curve(shown: np.ndarray, mu: np.ndarray) -> np.ndarray:
-        values: np.ndarray = ndtr(ndtri(np.clip(shown, 0, 1)) - mu)
-        return values
+        return np.asarray(ndtr(ndtri(np.clip(shown, 0, 1)) - mu))
 
     return min(RANGE, epsilon_of_gdp(_largest_refuted(records, guesses, correct, alpha, curve, LARGEST_MU), delta))
 
@@ -163,8 +161,7 @@ def _refuted(
         more = np.maximum(wrong, curve(right, parameters))
         right = np.minimum(right + place / (guesses - place) * (more - wrong), 1.0)
         wrong = more
-    refuted: np.ndarray = right + wrong > guesses / records
-    return refuted
+    return np.asarray(right + wrong > guesses / records)
 
 
 def one_run_bound(guesses: np.ndarray, correct: np.ndarray, alpha: float | np.ndarray) -> np.ndarray:
@@ -173,8 +170,7 @@ def one_run_bound(guesses: np.ndarray, correct: np.ndarray, alpha: float | np.nd
 
     right = np.maximum(correct, 1)
     accuracy = np.where(correct > 0, betaincinv(right, guesses - np.minimum(right, guesses) + 1, alpha), 0.0)
-    bounds: np.ndarray = np.maximum(np.log(np.maximum(accuracy, 0.5)) - np.log1p(-np.maximum(accuracy, 0.5)), 0)
-    return bounds
+    return np.asarray(np.maximum(np.log(np.maximum(accuracy, 0.5)) - np.log1p(-np.maximum(accuracy, 0.5)), 0))
 
 
 def _error_bounds(
@@ -325,8 +321,7 @@ def levels(records: np.ndarray, alpha: float) -> np.ndarray:
     """
     first = np.where(records >= MANY, GUESSES.index((0.025, 0.025)), GUESSES.index((0.1, 0.1)))
     chosen = first == np.arange(len(GUESSES))
-    shared: np.ndarray = alpha / len(records) * np.where(chosen, MOST, (1 - MOST) / (len(GUESSES) - 1))
-    return shared
+    return np.asarray(alpha / len(records) * np.where(chosen, MOST, (1 - MOST) / (len(GUESSES) - 1)))
 
 
 def _guessed(metrics: pl.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -436,5 +431,4 @@ def _numbers(frame: pl.DataFrame, name: str, path: Path) -> np.ndarray:
     column = frame[name].drop_nulls()
     if not (column.dtype.is_numeric() or column.dtype == pl.Boolean):
         raise UserError(f"{path}: column '{name}' holds {str(column.dtype).lower()}, not numbers; {EXPECTED}")
-    values: np.ndarray = column.cast(pl.Float64).to_numpy()
-    return values
+    return np.asarray(column.cast(pl.Float64).to_numpy())

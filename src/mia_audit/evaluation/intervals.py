@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from mia_audit.pools.persons import Persons
     from mia_audit.signals.name import Cells, Member
 
-if TYPE_CHECKING:
     Values = Float[np.ndarray, " K"]
     Without = Float[np.ndarray, "K K"]
 
@@ -269,8 +268,7 @@ def two_one_sided(mean: float, error: float, freedom: int, margin: float) -> flo
 
 
 def _values(metrics: pl.DataFrame, name: str) -> Values:
-    values: Values = metrics[name].to_numpy().astype(np.float64)
-    return values
+    return np.asarray(metrics[name].to_numpy().astype(np.float64))
 
 
 def _square(metrics: pl.DataFrame, name: str) -> Without | None:

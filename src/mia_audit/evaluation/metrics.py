@@ -20,7 +20,6 @@ import numpy as np
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
-if TYPE_CHECKING:
     Scores = Float[np.ndarray, " n"]
     Member = Bool[np.ndarray, " n"]
 
@@ -133,8 +132,7 @@ class Rankings:
         if self._tied:
             gain[~self._last] = 0
         most = np.maximum(gain.max(axis=1), 0)
-        accuracies: Float[np.ndarray, " C"] = (1 + most / (self.members * self.non_members)) / 2
-        return accuracies
+        return np.asarray((1 + most / (self.members * self.non_members)) / 2)
 
     def true_positives(self, fprs: Float[np.ndarray, " x"]) -> Int[np.ndarray, "C x"]:
         """Return `Ranking.true_positives` per column and FPR."""
@@ -155,8 +153,7 @@ def _true_positives(
     allowed += (allowed + 1) / non_members <= fprs  # x · n may round to either side of an integer
     allowed -= allowed / non_members > fprs
     vertex = np.searchsorted(spared, (non_members - allowed).astype(COUNT))
-    counts: Int[np.ndarray, " x"] = members - np.where(allowed < non_members, missed[vertex], 0)
-    return counts
+    return np.asarray(members - np.where(allowed < non_members, missed[vertex], 0))
 
 
 def _sorted(scores: Scores, member: Member) -> tuple[np.ndarray, np.ndarray]:

@@ -28,8 +28,7 @@ from mia_audit.runtime.device import AdaptiveBatchSize
 from mia_audit.seeds import seed_for
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Int, Shaped
-    from torch import nn
+    from jaxtyping import Bool, Shaped
 
     from mia_audit.models import Inputs
 

@@ -17,7 +17,6 @@ from mia_audit.registry import Registry
 if TYPE_CHECKING:
     from jaxtyping import Float, Int, Num
 
-if TYPE_CHECKING:
     Make = Callable[
         [Float[np.ndarray, "m n"], Int[np.ndarray, " m"], int, int],  # records, labels, classes, seed
         Float[np.ndarray, "m C"],

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from mia_audit.explain.batch import Batch
     from mia_audit.explain.shapley import Box, ByQuantity
 
+    OfBox = Callable[[Box, Mapping[str, Any]], ByQuantity]
+    Attribute = Callable[[Batch, Mapping[str, Any]], dict[str, Float[Tensor, "B ..."]]]
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -47,11 +50,6 @@ ANY = Kind(("image", "table"), plain=True)
 def kind_of(model: str) -> Kind:
     """Return the kind of the model of that name; an unknown name is treated as that of a timm model."""
     return ANY if IN_FILE.fullmatch(model) else KINDS.get(model, Kind())
-
-
-if TYPE_CHECKING:
-    OfBox = Callable[[Box, Mapping[str, Any]], ByQuantity]
-    Attribute = Callable[[Batch, Mapping[str, Any]], dict[str, Float[Tensor, "B ..."]]]
 
 
 GRADIENT = "gradient"

@@ -26,7 +26,6 @@ from mia_audit.seeds import generator
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
-if TYPE_CHECKING:
     Rows = Float[np.ndarray, "n d"]
     ByQuantity = Mapping[str, Float[np.ndarray, "n d"]]
     """Attributions by the quantity that they explain: `logit`, `probability`."""

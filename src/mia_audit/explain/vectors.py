@@ -41,16 +41,14 @@ def _cells(length: int, count: int, together: int = 1) -> Float[np.ndarray, "n m
     """
     groups = -(-length // together)
     count = min(count, groups)
-    cells: np.ndarray = np.eye(count, dtype=np.float32)[np.arange(length) // together * count // groups]
-    return cells
+    return np.asarray(np.eye(count, dtype=np.float32)[np.arange(length) // together * count // groups])
 
 
 @lru_cache(maxsize=2)
 def projection(coordinates: int, count: int, seed: int) -> Float[np.ndarray, "d p"]:
     """Return a matrix of standard normal numbers that projects attributions, float32."""
     drawn = generator(seed, "projection of attributions", coordinates, count)
-    matrix: np.ndarray = drawn.standard_normal((coordinates, count), dtype=np.float32)
-    return matrix
+    return np.asarray(drawn.standard_normal((coordinates, count), dtype=np.float32))
 
 
 def numbers(shape: Sequence[int], options: Mapping[str, Any]) -> int:
@@ -76,5 +74,4 @@ def vectors(
         both = rows.T @ both @ columns[0] if columns else both.reshape(len(values), 2, -1) @ rows
         projected = flat @ projection(flat.shape[1], options["projections"], seed)
         values = np.concatenate([both.reshape(len(values), -1), projected], axis=1, dtype=np.float64)
-    over: np.ndarray = (values / np.maximum(norm, np.finfo(np.float64).tiny)).astype(np.float16)
-    return over
+    return np.asarray((values / np.maximum(norm, np.finfo(np.float64).tiny)).astype(np.float16))

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import numpy as np
     from jaxtyping import Float
 
-if TYPE_CHECKING:
     Values = Callable[..., Float[np.ndarray, "n ..."]]
 
 

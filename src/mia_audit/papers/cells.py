@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from mia_audit.report.results import Results
     from mia_audit.report.spec import AuditedSetting
 
+    Values = Float[np.ndarray, " K"]
+    Place = tuple[str, str, str, float]
+
 
 @dataclass(frozen=True)
 class Key:
@@ -118,11 +121,6 @@ def printed_cells(name: str) -> list[Printed]:
         )
         for row in printed_rows(name)
     ]
-
-
-if TYPE_CHECKING:
-    Values = Float[np.ndarray, " K"]
-    Place = tuple[str, str, str, float]
 
 
 SUMMARIES = {"var-lrt": "variance", "l1-lrt": "l1", "l2-lrt": "l2", "threshold": "variance"}

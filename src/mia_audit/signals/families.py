@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
     from mia_audit.explain.catalogue import Explainers
 
+    Cells = Float[np.ndarray, "N K"]
+    Read = Callable[[Signal], Sequence[Cells]]
+
 
 def families(
     section: Explainers, model: str, learner: str = BUILT_IN, metrics: ExplanationMetrics | None = None
@@ -125,22 +128,15 @@ def _safe(name: str) -> str:
     return re.sub(r"\W+", "-", name)
 
 
-if TYPE_CHECKING:
-    Cells = Float[np.ndarray, "N K"]
-    Read = Callable[[Signal], Sequence[Cells]]
-
-
 def loss_from_probability(probability: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
     """Return −log p; a probability of 0 is replaced by the smallest positive number."""
-    loss: Float[np.ndarray, "N K"] = -np.log(_within(probability)[0])
-    return loss
+    return np.asarray(-np.log(_within(probability)[0]))
 
 
 def confidence_from_probability(probability: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
     """Return log p − log(1 − p); probabilities of 0 and 1 are replaced by the nearest numbers between them."""
     inside, complement = _within(probability)
-    confidence: Float[np.ndarray, "N K"] = np.log(inside) - np.log(complement)
-    return confidence
+    return np.asarray(np.log(inside) - np.log(complement))
 
 
 def _within(probability: Float[np.ndarray, "N K"]) -> tuple[np.ndarray, np.ndarray]:

@@ -18,14 +18,16 @@ from mia_audit.errors import UserError
 from mia_audit.explain.catalogue import explainer_label
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from jaxtyping import Bool, Float, Int
 
-if TYPE_CHECKING:
     Cells = Float[np.ndarray, "N K"]
     Scale = Callable[[np.ndarray], np.ndarray]
     Some = int | slice | Int[np.ndarray, " n"]
+
+    Member = Bool[np.ndarray, "N K"]
+    Reads = Callable[[Sequence["Signal"]], list[tuple["Signal", ...]]]
 
 
 BLOCK_CELLS, BLOCK_RECORDS = 1 << 15, 1 << 8
@@ -124,11 +126,6 @@ def slices(start: int, stop: int, models: int) -> Iterator[slice]:
     """Yield slices of similar size, small enough that a block of records stays in the processor's cache."""
     parts = -(-(stop - start) // max(BLOCK_RECORDS, BLOCK_CELLS // models))
     yield from (slice(*edges) for edges in pairwise(np.linspace(start, stop, parts + 1).astype(int).tolist()))
-
-
-if TYPE_CHECKING:
-    Member = Bool[np.ndarray, "N K"]
-    Reads = Callable[[Sequence["Signal"]], list[tuple["Signal", ...]]]
 
 
 SUMMARIES = {"variance": "variance", "l1": "L1 norm", "l2": "L2 norm", "linf": "largest value"}
@@ -301,8 +298,7 @@ class Reading:
     @property
     def values(self) -> Cells:
         """The mean over queries."""
-        values: Cells = self.prepared(as_is, scaled=False)
-        return values
+        return np.asarray(self.prepared(as_is, scaled=False))
 
     @property
     def scaled(self) -> Cells:
@@ -310,8 +306,7 @@ class Reading:
 
         For a positive signal this is the logarithm. A Gaussian ratio needs only the mean of exchangeable queries.
         """
-        values: Cells = self.prepared(as_is)
-        return values
+        return np.asarray(self.prepared(as_is))
 
     def prepared(self, prepare: Callable[[Columns], Any], scaled: bool = True) -> Any:
         """Return `prepare` applied to the scaled values, or to the raw ones if not `scaled`. The result is cached."""
@@ -334,8 +329,7 @@ class Reading:
 
 def as_is(columns: Columns) -> Cells:
     """Return the columns in float64."""
-    cells: Cells = columns.stored().astype(np.float64, copy=False)
-    return cells
+    return np.asarray(columns.stored().astype(np.float64, copy=False))
 
 
 def named(name: str) -> Reads:

@@ -17,7 +17,6 @@ from mia_audit.storage import atomic_write
 if TYPE_CHECKING:
     from torch import Tensor
 
-if TYPE_CHECKING:
     State = dict[str, Tensor]
 
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
 
-if TYPE_CHECKING:
     State = dict[str, Tensor]
 
 

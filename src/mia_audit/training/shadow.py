@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -45,11 +45,6 @@ from mia_audit.training.report import TrainingReport, mean
 from mia_audit.training.section import Training
 from mia_audit.training.task import Progress
 from mia_audit.training.trainable import Features, Movement, choose_part, merge_adapters
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from mia_audit.models import Inputs
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from mia_audit.attacks.design import Leaving
     from mia_audit.signals.name import Cells, Member
 
-if TYPE_CHECKING:
     Kept = Int[np.ndarray, " k"] | None
     Column = Float[np.ndarray, "B 1"]
 
@@ -386,8 +385,7 @@ def _summed(values: np.ndarray, inside: Cells, *weights: tuple[Column, Column]) 
     the target is in, and 0 elsewhere.
     """
     of_in, of_out = (np.hstack(side).T for side in zip(*weights, strict=True))
-    sums: np.ndarray = (of_in - of_out) @ inside + of_out @ values
-    return sums
+    return np.asarray((of_in - of_out) @ inside + of_out @ values)
 
 
 def ratio(signal: Ordered, member: Member, pairs: Pairs | None = None, kept: Kept = None) -> Cells:
@@ -462,8 +460,7 @@ class DesignShifts:
 
 def _known(block: RatioBlock) -> np.ndarray:
     """Return a mask of the cells in which both sides have other models, [B, K]."""
-    known: np.ndarray = (block.inside.count > 0) & (block.outside.count > 0)
-    return known
+    return np.asarray((block.inside.count > 0) & (block.outside.count > 0))
 
 
 def _moments(block: RatioBlock, place: np.ndarray) -> np.ndarray:

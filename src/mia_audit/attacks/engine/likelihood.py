@@ -23,7 +23,7 @@ from mia_audit.attacks.design import Pairs, left_out, opposite_values
 from mia_audit.signals.name import BLOCK_CELLS, BLOCK_RECORDS
 
 if TYPE_CHECKING:
-    from mia_audit.attacks.design import Leaving, Pairs
+    from mia_audit.attacks.design import Leaving
     from mia_audit.signals.name import Cells, Member
 
 PAIR_CELLS = 1 << 14
@@ -67,21 +67,18 @@ class Side:
     @property
     def squares(self) -> Cells:
         """The other models' sum of squared deviations from their mean."""
-        squares: Cells = np.maximum(self.products(self), 0)
-        return squares
+        return np.asarray(np.maximum(self.products(self), 0))
 
     def products(self, other: Side) -> Cells:
         """Return the sum, over the other models, of products of two signals' deviations from their means."""
         total = (self._every * other._every).sum(axis=1, keepdims=True)
-        products: Cells = total - self._left * other._apart
-        return products
+        return np.asarray(total - self._left * other._apart)
 
     def by_count(self, table: np.ndarray) -> Cells:
         """Look up a function of the number of models, tabulated from 0. A record has two such numbers: with a model left out, and without."""
         number = self._total.astype(np.intp)
         every, without = table[number], table[np.maximum(number - 1, 0)]
-        values: Cells = every + self._gone * (without - every)
-        return values
+        return np.asarray(every + self._gone * (without - every))
 
 
 class PairSide(Side):
@@ -112,8 +109,7 @@ class PairSide(Side):
 
     def by_count(self, table: np.ndarray) -> Cells:
         """Look up a function of the number of models, tabulated from 0."""
-        values: Cells = table.take(self.count.astype(np.intp))
-        return values
+        return np.asarray(table.take(self.count.astype(np.intp)))
 
 
 class Span(NamedTuple):
@@ -136,16 +132,14 @@ class Span(NamedTuple):
     @property
     def agreed(self) -> np.ndarray:
         """A mask of the records that have the same value in all models, [B], and so carry no information on membership."""
-        agreed: np.ndarray = (self.low == self.high)[:, 0]
-        return agreed
+        return np.asarray((self.low == self.high)[:, 0])
 
     @property
     def floor(self) -> np.ndarray:
         """The variance, [B, 1], below which rounding errors dominate: those of the values, or those of removing one of them."""
         farthest = np.maximum(self.high, -self.low)
         rounding = np.maximum((RESOLUTION * (np.abs(self.mean) + farthest)) ** 2, 16 * RESOLUTION * farthest**2)
-        floor: np.ndarray = np.maximum(rounding, np.finfo(np.float64).tiny)
-        return floor
+        return np.asarray(np.maximum(rounding, np.finfo(np.float64).tiny))
 
 
 class SlicedMatrix(Protocol):
@@ -285,11 +279,9 @@ def _log_tail(distance: Cells, side: Side, scale: Scale) -> Cells:
     from scipy.special import log_ndtr, stdtr
 
     if not scale.student:
-        tail: Cells = log_ndtr(-distance)
-        return tail
+        return np.asarray(log_ndtr(-distance))
     freedom = side.by_count(freedoms(side.models))
-    tail = np.log(np.maximum(stdtr(freedom, -distance), np.finfo(np.float64).tiny))
-    return tail
+    return np.asarray(np.log(np.maximum(stdtr(freedom, -distance), np.finfo(np.float64).tiny)))
 
 
 def pooled_variances(over: Iterable[RatioBlock], columns: int) -> tuple[np.ndarray, np.ndarray]:
@@ -321,11 +313,10 @@ def log_density(side: Side, scale: Scale, floor: np.ndarray) -> Cells:
     """Return the log density of the targets' values under this side's model, [B, K], with a variance of at least `floor`."""
     variance = np.maximum(scale.variance, floor)
     if not scale.student:
-        density: Cells = -0.5 * (side.deviation**2 / variance + np.log(variance) + math.log(2 * math.pi))
-        return density
+        return np.asarray(-0.5 * (side.deviation**2 / variance + np.log(variance) + math.log(2 * math.pi)))
     constants, exponents = student_tables(side.models)
     spread = variance * side.by_count(freedoms(side.models))
-    density = np.log(1 + side.deviation**2 / spread) * side.by_count(exponents)
+    density: Cells = np.log(1 + side.deviation**2 / spread) * side.by_count(exponents)
     density += side.by_count(constants)
     density -= 0.5 * np.log(spread)
     return density

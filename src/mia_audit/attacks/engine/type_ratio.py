@@ -29,13 +29,17 @@ from mia_audit.seeds import generator
 from mia_audit.signals.name import Columns, columns_of, slices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from jaxtyping import Bool, Float, Int
 
     from mia_audit.attacks.design import Design
-    from mia_audit.attacks.engine.types import Counts, Types
-    from mia_audit.signals.name import Cells, Columns, Member, Some
+    from mia_audit.attacks.engine.types import Counts
+    from mia_audit.signals.name import Cells, Member, Some
+
+    Fold = Int[np.ndarray, " F"]
+
+    Other = Callable[..., Cells]
+    Beside = Callable[..., Cells]
+    Features = Float[np.ndarray, "n F"]
 
 LEVELS, SHIFTS = 20, 8
 """Number of quantile cells of the out mean, and of the shift within each of them."""
@@ -112,8 +116,7 @@ class _Sides:
             for side, (mean, inside) in enumerate(zip(means, sides, strict=True)):
                 deviations = (values - mean[rows, None]) * inside
                 sums[side, rows] = np.einsum("bs,bs->b", deviations, deviations)
-        squares: Float[np.ndarray, " 2"] = sums.sum(axis=1)
-        return squares
+        return np.asarray(sums.sum(axis=1))
 
     def _blocks(self) -> Iterator[tuple[slice, Cells, Float[np.ndarray, "2 B S"]]]:
         """Yield blocks of records: their values, and 1 for the cells in and out that count."""
@@ -136,10 +139,6 @@ def _moments(shift: np.ndarray, noise: np.ndarray, records: np.ndarray) -> tuple
         return 0.0, LEAST_SPREAD
     expected = float(shift[records].mean())
     return expected, max(float(((shift[records] - expected) ** 2 - noise[records]).mean()), LEAST_SPREAD)
-
-
-if TYPE_CHECKING:
-    Fold = Int[np.ndarray, " F"]
 
 
 FOLDS = 4
@@ -267,12 +266,6 @@ def equalised(member: Member, fold: Fold) -> Member:
             rank = np.argsort(np.argsort(drawn, axis=1), axis=1)
             counted[rows] &= ~(choice & (rank < excess[rows]))
     return counted[:, :known]
-
-
-if TYPE_CHECKING:
-    Other = Callable[..., Cells]
-    Beside = Callable[..., Cells]
-    Features = Float[np.ndarray, "n F"]
 
 
 ENOUGH_CELLS, MOST_CELLS = 4_000, 100_000

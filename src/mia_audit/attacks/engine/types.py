@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
     from mia_audit.signals.name import Columns, Some
 
-if TYPE_CHECKING:
     Sides = Bool[np.ndarray, "K N"]
+
+    Counts = Float[np.ndarray, "N B"]
 
 
 BINS = {1: (48,), 2: (24, 12)}
@@ -145,8 +146,7 @@ def grid_points(sample: np.ndarray, bins: int) -> np.ndarray:
         low, high = low - 0.5, high + 0.5
     fine = np.linspace(low, high, 2000)
     scale = (1 - BY_VALUE) * np.searchsorted(ordered, fine) / len(ordered) + BY_VALUE * (fine - low) / (high - low)
-    points: np.ndarray = np.interp(np.linspace(0, 1, bins), (scale - scale[0]) / (scale[-1] - scale[0]), fine)
-    return points
+    return np.asarray(np.interp(np.linspace(0, 1, bins), (scale - scale[0]) / (scale[-1] - scale[0]), fine))
 
 
 def smooth(histograms: np.ndarray, axes: Iterable[int]) -> np.ndarray:
@@ -193,10 +193,6 @@ def _ordered(keys: Int[np.ndarray, " n"]) -> tuple[Int[np.ndarray, " n"], Int[np
     return order, np.cumsum(total)[total > 0]
 
 
-if TYPE_CHECKING:
-    Counts = Float[np.ndarray, "N B"]
-
-
 ITERATIONS = 12
 """Number of EM steps; more make no measurable difference."""
 
@@ -240,8 +236,7 @@ class Types:
         weights += np.log(self.share)
         weights -= weights.max(axis=1, keepdims=True)
         np.maximum(weights, LEAST, out=weights)
-        posterior: Float[np.ndarray, "N G"] = np.exp(weights, out=weights)
-        return posterior
+        return np.asarray(np.exp(weights, out=weights))
 
 
 def learn(grid: Grid, counts: Counts, first: Int[np.ndarray, " N"]) -> Types:
@@ -291,8 +286,7 @@ def _axes(grid: Grid) -> tuple[int, ...]:
 
 
 def _normalised(histograms: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
-    normalised: np.ndarray = histograms / np.maximum(histograms.sum(axis=axes, keepdims=True), 1e-9)
-    return normalised
+    return np.asarray(histograms / np.maximum(histograms.sum(axis=axes, keepdims=True), 1e-9))
 
 
 def score(
@@ -368,8 +362,7 @@ def _averaged(
 ) -> Float[np.ndarray, " n"]:
     """Return the types' histograms at the cells' values, averaged over types with weights γ, up to a factor."""
     at_points = gamma @ points[0].T if len(points) == 1 else np.einsum("ng,ncg->nc", gamma, points)
-    averages: Float[np.ndarray, " n"] = np.einsum("nc,nc->n", weights, at_points)
-    return averages
+    return np.asarray(np.einsum("nc,nc->n", weights, at_points))
 
 
 def _take_out(

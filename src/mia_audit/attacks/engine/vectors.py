@@ -65,8 +65,7 @@ class VectorBlock:
     @property
     def variance(self) -> Float[np.ndarray, "T B 1"]:
         """The variance of the shift, in units of the covariance."""
-        variance: np.ndarray = 1 / np.maximum(self.inside, 1) + 1 / np.maximum(self.outside, 1)
-        return variance
+        return np.asarray(1 / np.maximum(self.inside, 1) + 1 / np.maximum(self.outside, 1))
 
 
 class Stack:
@@ -152,8 +151,7 @@ def blended_vector_ratio(norm: Columns, vectors: Sequence[Vectors], member: Memb
 
     def of_vectors(models: Int[np.ndarray, " S"], member: Member, kept: Kept = None) -> Cells:
         ratios = (hierarchical_vector_ratio(Stack(one, models=models), member, kept) for one in vectors)
-        total: Cells = np.sum(list(ratios), axis=0)
-        return total
+        return np.asarray(np.sum(list(ratios), axis=0))
 
     return blended_ratio([norm], member, other=hierarchical_of, beside=of_vectors)
 
@@ -205,13 +203,11 @@ def _block(
 
 def _loss(deviations: Float[np.ndarray, "T B m"], count: Float[np.ndarray, "T B"]) -> Float[np.ndarray, "T B m"]:
     """Return vectors whose products are what a side's scatter loses without each of its models."""
-    lost: np.ndarray = deviations * np.sqrt(count / np.maximum(count - 1, 1))[:, :, None]
-    return lost
+    return np.asarray(deviations * np.sqrt(count / np.maximum(count - 1, 1))[:, :, None])
 
 
 def _products(a: Float[np.ndarray, "T B m"], b: Float[np.ndarray, "T B n"]) -> Float[np.ndarray, "T m n"]:
-    products: np.ndarray = a.swapaxes(1, 2) @ b
-    return products
+    return np.asarray(a.swapaxes(1, 2) @ b)
 
 
 def _whitening(blocks: Blocks) -> Float[np.ndarray, "T m m"]:
@@ -236,8 +232,7 @@ def _whitening(blocks: Blocks) -> Float[np.ndarray, "T m m"]:
     shrunk = (freedom / (freedom + size))[:, None, None]
     correlation = shrunk * correlation + (1 - shrunk) * np.eye(size)
     values, axes = np.linalg.eigh(correlation)
-    whiten: np.ndarray = inverse[:, :, None] * axes / np.sqrt(np.maximum(values, LEAST))[:, None, :]
-    return whiten
+    return np.asarray(inverse[:, :, None] * axes / np.sqrt(np.maximum(values, LEAST))[:, None, :])
 
 
 def _learned(blocks: Blocks, whiten: Float[np.ndarray, "T m m"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -280,8 +275,7 @@ def _towards_sphere(covariance: Float[np.ndarray, "T m m"], freedom: Float[np.nd
     apart = np.maximum(squares - size * mean**2, np.finfo(np.float64).tiny)
     weight = np.minimum((squares + (size * mean) ** 2) / freedom / apart, 1)[:, None, None]
     sphere: np.ndarray = weight * mean[:, None, None] * np.eye(size)
-    shrunk: np.ndarray = (1 - weight) * (covariance + covariance.swapaxes(1, 2)) / 2 + sphere
-    return shrunk
+    return np.asarray((1 - weight) * (covariance + covariance.swapaxes(1, 2)) / 2 + sphere)
 
 
 def _with_one(values: Float[np.ndarray, "T B m"]) -> Float[np.ndarray, "T B n"]:

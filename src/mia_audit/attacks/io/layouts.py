@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     import polars as pl
     from jaxtyping import Bool, Float, Int
 
+    Layout = Callable[[Path, Mapping[str, str], Path | None], "PublishedMatrices"]
+
 
 def confidence_of(logits: Float[np.ndarray, "... N Q C"], labels: Int[np.ndarray, " N"], where: str) -> np.ndarray:
     """Return z_y − logsumexp of the other logits, [..., N, Q] (Carlini et al. 2022); UserError for labels outside the classes."""
@@ -48,8 +50,7 @@ def confidence_of(logits: Float[np.ndarray, "... N Q C"], labels: Int[np.ndarray
     highest = others.max(axis=-1)
     with np.errstate(invalid="ignore"):
         rest: np.ndarray = highest + np.log(np.exp(others - highest[..., None]).sum(axis=-1))
-    confidence: np.ndarray = own - rest
-    return confidence
+    return np.asarray(own - rest)
 
 
 def over_shifts(logits: Float[np.ndarray, "N S Q C"], labels: Int[np.ndarray, " N"], where: str) -> np.ndarray:
@@ -263,10 +264,6 @@ def _matrix(folder: Path, models: list[int], records: int | None = None) -> Floa
     return matrix
 
 
-if TYPE_CHECKING:
-    Layout = Callable[[Path, Mapping[str, str], Path | None], PublishedMatrices]
-
-
 def carlini(root: Path, where: Mapping[str, str], labels: Path | None) -> PublishedMatrices:
     """Read the layout of Carlini et al. 2022: `experiment-*/keep.npy` with the last of `scores/*.npy`, or of `logits/*.npy` and y_train.npy.
 
@@ -382,8 +379,7 @@ def oriented(member: np.ndarray, shape: tuple[int, ...], where: str) -> Bool[np.
     if member.shape == shape:
         return member
     if member.T.shape == shape:
-        turned: np.ndarray = member.T
-        return turned
+        return np.asarray(member.T)
     raise UserError(
         f"{where}: {member.shape} where the signals have {shape}; expected one row per model, or per record"
     )

@@ -177,5 +177,4 @@ def _fits(scores: Float[np.ndarray, "N K"]) -> bool:
 def _ranks(scores: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
     from scipy.stats import rankdata
 
-    ranks: Float[np.ndarray, "N K"] = rankdata(scores, axis=0)
-    return ranks
+    return np.asarray(rankdata(scores, axis=0))

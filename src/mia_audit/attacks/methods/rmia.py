@@ -113,8 +113,7 @@ def log_mean_of_others(likelihood: Cells, here: Member | None = None, leaving: L
         number = number - _of_further(counted, leaving)
         totals = _log_sum_without(terms, leaving)
     with np.errstate(divide="ignore", invalid="ignore"):
-        logs: Cells = np.where(number > 0, totals - np.log(number), np.nan)
-    return logs
+        return np.asarray(np.where(number > 0, totals - np.log(number), np.nan))
 
 
 def _of_further(values: np.ndarray, leaving: Leaving) -> np.ndarray:
@@ -151,8 +150,7 @@ def _log_sum_without(terms: Cells, leaving: Leaving) -> Cells:
 def log_reference(likelihood: Cells, member: Member, leaving: Leaving = None) -> Cells:
     """Return the log of p̄ = ½[(1 + a) p̄_out + (1 − a)], from the other models that did not train on the record, [N, K]."""
     out = np.exp(log_mean_of_others(likelihood, ~member, leaving))
-    reference: Cells = np.log(np.maximum(((1 + SLOPE) * out + (1 - SLOPE)) / 2, np.finfo(np.float64).tiny))
-    return reference
+    return np.asarray(np.log(np.maximum(((1 + SLOPE) * out + (1 - SLOPE)) / 2, np.finfo(np.float64).tiny)))
 
 
 def share_dominated(log_ratio: Cells, member: Member, gamma: float = GAMMA) -> Cells:

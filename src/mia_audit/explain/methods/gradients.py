@@ -265,5 +265,4 @@ def clenshaw_curtis(intervals: int) -> np.ndarray:
     k, j = np.arange(intervals + 1)[:, None], np.arange(1, intervals // 2 + 1)
     factors = np.where(2 * j == intervals, 1, 2) / (4 * j**2 - 1)
     inner = 1 - (factors * np.cos(2 * np.pi * j * k / intervals)).sum(axis=1)
-    weights: np.ndarray = inner * np.where((k[:, 0] == 0) | (k[:, 0] == intervals), 1, 2) / (2 * intervals)
-    return weights
+    return np.asarray(inner * np.where((k[:, 0] == 0) | (k[:, 0] == intervals), 1, 2) / (2 * intervals))

@@ -20,7 +20,7 @@ from mia_audit.explain.private_local.terms import capped, kernels
 from mia_audit.pools.persons import Persons, numbered_ids
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Int, Num, Shaped
+    from jaxtyping import Bool, Int, Num, Shaped
 
     from mia_audit.explain.private_local.terms import ExplanationTerms
 

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from jaxtyping import Float, Num
 
+    BlackBox = Callable[[Num[np.ndarray, "q ..."]], Float[np.ndarray, "q C"]]
+
 WHAT = "explanation"
 KINDS = {"query": list, "value": float, "class": int, "source": str, "steps": int, "explanation": list, "number": int}
 """Fields of an entry's release, with their types."""
@@ -197,10 +199,6 @@ class ExplanationLedger:
             rest = (said["value"], said["class"], said["source"], said["steps"], cost, explanation, said["number"])
             self.entries.append(AnsweredQuery(query, *rest))
             self.history = self.history.after(self.entries[-1])
-
-
-if TYPE_CHECKING:
-    BlackBox = Callable[[Num[np.ndarray, "q ..."]], Float[np.ndarray, "q C"]]
 
 
 CHARGED = "explanations"

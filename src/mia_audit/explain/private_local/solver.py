@@ -36,8 +36,7 @@ class Problem:
 
     def gradient(self, explanation: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """Return ∇L(φ)."""
-        slope: Float[np.ndarray, " n"] = (2 / self.records) * (self.gram @ explanation - self.moment)
-        return slope
+        return np.asarray((2 / self.records) * (self.gram @ explanation - self.moment))
 
 
 def minimum(

@@ -20,7 +20,7 @@ from mia_audit.seeds import generator, seed_for
 from mia_audit.storage import read_table
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Int
 
     from mia_audit.explain.private_local.terms import PrivateExplanations
 

@@ -31,7 +31,6 @@ from mia_audit.sections import Epsilon, Probability, Section, known, known_all
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-if TYPE_CHECKING:
     Distance = Float[np.ndarray, "*any"]
     Kernel = Callable[[Distance], Distance]
 
