@@ -20,18 +20,16 @@ Setting = tuple[str, str]
 Explanations = Mapping[Setting, Mapping[Attribution, ExplainedSample]]
 """One shadow model's explanations of the sample in every setting."""
 
+TEXT, NUMBER = pa.string(), pa.int32()
+MODEL = (("mechanism", TEXT), ("epsilon", TEXT), ("shadow", NUMBER))
+ATTRIBUTION = (("explainer", TEXT), ("quantity", TEXT))
+
 COLUMNS = pa.schema(
     [
-        pa.field("mechanism", pa.string(), nullable=False),
-        pa.field("epsilon", pa.string(), nullable=False),
-        pa.field("shadow", pa.int32(), nullable=False),
-        pa.field("record", pa.int32(), nullable=False),
-        pa.field("explainer", pa.string(), nullable=False),
-        pa.field("quantity", pa.string(), nullable=False),
-        pa.field("measure", pa.string(), nullable=False),
-        pa.field("against", pa.string()),
-        pa.field("same_class", pa.bool_()),
-        pa.field("value", pa.float64()),
+        *(pa.field(*one, nullable=False) for one in (*MODEL, ("record", NUMBER), *ATTRIBUTION, ("measure", TEXT))),
+        ("against", TEXT),
+        ("same_class", pa.bool_()),
+        ("value", pa.float64()),
     ]
 )
 """`same_class` says whether both models explain the same class.
@@ -139,23 +137,12 @@ def curve_table(shadow: int, explanations: Explanations) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(CURVES.names, row, strict=True)) for row in rows], schema=CURVES)
 
 
-CURVES = pa.schema(
-    [
-        ("mechanism", pa.string()),
-        ("epsilon", pa.string()),
-        ("shadow", pa.int32()),
-        ("explainer", pa.string()),
-        ("quantity", pa.string()),
-        ("measure", pa.string()),
-        ("share", pa.float64()),
-        ("value", pa.float64()),
-    ]
-)
+CURVES = pa.schema([*MODEL, *ATTRIBUTION, ("measure", TEXT), ("share", pa.float64()), ("value", pa.float64())])
 """`share` of the coordinates has been removed or inserted; `value` is the mean of the class's probability over the records."""
 
 
 def _repeated(value: str | int | None, rows: int) -> pa.Array:
-    return pa.repeat(pa.scalar(value, pa.int32() if isinstance(value, int) else pa.string()), rows)
+    return pa.repeat(pa.scalar(value, NUMBER if isinstance(value, int) else TEXT), rows)
 
 
 def map_table(shadow: int, explanations: Explanations, sample: Records, rows: Sequence[int]) -> pa.Table:
@@ -176,17 +163,8 @@ def map_table(shadow: int, explanations: Explanations, sample: Records, rows: Se
 
 MAPS = pa.schema(
     [
-        ("mechanism", pa.string()),
-        ("epsilon", pa.string()),
-        ("shadow", pa.int32()),
-        ("record", pa.int32()),
-        ("explainer", pa.string()),
-        ("quantity", pa.string()),
-        ("label", pa.int32()),
-        ("class", pa.int32()),
-        ("height", pa.int32()),
-        ("width", pa.int32()),
-        ("map", pa.list_(pa.float32())),
+        *(*MODEL, ("record", NUMBER), *ATTRIBUTION, ("label", NUMBER), ("class", NUMBER)),
+        *(("height", NUMBER), ("width", NUMBER), ("map", pa.list_(pa.float32()))),
     ]
 )
 """`class` is the explained class; `map` is the sum of the attributions over channels, [height · width]."""
