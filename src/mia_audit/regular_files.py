@@ -1,9 +1,11 @@
 """Open files safely on shared machines: only regular files of this user, never through a link."""
 
 import errno
+import fcntl
 import os
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mia_audit.errors import UserError
@@ -45,6 +47,16 @@ def _check(path: Path, status: os.stat_result, own: bool) -> None:
         raise UserError(f"{path}: not a regular file; move it away")
     if own and status.st_uid != os.geteuid():
         raise UserError(f"{path}: belongs to another user (number {status.st_uid}); expected a file of your own")
+
+
+@contextmanager
+def locked(descriptor: int) -> Iterator[None]:
+    """Hold the lock of an open file or folder, which others wait for, and close it at the end."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def private_folder(path: Path) -> None:

@@ -261,6 +261,11 @@ def heads(path: Path) -> list[str]:
         os.close(descriptor)
 
 
+def is_behind(heads: list[str], known: Mapping[str, Any]) -> bool:
+    """Return whether a ledger with these lines is older than what is known of it: a number of `entries`, and the `head` after them."""
+    return heads[known["entries"] :][:1] != [known["head"]]
+
+
 def remembered(path: Path) -> dict[str, Any]:
     """Return what results remember of a data set's ledger: its id, its number of entries, its head, and the part; empty before a charge."""
     if not path.exists():

@@ -7,7 +7,6 @@ Cards of earlier releases, beside the new one, show an older copy too, even if r
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ from mia_audit.errors import UserError
 from mia_audit.foreign_json import read_object
 from mia_audit.privacy import accounting, ledger
 from mia_audit.privacy.ledger import KEPT, RESTART, Entry, Receipt, remembered
-from mia_audit.regular_files import open_regular
+from mia_audit.regular_files import locked, open_regular
 from mia_audit.releasing.card import CARD
 from mia_audit.releasing.recipe import PROTECTED, UNPROTECTED, ReleaseRecipe, Unfinished, read_uncharged
 from mia_audit.storage import write_json
@@ -77,11 +76,8 @@ def charge_for(
         raise UserError(
             f"{path}: {reason}; all who release from results in this folder must be able to write it"
         ) from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(lock):
         return _charge(recipe, work, charges, to)
-    finally:
-        os.close(lock)
 
 
 def _charge(
@@ -188,7 +184,7 @@ def _of_card(values: Mapping[str, Any]) -> list[Entry]:
 def _check_newest(path: Path, known: Mapping[str, Any], who: str) -> None:
     """Raise UserError unless a ledger's line number `entries` has the digest `head`."""
     heads = ledger.heads(path) if path.is_file() else []
-    if heads[known["entries"] :][:1] != [known["head"]]:
+    if ledger.is_behind(heads, known):
         raise UserError(
             f"privacy.ledger: {path if path.name else 'none'}: {max(0, len(heads) - 1)} entries, and not the {known['entries']} that {who}:"
             " an older copy was restored; put the latest one back"

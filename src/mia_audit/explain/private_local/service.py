@@ -10,19 +10,18 @@ received. Nothing is released without a charge. Free answers are functions of ch
 
 from __future__ import annotations
 
-import fcntl
 import hmac
 import json
 import math
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -34,9 +33,9 @@ from mia_audit.explain.private_local.terms import ExplanationTerms, radius
 from mia_audit.foreign_json import read_object
 from mia_audit.privacy import ledger
 from mia_audit.privacy.gaussian import allows, epsilon_of_gdp
+from mia_audit.regular_files import locked
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from jaxtyping import Float, Num
 
     BlackBox = Callable[[Num[np.ndarray, "q ..."]], Float[np.ndarray, "q C"]]
@@ -72,7 +71,7 @@ class ExplanationLedger:
         """The random id of the file or, without a file, of this object."""
         self._mark = beside.with_name(f".{beside.name}.{self.id}") if path and beside else None
         self._seen = self._marked()
-        if path and self._seen and ledger.heads(path)[self._seen["entries"] :][:1] != [self._seen["head"]]:
+        if path and self._seen and ledger.is_behind(ledger.heads(path), self._seen):
             self.close()
             raise UserError(
                 f"{path}: an older copy was restored: {self._mark} knows later answers; put the latest one back"
@@ -90,21 +89,9 @@ class ExplanationLedger:
 
     def append(self, entries: list[AnsweredQuery]) -> None:
         """Charge for entries and store them. Their explanations may be released only after this call has returned."""
-        with self._before_copies():
+        # all copies of this ledger, which have the same mark, wait for one another
+        with locked(os.open(self._mark.parent, os.O_RDONLY)) if self._mark else nullcontext():
             self._append(entries)
-
-    @contextmanager
-    def _before_copies(self) -> Iterator[None]:
-        """Let all copies of this ledger, which have the same mark, wait for one another."""
-        if self._mark is None:
-            yield
-            return
-        folder = os.open(self._mark.parent, os.O_RDONLY)
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(folder)
 
     def _append(self, entries: list[AnsweredQuery]) -> None:
         from mia_audit.storage import write_json  # configs are read without it
@@ -134,34 +121,6 @@ class ExplanationLedger:
     def close(self) -> None:
         """Close the file; another process may then open it."""
         self._kept.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def table(self) -> pa.Table:
-        """Return all entries: number, query, value, class, source, steps, mu_squared, mu_squared_spent and epsilon (at δ), explanation."""
-        import pyarrow as pa  # configs are read without it
-
-        totals = np.cumsum([entry.mu_squared for entry in self.entries]).tolist()
-        vector = pa.list_(pa.float64(), self.features)
-        entries = self.entries
-        return pa.table(
-            {
-                "number": pa.array([entry.number for entry in entries], pa.int64()),
-                "query": pa.array([entry.query for entry in entries], vector),
-                "value": pa.array([entry.value for entry in entries], pa.float64()),
-                "class": pa.array([entry.explained_class for entry in entries], pa.int32()),
-                "source": pa.array([entry.source for entry in entries], pa.string()),
-                "steps": pa.array([entry.steps for entry in entries], pa.int32()),
-                "mu_squared": pa.array([entry.mu_squared for entry in entries], pa.float64()),
-                "mu_squared_spent": pa.array(totals, pa.float64()),
-                "epsilon": pa.array([epsilon_of_gdp(math.sqrt(total), self.delta) for total in totals], pa.float64()),
-                "explanation": pa.array([entry.explanation for entry in entries], vector),
-            }
-        )
 
     def _kept_entry(self, entry: AnsweredQuery) -> ledger.Entry:
         released = {
