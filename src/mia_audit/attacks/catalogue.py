@@ -1,9 +1,4 @@
-"""The registry of attacks.
-
-The section of a config for attacks.
-
-The runs of attacks on signals, and their scores.
-"""
+"""The registry of attacks, the section of a config for them, and their runs on signals."""
 
 from __future__ import annotations
 

@@ -7,13 +7,10 @@ if the target does not, makes the remaining models independent of the target's m
 contains the record under either hypothesis. For pairs the further model is the partner. Otherwise it is drawn
 uniformly, record by record.
 
-Aggregate records' scores to scores of persons, after scoring and for any attack.
-
-A model trains on all of a person's records or on none, so an attack on a person combines all of their records. Given
-the membership, records are assumed to be independent: the log likelihood ratio of a person is the sum over their
-records (METHODS section 12). The maximum and the mean are reported too.
-
-Attacks with fewer other models: the models are split into groups, each of which is audited separately.
+Records' scores may be aggregated to scores of persons, for any attack. A model trains on all of a person's records or on
+none, so an attack on a person combines all of their records. Given the membership, records are assumed to be
+independent: the log likelihood ratio of a person is the sum over their records (METHODS section 12). The maximum and
+the mean are reported too.
 """
 
 from __future__ import annotations

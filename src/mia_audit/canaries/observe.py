@@ -1,9 +1,6 @@
 """Observe every step of a torch training run: the component of each released update along the gradient of each canary.
 
-Add three lines to a training script:
-
-observer = observe_canaries("canaries", model, torch.nn.functional.cross_entropy) observer.attach(optimizer) # before
-training observer.write("scores.csv") # after it
+Three lines in a training script do it (docs/how-to/canaries.md): `observe_canaries`, `attach` to the optimizer, and `write`.
 """
 
 from __future__ import annotations

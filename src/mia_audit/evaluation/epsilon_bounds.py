@@ -2,16 +2,12 @@
 
 All bounds are one-sided at level 1 − α, and 0 where the attack proves nothing. Adjacency is add/remove of one record.
 
-The empirical ε of attacks on a setting, computed for each target from the number of members among its highest-scoring records.
-
 The choice of the records called members must not depend on the membership. For each target these are the records with
 the highest scores; their share of all records is fixed here. A target's scores come from its own outputs and from the
 other models' membership. If nothing leaks, its own membership is therefore independent of the records called, and each
 target's bound exceeds 0 with probability at most its level. Bounds are combined over shares, targets and attacks by
 Bonferroni's correction, which allows any dependence. Targets share their shadow models, so pooling their records as
 independent trials would claim leaks that do not exist.
-
-Lists of scores of members and non-members that do not come from an audit: those of one model, or of canaries.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Read scores.parquet one run (one attack on all targets) at a time, and build the rows of metrics.parquet.
-
-Metrics per target summarised over targets: mean, standard deviation and intervals.
-"""
+"""Read scores.parquet one run (one attack on all targets) at a time, and build, read and summarise metrics.parquet."""
 
 from __future__ import annotations
 

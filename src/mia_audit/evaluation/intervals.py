@@ -11,8 +11,6 @@ targets share. Let d[t, s] be h[t] − (h[t] without model s), minus its mean ov
 - A model that is an easy target may also make all others easier. This contributes twice the covariance, over models s,
   of h[s] with the mean over t of d[t, s], minus 2x, because that covariance includes the effects within pairs.
 
-Scores of an attack that is repeated, each time without one model, for intervals over targets.
-
 Likelihoods that take long are not repeated. The changes of their metrics without a model are taken to be those of a
 quick likelihood (`ratios.STAND_INS`): in simulations intervals hold as often, and are as wide within 5 %.
 """

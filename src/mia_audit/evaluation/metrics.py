@@ -1,12 +1,7 @@
 """Metrics of one target, exact for tied scores, with intervals over its records.
 
-Rank records by score with a single sort per target. All metrics of a ROC curve follow from the ranking.
-
-The exact ROC curve, with one vertex per distinct score, and its mean over targets without interpolation.
-
-The shares of records that are called members for bounds on ε, fixed before any score is seen.
-
-The wrong way in which the published code of Huang et al. 2024 reads TPRs from a ROC curve, kept for comparison only.
+A single sort ranks a target's records. All metrics follow from the exact ROC curve, which has one vertex per distinct
+score and is never interpolated, except in the wrong way in which the published code of Huang et al. 2024 reads it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Scores and metrics of all runs of an audit, computed for a few signals at a time.
-
-Repeat a setting's attacks from its signals, each time without one model, to compute intervals.
-
-AUC and TPR of an attack by the number of other models, for each of its likelihoods that does not take long.
-"""
+"""Scores and metrics of all runs of an audit, and what is repeated for them: without single models, with fewer models, in halves."""
 
 from __future__ import annotations
 

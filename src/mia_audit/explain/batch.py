@@ -1,10 +1,6 @@
-"""A batch of records and one model: the logits, and the gradients that explainers use.
+"""A batch of records and one model, with all that explainers use: logits, gradients, explained quantities and training records.
 
-The quantity that is explained: its value and its derivatives with respect to the logits, both in float64.
-
-Summaries of attributions: a few scalars per record, reduced on the attributions' device.
-
-A shadow model's training records as the explanation set, for explanations that are fitted to records.
+Attributions are reduced to a few scalars per record on their device.
 """
 
 from __future__ import annotations

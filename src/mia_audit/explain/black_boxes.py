@@ -1,8 +1,6 @@
-"""The registry of black boxes that a study can build from a pool; the workflow's own models need no entry.
+"""The registry of black boxes that a study can build from a pool (Patel et al. 2020); the workflow's own models need no entry.
 
-Convert a classifier's outputs to values in [−1, 1]: a column per class, or one column if there are two classes.
-
-Black boxes that are made from the records and labels of a pool (Patel et al. 2020).
+Their values are in [−1, 1]: a column per class, or one column if there are two classes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""The registry of explainers, and their interface. Neither this file nor the import of a member's file imports torch.
-
-The section of a config for explanations.
-
-Properties of built-in models that are known from the model's name alone. Nothing here imports torch.
-"""
+"""The registry of explainers, and the section of a config for them. Neither this file nor the import of a member's file imports torch."""
 
 from __future__ import annotations
 

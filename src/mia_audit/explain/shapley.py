@@ -1,13 +1,7 @@
-"""The input of explainers for models without gradients: rows, their explained classes, and the model's outputs.
-
-Shapley values of any model from a stated number of evaluations: by permutations, and by regression on coalitions.
+"""Shapley values of models without gradients: of any model from a stated number of evaluations, of trees and of linear models.
 
 The value of a coalition S of features is the mean output for record x if the features outside S are replaced by those
 of background records b. All records of a model share coalitions and background records, which are keyed by the model.
-
-Shapley values of linear models of independent features (Lundberg and Lee 2017, corollary 1).
-
-TreeSHAP: exact Shapley values of trees; for a missing feature both branches are followed, weighted by training records (Lundberg et al. 2020).
 """
 
 from __future__ import annotations
@@ -203,7 +197,7 @@ INSTALL = "install it with: pip install 'mia-audit[shap]'"
 
 
 def tree_shap(box: Box) -> ByQuantity:
-    """Return the TreeSHAP values of the rows, by tree paths.
+    """Return exact Shapley values of trees: for a missing feature both branches are followed, weighted by training records (Lundberg et al. 2020).
 
     The explained quantity is the margin of boosted trees (`logit`), and the votes of forests and single trees
     (`probability`). LightGBM and XGBoost use their own implementation, which is faster than the shap library's
@@ -271,7 +265,7 @@ def _explained(estimator: Any, rows: Rows, name: str) -> np.ndarray:
 
 
 def linear_shap(box: Box) -> ByQuantity:
-    """Return w ⊙ (x − mean of the training rows), which explains the logit; UserError for a model that is not linear."""
+    """Return w ⊙ (x − mean of the training rows), which explains the logit (Lundberg and Lee 2017, corollary 1); UserError for other models."""
     estimator, rows, background = last_step(box)
     name = type(estimator).__name__
     weights = getattr(estimator, "coef_", None)

@@ -1,7 +1,4 @@
-"""The registry of measures of explanations.
-
-The section of a config for measures of explanations.
-"""
+"""The registry of measures of explanations, and the section of a config for them."""
 
 from __future__ import annotations
 

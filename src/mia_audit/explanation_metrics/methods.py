@@ -1,11 +1,8 @@
-"""Faithfulness of explanations to the model: each measure evaluates the model at changed records.
+"""The measures: faithfulness to the model, similarity of two models' explanations, and the spread of one model's.
 
-Removed coordinates are set to 0 in the model's input space, the baseline of integrated gradients; all channels of an
-image's pixel are removed together. Random changes are keyed by the record, the same for every model.
-
-Similarity of two models' explanations of the same records: 1 for equal explanations, NaN if a map is constant or 0 everywhere.
-
-The spread of one model's explanations over the coordinates of a record, and over the records of a class.
+Faithfulness is measured at changed records: removed coordinates are 0 in the model's input space, the baseline of
+integrated gradients, and all channels of an image's pixel are removed together. Random changes are keyed by the record,
+the same for every model.
 """
 
 from __future__ import annotations

@@ -1,11 +1,4 @@
-"""What a paper prints, cell by cell, and how its tables and figures are laid out.
-
-A paper's tables: every printed number beside the results of audits.
-
-Results of finished audits to compare with a paper's printed numbers: by its procedure, by exact metrics of its scores, by our attacks.
-
-A paper's ROC curves in its own panels: exact curves of the paper's score on the audits' models.
-"""
+"""What a paper prints, cell by cell, beside results of finished audits, and its ROC curves in its own panels."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""The inputs of a release: an audited setting, its pool, its initial weights, and its cost.
+"""The inputs of a release (an audited setting, its pool, its initial weights, its cost), and an unfinished release.
 
-An unfinished release in its working folder: its random id, its charges, and the state after its last epoch.
-
-The folder is hidden, beside that of the release. Only this user can read it, because it may hold records; the release's
-own folder never does. It is removed when the release is finished, and never holds the state of a random generator.
+An unfinished release has a hidden folder beside that of the release. Only this user can read it, because it may hold
+records; the release's own folder never does. It is removed when the release is finished, and never holds the state of a
+random generator.
 """
 
 from __future__ import annotations

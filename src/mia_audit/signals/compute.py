@@ -1,12 +1,8 @@
 """Signals: a few scalars per model and record, from the model's outputs and from explanations of them. Nothing here imports torch.
 
-Signals of one model in memory, for a notebook: a torch module, or a fitted estimator.
-
-Signals from explanations of one fixed black box, for attacks on membership in the explanation set.
-
-A record's own explanation does not depend on whether the record is in the set, because its term vanishes at x = z. So
-the attacker queries the explanation at the record's nearest neighbour, and measures how well this explanation fits the
-record.
+Membership in an explanation set is attacked at neighbours: a record's own explanation does not depend on whether the
+record is in the set, because its term vanishes at x = z. So the attacker queries the explanation at the record's nearest
+neighbour, and measures how well this explanation fits the record.
 """
 
 from __future__ import annotations

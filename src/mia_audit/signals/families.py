@@ -1,7 +1,4 @@
-"""Families of signals. One job computes a family, which has its own options and columns.
-
-Signals derived from others: loss and confidence from one another, and both from the probability of the label.
-"""
+"""Families of signals, each computed by one job with its own options and columns; and losses and confidences derived from others."""
 
 from __future__ import annotations
 

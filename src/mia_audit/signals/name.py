@@ -1,7 +1,4 @@
-"""Signals: the grammar of their names, and their values in the form that attacks read.
-
-A signal that attacks convert to float64 part by part, because a converted copy of all models would double the memory.
-"""
+"""Signals: the grammar of their names, and their values in the form that attacks read."""
 
 from __future__ import annotations
 

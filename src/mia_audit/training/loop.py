@@ -1,7 +1,4 @@
-"""The training loop that all mechanisms share.
-
-The state of torch training between two epochs: weights, the optimizer's moments and the loop's own state.
-"""
+"""The training loop that all mechanisms share, and its state between two epochs."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping

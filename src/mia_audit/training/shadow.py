@@ -1,6 +1,6 @@
-"""One shadow model of the built-in torch loop: it is built or fine-tuned, trained under a mechanism, and evaluated on its pool.
+"""The built-in torch loop's models: a shadow model, trained under a mechanism and evaluated on its pool, or a model for release.
 
-Train a model for release, without a seed and without keeping anything that was computed without noise.
+A model for release is trained without a seed, and nothing is kept that was computed without noise.
 """
 
 from __future__ import annotations

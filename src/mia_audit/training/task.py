@@ -1,9 +1,4 @@
-"""The task of training one model, given to a learner. Nothing here imports torch.
-
-Loss and confidence from logits, in float64 by NumPy, for models that are not torch modules.
-
-The identity of a training run. This file imports only the standard library, because planning uses it too.
-"""
+"""The task of training one model, given to a learner, and loss and confidence from logits. Nothing here imports torch."""
 
 from __future__ import annotations
 

@@ -6,8 +6,6 @@ n/(n − 1) from that mean. So one pass over the cells scores every target, with
 first, and processed in blocks that stay in the processor's cache. Some membership designs (`attacks.design`) require
 that a further model is left out of the other side, in the same way. Intervals over targets need scores without a second
 model, on either side (`PairSide`).
-
-The score that the published code of Huang et al. 2024 computes.
 """
 
 from __future__ import annotations

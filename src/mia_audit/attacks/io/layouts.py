@@ -1,9 +1,4 @@
-"""Read the files of other audit tools into one table of signals; nothing in them is executed.
-
-Loss and confidence of the label from logits or probabilities, in float64, as an import derives them.
-
-Read published score matrices, in the layouts of their authors, into one table of signals.
-"""
+"""Read score matrices of papers and of other audit tools into one table of signals; nothing in them is executed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Read signals.parquet with one signal in memory at a time, and write scores.parquet with one row group per run and aggregate.
 
-Checks for mistakes that leave every number in range: probabilities given as losses, swapped axes, exact halves declared as fair coins.
+Mistakes that leave every number in range are refused: probabilities given as losses, swapped axes, exact halves declared as fair coins.
 """
 
 from __future__ import annotations

@@ -1,19 +1,10 @@
-"""Likelihood ratios of one signal over in and out models: p(x | in) against p(x | out).
+"""Likelihood ratios p(x | in) / p(x | out) of signals over models, and thresholds without shadow models (Shokri et al. 2021).
 
 The ratio of the confidence is LiRA (Carlini et al. 2022). The same ratio reads an attribution's variance, L1 and L2
-norm (Huang et al. 2024) and maximum norm; as `lrt` it reads any other signal. Positive signals are heavy-tailed, so
-their logarithm is used; the `-raw` forms use the raw signal, and `loss-lira-raw` the raw loss.
-
-The likelihood ratios of one signal without in models: how unlikely its value is among the out models.
-
-`-offline` is one-sided, the paper's form (Carlini et al. 2022, section VI-D); `-offline-two-sided` is −log p(x | out),
-the form of their code.
-
-A likelihood ratio of several signals together: does an explanation add to what the confidence reveals?
-
-The attacks of Huang et al. 2024 as published: `authors-lrt` follows their code, `paper-lrt` their text.
-
-Thresholds on a raw signal, without shadow models (Shokri et al. 2021): the baseline.
+norm (Huang et al. 2024) and maximum norm; as `lrt` it reads any other signal, as `joint-lrt` several together. Positive
+signals are heavy-tailed, so their logarithm is used; the `-raw` forms use the raw signal, and `loss-lira-raw` the raw
+loss. Without in models, `-offline` is one-sided (Carlini et al. 2022, section VI-D), and `-offline-two-sided`
+−log p(x | out), the form of their code. `authors-lrt` follows the code of Huang et al. 2024, `paper-lrt` their text.
 """
 
 from __future__ import annotations

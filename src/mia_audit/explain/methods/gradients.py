@@ -1,15 +1,4 @@
-"""Input × gradient (Shrikumar et al. 2016).
-
-Saliency (Simonyan et al. 2014).
-
-SmoothGrad (Smilkov et al. 2017).
-
-GradientSHAP (Lundberg and Lee 2017, as captum's GradientShap computes it).
-
-Grad-CAM (Selvaraju et al. 2017; equations 4 and 5 of the FADP paper), on CNNs and on the tokens of transformers.
-
-`own:NAME`: the attributions that the `explain` of a user's script returns under that name.
-"""
+"""Explainers of torch modules by gradients, and `own:NAME`, what the `explain` of a user's script returns under that name."""
 
 from __future__ import annotations
 
@@ -38,13 +27,13 @@ if TYPE_CHECKING:
 
 @explainer("ixg", family=GRADIENT, multiplied=True, label="input × gradient")
 def input_x_gradient(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return x ⊙ ∇f(x)."""
+    """Return x ⊙ ∇f(x) (Shrikumar et al. 2016)."""
     return {quantity: batch.inputs * gradient for quantity, gradient in batch.gradients.items()}
 
 
 @explainer("saliency", family=GRADIENT)
 def saliency(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return |∇f(x)|."""
+    """Return |∇f(x)| (Simonyan et al. 2014)."""
     return {quantity: gradient.abs() for quantity, gradient in batch.gradients.items()}
 
 
@@ -59,7 +48,7 @@ class SmoothGradSamples(Section):
 
 @explainer("smoothgrad", options=(SmoothGradSamples,), label="SmoothGrad")
 def smoothgrad(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return the mean over samples of ∇f(x + σ n), n ~ N(0, 1) per coordinate, σ a share of the record's own range.
+    """Return the mean over samples of ∇f(x + σ n), n ~ N(0, 1) per coordinate, σ a share of the record's own range (Smilkov et al. 2017).
 
     A record's draws are keyed by the seed, the model's and the record's number, so they depend neither on the batch nor
     on the device.
@@ -100,8 +89,8 @@ class GradientShapSamples(Section):
 def gradient_shap(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return the mean over samples of (x − b) ⊙ ∇f(b + c (x − b)) with b ~ N(0, sd²) per coordinate and c ~ U(0, 1).
 
-    A record's draws are keyed by the seed, the model's and the record's number, so they depend neither on the batch nor
-    on the device.
+    That is captum's GradientShap (Lundberg and Lee 2017). A record's draws are keyed by the seed, the model's and the
+    record's number, so they depend neither on the batch nor on the device.
     """
     samples, sd = options["gradient_shap_samples"], options["gradient_shap_sd"]
     means = {quantity: batch.inputs.new_zeros(batch.inputs.shape) for quantity in batch.quantities}
@@ -140,8 +129,9 @@ def record_draws(
 def gradcam(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return ReLU(Σ_k α_k A_k), [B, 1, H, W], interpolated bilinearly to the inputs, where α_k is the mean of ∂f/∂A_k over positions.
 
-    A is the output of a CNN's last convolution, or of the first norm in a transformer's last block, with tokens
-    arranged as in the image. Raises UserError for a model that has neither, and for a model that does not take images.
+    That is Grad-CAM (Selvaraju et al. 2017; equations 4 and 5 of the FADP paper). A is the output of a CNN's last
+    convolution, or of the first norm in a transformer's last block, with tokens arranged as in the image. Raises
+    UserError for a model that has neither, and for a model that does not take images.
     """
     import torch
     import torch.nn.functional as F

@@ -1,7 +1,4 @@
-"""SHAP for models without gradients: `tree_shap` and `linear_shap`, and `kernel_shap` and `permutation_shap` for any model.
-
-Attributions are Shapley values of the class's output (Lundberg and Lee 2017; Lundberg et al. 2020).
-"""
+"""SHAP for models without gradients: Shapley values of the class's output (Lundberg and Lee 2017; Lundberg et al. 2020)."""
 
 from __future__ import annotations
 

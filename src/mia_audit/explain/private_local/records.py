@@ -1,7 +1,4 @@
-"""The explanation set: records and the black box's values on them, streamed into one quadratic problem per query.
-
-The nearest records to a query.
-"""
+"""The explanation set: records and the black box's values on them, streamed into one quadratic problem per query."""
 
 from __future__ import annotations
 

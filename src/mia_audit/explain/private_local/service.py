@@ -1,11 +1,8 @@
 """An object that explains queries within a budget: from scratch, from a past explanation, or only from the history.
 
-An explainer that records the exact loss at every iteration of queries that start near the minimum, which only the auditor may see.
-
-Explanations and their costs as ledger entries: one per charged answer, written to disk before the answer is released.
-
-An answer and its charge are written in one append. So a crash loses both, or leaves a charge for an answer that nobody
-received. Nothing is released without a charge. Free answers are functions of charged ones, and are not stored.
+An answer and its charge are written to the ledger in one append, before the answer is released. So a crash loses both,
+or leaves a charge for an answer that nobody received. Nothing is released without a charge. Free answers are functions
+of charged ones, and are not stored.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
-"""The terms of explanations: the cost of a query, its computation, and the required noise.
+"""The terms of explanations: the cost of a query, its computation, the required noise, and the section of a config for a study.
 
-The weight of a record for a query: a kernel of their distance, capped so that no record changes the gradient by more than c/m.
-
-A record's share of ∇L is (2/m) α(d) (φᵀ(x−z) − y)(x−z), whose norm is at most (2/m) α d (d + Y) for ‖φ‖ ≤ 1 and |y| ≤
-Y. This is at most c/m if α ≤ c/(2d(d+Y)) (Patel et al. 2020, lemma 3.1, there for Y = 1).
-
-Kernels of the distance between a query and a record.
-
-The section of a config for a study of private explanations.
+The weight of a record for a query is a kernel of their distance, capped so that no record changes the gradient by more
+than c/m. A record's share of ∇L is (2/m) α(d) (φᵀ(x−z) − y)(x−z), whose norm is at most (2/m) α d (d + Y) for ‖φ‖ ≤ 1
+and |y| ≤ Y. This is at most c/m if α ≤ c/(2d(d+Y)) (Patel et al. 2020, lemma 3.1, there for Y = 1).
 """
 
 from __future__ import annotations
