@@ -15,7 +15,7 @@ import pytest
 
 from mia_audit.cli import main
 from mia_audit.errors import UserError
-from mia_audit.evaluation import target_metrics
+from mia_audit.evaluation.metrics import target_metrics
 from mia_audit.pools.store import write_membership
 from mia_audit.storage import table_metadata, write_table
 

@@ -9,7 +9,7 @@ from mia_audit.attacks.catalogue import permuted_membership
 from mia_audit.attacks.design import NO_MODEL, left_out, recognise
 from mia_audit.attacks.engine.likelihood import likelihood_ratio
 from mia_audit.attacks.engine.ratios import RATIOS
-from mia_audit.evaluation import auc
+from mia_audit.evaluation.metrics import auc
 from mia_audit.signals.name import Reading, read_signal
 
 RECORDS, MODELS, DRAWS = 200, 8, 40

@@ -7,7 +7,7 @@ from mia_audit.attacks import attacks
 from mia_audit.attacks.catalogue import permuted_membership, plan, scores_of
 from mia_audit.attacks.design import counts, groups, scored_with
 from mia_audit.errors import UserError
-from mia_audit.evaluation import auc
+from mia_audit.evaluation.metrics import auc
 from mia_audit.signals.name import Reading, logarithm, read_signal
 
 SIGNALS = [read_signal(name) for name in ("loss", "confidence", "ixg_l1", "ixg_variance", "ig_probability_l1")]

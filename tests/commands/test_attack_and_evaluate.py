@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from mia_audit.attacks.engine.likelihood import likelihood_ratio
-from mia_audit.evaluation import target_metrics
 from mia_audit.evaluation.files import metrics_table, read_scores
+from mia_audit.evaluation.metrics import target_metrics
 from mia_audit.evaluation.run import FIRST_MODELS
 from mia_audit.storage import read_table, table_metadata, tables, write_table
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import rankdata
 
-from mia_audit.evaluation import exposure
-from mia_audit.evaluation.exposure import Halves, estimated, exposure_columns
+from mia_audit.evaluation.exposure import Halves, estimated, exposure, exposure_columns
 from mia_audit.evaluation.metrics import called_above
 
 

@@ -8,9 +8,10 @@ import pytest
 from scipy import stats
 
 from mia_audit.attacks.catalogue import attacks, plan, scores_of
-from mia_audit.evaluation import intervals, target_metrics
+from mia_audit.evaluation import intervals
 from mia_audit.evaluation.files import Scored, flat, metric_rows, metrics_table
 from mia_audit.evaluation.intervals import OverTargets, without_each
+from mia_audit.evaluation.metrics import target_metrics
 from mia_audit.evaluation.selection import after_selection, selection_errors
 from mia_audit.signals.name import Reading, read_signal
 

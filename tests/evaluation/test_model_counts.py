@@ -5,8 +5,8 @@ import polars as pl
 import pytest
 
 from mia_audit.attacks.catalogue import AttackRun
-from mia_audit.evaluation import auc, run
-from mia_audit.evaluation.metrics import log_grid
+from mia_audit.evaluation import run
+from mia_audit.evaluation.metrics import auc, log_grid
 from mia_audit.evaluation.run import by_count, examined
 from mia_audit.report.tables.attacks import models_level
 from mia_audit.signals.name import Reading, read_signal

@@ -12,8 +12,7 @@ from mia_audit.attacks.design import scored_with
 from mia_audit.attacks.engine.ratios import RATIOS
 from mia_audit.attacks.io.layouts import read_per_model_csv
 from mia_audit.cli import main
-from mia_audit.evaluation import tpr_at_fpr
-from mia_audit.evaluation.metrics import metrics_of_columns
+from mia_audit.evaluation.metrics import metrics_of_columns, tpr_at_fpr
 from mia_audit.signals.name import Reading, read_signal
 
 FOLDER = os.environ.get("MIA_AUDIT_PUBLISHED_SCORES", "")

@@ -9,8 +9,8 @@ from scipy import stats
 
 from mia_audit.attacks.engine.likelihood import likelihood_ratio
 from mia_audit.errors import UserError
-from mia_audit.evaluation import auc
 from mia_audit.evaluation.files import summarise
+from mia_audit.evaluation.metrics import auc
 from mia_audit.report.findings import Leak, accuracy_difference, chosen, difference, estimate, reference
 from mia_audit.report.opened import by_channel, candidates, find, headline_fpr, leaks, lower_bound, null_control
 from mia_audit.signals.name import read_signal

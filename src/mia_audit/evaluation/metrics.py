@@ -305,11 +305,6 @@ def auc(scores: Scores, member: Member) -> float:
     return Ranking(scores, member).auc()[0]
 
 
-def balanced_accuracy(scores: Scores, member: Member) -> float:
-    """Return the largest (TPR + 1 − FPR)/2 over all thresholds."""
-    return Ranking(scores, member).balanced_accuracy()
-
-
 def tpr_at_fpr(scores: Scores, member: Member, fpr: float) -> float:
     """Return the largest TPR among the ROC curve's vertices with FPR ≤ `fpr`; 0 if only the origin qualifies."""
     ranking = Ranking(scores, member)

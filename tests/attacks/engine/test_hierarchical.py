@@ -10,7 +10,7 @@ from mia_audit.attacks.design import Pairs
 from mia_audit.attacks.engine.hierarchical import BINS, RECORDS_PER_BIN, CentredRecords, Ordered, ratio, tally
 from mia_audit.attacks.engine.likelihood import PRIOR, likelihood_ratio
 from mia_audit.attacks.engine.ratios import RATIOS
-from mia_audit.evaluation import auc
+from mia_audit.evaluation.metrics import auc
 from mia_audit.signals.name import Reading, read_signal
 
 hierarchical_ratio = RATIOS["hierarchical"]

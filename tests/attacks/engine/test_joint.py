@@ -7,7 +7,7 @@ from scipy import stats
 from mia_audit.attacks.engine.joint import JOINT_RATIOS, hierarchical_joint_ratio, joint_ratio
 from mia_audit.attacks.engine.likelihood import likelihood_ratio
 from mia_audit.attacks.engine.ratios import RATIOS
-from mia_audit.evaluation import auc
+from mia_audit.evaluation.metrics import auc
 
 
 def draw(seed, records=60, models=9, correlation=0.5):

@@ -9,7 +9,7 @@ from mia_audit.attacks.engine.joint import JOINT_RATIOS
 from mia_audit.attacks.engine.ratios import RATIOS
 from mia_audit.attacks.engine.type_ratio import TINY, Evidence, blend_weights, equalised, first_types
 from mia_audit.attacks.engine.types import TEMPER, Grid, learn, score
-from mia_audit.evaluation import auc
+from mia_audit.evaluation.metrics import auc
 from mia_audit.signals.name import Columns
 
 

@@ -6,8 +6,8 @@ from scipy import stats
 
 from mia_audit.attacks.engine.likelihood import LIKELIHOODS, PRIOR, offline_ratio
 from mia_audit.attacks.engine.ratios import RATIOS
-from mia_audit.evaluation import auc
 from mia_audit.evaluation.intervals import OverTargets
+from mia_audit.evaluation.metrics import auc
 from mia_audit.pools.section import Membership
 from mia_audit.pools.store import draw_membership
 

@@ -11,8 +11,7 @@ from mia_audit.attacks.methods.rmia import (
     log_reference,
     share_dominated,
 )
-from mia_audit.evaluation import auc
-from mia_audit.evaluation.metrics import Ranking
+from mia_audit.evaluation.metrics import Ranking, auc
 from mia_audit.signals.name import Reading, Signal, read_signal
 
 

@@ -7,7 +7,6 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -24,9 +23,6 @@ WRAPPER = "attribution_method"
 CHECKED = 8
 """Number of records with which it is checked whether a method applies to a model."""
 
-SUPPLIED = {"forward_func", "model", "layer", WRAPPER, "inputs", "baselines", "target", "kwargs"}
-"""Required arguments of captum's constructors and `attribute` methods that this package supplies."""
-
 RANDOM = {
     "DeepLiftShap",
     "GradientShap",
@@ -37,9 +33,6 @@ RANDOM = {
     "ShapleyValueSampling",
 }
 """Methods that draw from global generators, and therefore explain the records one at a time, each with its own seed."""
-
-LEFT_OUT = {"FeaturePermutation", "LayerFeaturePermutation", "ShapleyValues"}
-"""Unsupported methods: two of them permute features between the records of a batch, and one tries all n! orders of n inputs."""
 
 GRADIENTS = {"Deconvolution", "GuidedBackprop", "Saliency"}
 """Methods whose attributions are in units of the quantity's gradient; other methods' are in units of the quantity."""
@@ -54,7 +47,10 @@ METHODS = (
     *("LayerGradientShap", "LayerGradientXActivation", "LayerIntegratedGradients", "LayerLRP", "Lime"),
     *("NoiseTunnel", "Saliency", "ShapleyValueSampling"),
 )
-"""Captum's methods that need no further settings. They are listed here so that a config is checked without importing captum."""
+"""Captum's methods that need no further settings. They are listed here so that a config is checked without importing captum.
+
+Methods that permute features between the records of a batch, or try all n! orders of n inputs, are left out.
+"""
 
 LAYERED = {name for name in METHODS if name.startswith("Layer")} | {"GuidedGradCam", "InternalInfluence"}
 """Methods that read the model's last convolution."""
@@ -230,7 +226,7 @@ def _run(names: Sequence[str], method: Any, inputs: Tensor, classes: Tensor) -> 
     from mia_audit.runtime.device import is_retryable
 
     arguments = {"inputs": inputs.detach().clone().requires_grad_(), "target": classes}
-    innermost = methods_of_captum()[names[-1]]  # of a wrapper; else the method itself
+    innermost = _method(names[-1])  # of a wrapper; else the method itself
     if "baselines" in _required(innermost.attribute):
         arguments["baselines"] = torch.zeros_like(inputs[:1]).expand(2, *inputs.shape[1:]).contiguous()
     try:
@@ -250,7 +246,7 @@ def _build(names: Sequence[str], model: nn.Module, quantity: str) -> Any:
     method: Any = None
     check_names(names)
     for name in reversed(names):
-        kind = methods_of_captum()[name]
+        kind = _method(name)
         required = _required(kind)
         supplied = {"forward_func": explained, "model": explained, WRAPPER: method}
         if "layer" in required:
@@ -276,23 +272,10 @@ def _last_convolution(model: nn.Module, name: str) -> nn.Module:
     return layers[-1]
 
 
-@cache
-def methods_of_captum() -> dict[str, Any]:
-    """Return captum's attribution classes that need no further settings, by name."""
+def _method(name: str) -> Any:
     import captum.attr
 
-    kinds = {
-        name: kind
-        for name, kind in vars(captum.attr).items()
-        if inspect.isclass(kind) and issubclass(kind, captum.attr.Attribution) and hasattr(kind, "attribute")
-    }
-    return {
-        name: kind
-        for name, kind in kinds.items()
-        if name not in LEFT_OUT
-        and set(_required(kind)) | set(_required(kind.attribute)) <= SUPPLIED
-        and ({"target", "kwargs"} & set(inspect.signature(kind.attribute).parameters))
-    }
+    return getattr(captum.attr, name)
 
 
 def _required(function: Callable[..., Any]) -> list[str]:
