@@ -51,18 +51,17 @@ def run_paper(options: argparse.Namespace) -> None:
 def _write_audits(asked: str, chosen: "Paper", folders: Sequence[Path], out: Path) -> set[str]:
     """Write the tables and figures of a paper on attacks from finished audits; return the commands that fill the missing cells."""
     from mia_audit.papers import huang2024
-    from mia_audit.papers.cells import CAPTION, Measured, frame, printed_cells, roc_panels, rows
+    from mia_audit.papers.cells import CAPTION, Measured, frame, printed_cells, roc_panels
     from mia_audit.report.opened import finished
 
     printed = printed_cells(asked)
     measured = Measured([finished(folder) for folder in folders])
-    cells, missing = rows(chosen, printed, measured), set()
+    missing = set[str]()
     for name, title in chosen.tables.items():
-        own = [row for row in cells if row.printed.table == name]
-        _write_table(out, name, frame(own))
-        filled = sum(len(row.results.alike) > 0 for row in own)
-        missing |= {row.command for row in own if not len(row.results.alike) and row.printed.mean is not None}
-        print(f"Table {name}: {filled} of {len(own)} cells filled. {title}.")
+        table = frame(chosen, [cell for cell in printed if cell.table == name], measured)
+        _write_table(out, name, table)
+        missing |= {command for command in table.drop_nulls("printed_mean")["command"] if command}
+        print(f"Table {name}: {(table['command'] == '').sum()} of {len(table)} cells filled. {title}.")
     if chosen.tests:
         tests = huang2024.tests(measured)
         _write_table(out, chosen.tests, tests)

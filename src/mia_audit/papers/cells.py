@@ -334,39 +334,26 @@ def difference(values: Values, printed: Printed, confidence: float = 0.95) -> tu
     return gap, gap - half, gap + half
 
 
-@dataclass(frozen=True)
-class Row:
-    """A printed cell, the results for it, and the command that trains the models for it."""
-
-    printed: Printed
-    results: CellResults
-    command: str
-
-
-def rows(paper: Paper, printed: Sequence[Printed], measured: Measured) -> list[Row]:
-    """Return every printed cell with its results."""
-    return [Row(cell, measured.results_of(cell), command(paper, cell.key.dataset)) for cell in printed]
-
-
 def command(paper: Paper, dataset: str) -> str:
     """Return the command that trains and attacks the models for a data set's cells."""
     return f"snakemake --cores all --configfile {paper.configs[dataset]}"
 
 
-def frame(rows: Sequence[Row]) -> pl.DataFrame:
+def frame(paper: Paper, printed: Sequence[Printed], measured: Measured) -> pl.DataFrame:
     """Return a row per printed cell; `difference` is `alike` minus the printed number, with its interval, and `command` computes missing results."""
     lines = []
-    for row in rows:
-        gap, low, high = difference(row.results.alike, row.printed)
-        line: dict[str, Any] = {"table": row.printed.table, "where": row.printed.where} | asdict(row.printed.key)
-        line |= {"printed_mean": row.printed.mean, "printed_sd": row.printed.sd, "printed_models": row.printed.models}
+    for cell in printed:
+        results = measured.results_of(cell)
+        gap, low, high = difference(results.alike, cell)
+        line: dict[str, Any] = {"table": cell.table, "where": cell.where} | asdict(cell.key)
+        line |= {"printed_mean": cell.mean, "printed_sd": cell.sd, "printed_models": cell.models}
         for name in ("alike", "exact", "ours"):
-            values = getattr(row.results, name)
+            values = getattr(results, name)
             line |= {f"{name}_mean": _mean(values), f"{name}_sd": _sd(values)}
-        known = len(row.results.alike) > 0
-        line |= {"our_attack": row.results.our_attack, "models": len(row.results.alike) or None}
+        known = len(results.alike) > 0
+        line |= {"our_attack": results.our_attack, "models": len(results.alike) or None}
         line |= {"difference": gap, "difference_low": low, "difference_high": high}
-        lines.append(line | {"command": "" if known else row.command})
+        lines.append(line | {"command": "" if known else command(paper, cell.key.dataset)})
     numbers = [name for name in lines[0] if name.endswith(("_mean", "_sd", "_low", "_high")) or name == "difference"]
     counts = dict.fromkeys(("printed_models", "models"), pl.Int32)
     kinds: dict[str, Any] = dict.fromkeys(lines[0], pl.String) | dict.fromkeys(numbers, pl.Float64) | counts

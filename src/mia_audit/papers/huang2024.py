@@ -144,7 +144,7 @@ ATTACK = "var-lrt"
 """The attack that the paper compares with the threshold attack."""
 
 
-def tests(measured: Measured, confidence: float = 0.95) -> pl.DataFrame:
+def tests(measured: Measured) -> pl.DataFrame:
     """Return a row per printed test: `exact` is for the paper's score, `ours` for our attack, each minus the threshold attack."""
     lines = []
     for row in printed_rows("huang2024_tests"):
@@ -155,7 +155,7 @@ def tests(measured: Measured, confidence: float = 0.95) -> pl.DataFrame:
         line |= {"printed_t": float(row["t"]), "printed_p": float(row["p"])}
         exact, ours = measured.over_threshold(key)
         for name, difference in (("exact", exact), ("ours", ours)):
-            line |= _parts(name, difference, confidence)
+            line |= _parts(name, difference)
         line |= {"targets": None if exact is None else exact.count}
         lines.append(line | {"command": "" if exact else command(PAPER, key.dataset)})
     words = ("table", "where", "dataset", "architecture", "explainer", "metric", "command")
@@ -165,8 +165,8 @@ def tests(measured: Measured, confidence: float = 0.95) -> pl.DataFrame:
     )
 
 
-def _parts(name: str, difference: OverTargets | None, confidence: float) -> dict[str, float]:
+def _parts(name: str, difference: OverTargets | None) -> dict[str, float]:
     values = (math.nan,) * 5
     if difference is not None:
-        values = (difference.mean, *difference.interval(confidence), difference.t(), difference.p_value())
+        values = (difference.mean, *difference.interval(0.95), difference.t(), difference.p_value())
     return dict(zip((f"{name}_{part}" for part in ("difference", "low", "high", "t", "p")), values, strict=True))

@@ -70,7 +70,7 @@ def families(
 
 def family_of(name: str) -> str:
     """Return the family of an explainer's signals."""
-    return explainers[name].family or _safe(name)
+    return explainers[name].family or re.sub(r"\W+", "-", name)
 
 
 def methods_of(section: Explainers, model: str, learner: str = BUILT_IN) -> list[str]:
@@ -119,10 +119,6 @@ def options_of(section: Explainers, names: Iterable[str]) -> dict[str, Any]:
         keys |= {"release"}
     own = tuple(model for name in names for model in explainers[name].options)
     return section.model_dump(mode="json", include=keys) | section.options(own)
-
-
-def _safe(name: str) -> str:
-    return re.sub(r"\W+", "-", name)
 
 
 def loss_from_probability(probability: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
