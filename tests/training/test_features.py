@@ -17,7 +17,7 @@ from mia_audit.privacy.noise import content_digest, training_key
 from mia_audit.seeds import seed_for
 from mia_audit.training.section import Training
 from mia_audit.training.shadow import Recipe, _terms, key_of, start, train_released, train_shadow
-from mia_audit.training.trainable import PARTS, Features
+from mia_audit.training.trainable import Features, choose_part
 
 VIT = {"img_size": 8, "patch_size": 4, "embed_dim": 8, "depth": 1, "num_heads": 2}
 TRAINING = Training(
@@ -106,7 +106,7 @@ def test_the_classifier_is_that_of_a_training_of_the_whole_model(architecture: d
 def test_frozen_layers_have_neither_dropout_nor_new_statistics() -> None:
     layers: list[nn.Module] = [nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout(0.5), nn.Linear(6, 2)]
     model = nn.Sequential(*layers)
-    PARTS["head"](model)
+    choose_part(model, Training(trainable="head"))
     before = flat(model[:3])
     inputs = torch.randn(20, 4, generator=torch.Generator().manual_seed(1))
     trained, features = Features()(model, TRAINING, inputs, 8)
@@ -122,14 +122,14 @@ def test_frozen_layers_have_neither_dropout_nor_new_statistics() -> None:
 def test_a_classifier_that_is_a_convolution() -> None:
     model = nn.Sequential(nn.Conv2d(1, 4, 8), nn.Conv2d(4, 3, 1), nn.Flatten())
     model.get_classifier = lambda: model[1]  # type: ignore[assignment]
-    PARTS["head"](model)
+    choose_part(model, Training(trainable="head"))
     trained, features = Features()(model, TRAINING, RECORDS, 16)
     assert torch.equal(trained(features), model(RECORDS))
 
 
 def test_a_last_linear_layer_that_is_not_the_last_operation_is_refused() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3), nn.Softmax(dim=1))
-    PARTS["head"](model)
+    choose_part(model, Training(trainable="head"))
     with pytest.raises(UserError, match="not that of its last linear layer"):
         Features()(model, TRAINING, RECORDS, 16)
 

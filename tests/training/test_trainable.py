@@ -16,7 +16,7 @@ from mia_audit.training import shadow
 from mia_audit.training.loop import fit
 from mia_audit.training.section import Training
 from mia_audit.training.shadow import Recipe, _terms, train_shadow
-from mia_audit.training.trainable import PARTS
+from mia_audit.training.trainable import choose_part
 
 
 def trained(model: nn.Module) -> set[str]:
@@ -26,12 +26,12 @@ def trained(model: nn.Module) -> set[str]:
 def test_all_bias_and_head_of_every_model(model_and_shape: tuple[nn.Module, tuple[int, ...]]) -> None:
     model, _ = model_and_shape
     names = {name for name, _ in model.named_parameters()}
-    PARTS["all"](model)
+    choose_part(model, Training(trainable="all"))
     assert trained(model) == names
-    PARTS["bias"](model)
+    choose_part(model, Training(trainable="bias"))
     assert trained(model) == {name for name in names if name.endswith("bias")} != set()
     model.requires_grad_(True)
-    PARTS["head"](model)
+    choose_part(model, Training(trainable="head"))
     heads = (
         {"head.weight", "head.bias"}
         if "head.weight" in names
@@ -47,7 +47,7 @@ def test_all_bias_and_head_of_every_model(model_and_shape: tuple[nn.Module, tupl
 def test_frozen_parameters_keep_their_values(
     part: str, mechanism: str, epsilon: float, mlp: nn.Module, table: tuple[torch.Tensor, torch.Tensor]
 ) -> None:
-    PARTS[part](mlp)
+    choose_part(mlp, Training(trainable=part))
     before = {name: value.detach().clone() for name, value in mlp.named_parameters()}
     job = Job(mlp, 40, epsilon, Training(epochs=2, batch=10, weight_decay=0.1), 64, b"test")
     fit(job, mechanisms[mechanism].protect(Mechanism(mechanism=mechanism), job), *table)
@@ -58,7 +58,7 @@ def test_frozen_parameters_keep_their_values(
 @pytest.mark.parametrize("part", ["head", "bias"])
 def test_a_model_without_such_a_part_is_refused(part: str) -> None:
     with pytest.raises(UserError, match=r"training\.train"):
-        PARTS[part](nn.Sequential(nn.Conv2d(1, 2, 3, bias=False), nn.Flatten()))
+        choose_part(nn.Sequential(nn.Conv2d(1, 2, 3, bias=False), nn.Flatten()), Training(trainable=part))
 
 
 def weights(recipe: Recipe) -> torch.Tensor:

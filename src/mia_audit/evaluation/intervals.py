@@ -201,7 +201,7 @@ class OverTargets:
         if self.count < 2 and (not self.count or math.isnan(pairs)):
             return math.nan
         if math.isnan(pairs):
-            return float(stdtr(self.count - 1, -self._t(0.5)))
+            return float(stdtr(self.count - 1, -self.t(0.5)))
         variance = (2 if self.count > 1 else 1) * (self.members + self.non_members + 1) / (12 * pairs) / self.count
         return float(ndtr((0.5 - self.mean) / math.sqrt(variance)))
 
@@ -209,15 +209,11 @@ class OverTargets:
         """Return the two-sided p of a mean of 0, for differences; NaN for a single target."""
         from scipy.special import stdtr
 
-        return float(2 * stdtr(self.count - 1, -abs(self._t(0.0)))) if self.count > 1 else math.nan
+        return float(2 * stdtr(self.count - 1, -abs(self.t()))) if self.count > 1 else math.nan
 
     def equivalence(self, margin: float) -> float:
         """Return the p of two one-sided tests of a difference within ± margin; NaN for a single target."""
         return two_one_sided(self.mean, self.error, self.count - 1, margin) if self.count > 1 else math.nan
-
-    def t(self) -> float:
-        """Return the mean divided by its standard error."""
-        return self._t(0.0)
 
     def only(self, places: Sequence[int] | Int[np.ndarray, " k"]) -> OverTargets:
         """Return the metric of some of the targets, by index."""
@@ -232,7 +228,8 @@ class OverTargets:
         silence = max(self.silence, other.silence) if self.silence and other.silence else 0.0
         return OverTargets(self.values - other.values, without, silence=silence, is_auc=self.is_auc and other.is_auc)
 
-    def _t(self, value: float) -> float:
+    def t(self, value: float = 0.0) -> float:
+        """Return the mean's distance from a value, in its standard errors."""
         gap, error = self.mean - value, self.error
         return gap / error if error > 0 else math.copysign(math.inf, gap) if gap else 0.0
 

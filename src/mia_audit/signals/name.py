@@ -37,12 +37,16 @@ class Columns:
     The matrix that it is given is neither copied nor changed. Parts of it are float64.
     """
 
-    def __init__(self, values: Cells, scale: Scale | None = None, models: Int[np.ndarray, " K"] | None = None) -> None:
-        """Take the stored values, the function that transforms parts of them to the scale in float64, and the models (all if None)."""
-        self._values, self._scale = values, scale
-        self._whole = models is None
+    def __init__(
+        self,
+        values: Cells,
+        scale: Scale | None = None,
+        models: Int[np.ndarray, " K"] | None = None,
+        offsets: Float[np.ndarray, " K"] | None = None,
+    ) -> None:
+        """Take the stored values, the function that transforms parts of them to the scale in float64, the models (all if None), and offsets."""
+        self._values, self._scale, self._some, self._offsets = values, scale, models, offsets
         self._models = np.arange(values.shape[1]) if models is None else models
-        self._offsets: Float[np.ndarray, " K"] | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -55,7 +59,7 @@ class Columns:
 
     def __getitem__(self, rows: slice) -> Cells:
         """Return some of the records, a new matrix [B, K]."""
-        values = self._values[rows] if self._whole else self._values.T[self._models, rows].T
+        values = self._values[rows] if self._some is None else self._values.T[self._models, rows].T
         cells: Cells = values.astype(np.float64) if self._scale is None else self._scale(values)
         if self._offsets is not None:
             cells -= self._offsets
@@ -63,21 +67,16 @@ class Columns:
 
     def of(self, models: Int[np.ndarray, " S"]) -> Columns:
         """Return the columns of some models."""
-        some = Columns(self._values, self._scale, self._models[models])
-        some._offsets = None if self._offsets is None else self._offsets[models]
-        return some
+        offsets = None if self._offsets is None else self._offsets[models]
+        return Columns(self._values, self._scale, self._models[models], offsets)
 
     def among(self, rows: Some) -> Columns:
         """Return some of the records."""
-        some = Columns(self._values[rows], self._scale, None if self._whole else self._models)
-        some._offsets = self._offsets
-        return some
+        return Columns(self._values[rows], self._scale, self._some, self._offsets)
 
     def minus(self, offsets: Float[np.ndarray, " K"]) -> Columns:
         """Return the columns with these offsets."""
-        moved = Columns(self._values, self._scale, None if self._whole else self._models)
-        moved._offsets = offsets
-        return moved
+        return Columns(self._values, self._scale, self._some, offsets)
 
     def centred(self) -> Columns:
         """Return the columns minus each model's median over records."""
@@ -94,12 +93,12 @@ class Columns:
 
     def stored(self) -> Cells:
         """Return the columns without offsets, in float64 or, if there is no scale, as they are stored: the given matrix if possible."""
-        values = self._values if self._whole else self._values.T[self._models].T
+        values = self._values if self._some is None else self._values.T[self._models].T
         return values if self._scale is None else self._scale(values)
 
     def copied(self) -> Cells:
         """Return what `stored` does as a new matrix, contiguous by model where the given one is."""
-        if self._whole and not self._values.flags.f_contiguous:
+        if self._some is None and not self._values.flags.f_contiguous:
             return np.array(self.stored())
         made = np.empty(self.shape[::-1], dtype=self._values.dtype if self._scale is None else np.float64)
         for column, model in zip(made, self._models, strict=True):

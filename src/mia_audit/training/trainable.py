@@ -5,7 +5,7 @@ in evaluation mode: without dropout, and with the running statistics of batch no
 they are. All models of a block that have the same frozen weights share the features.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -24,10 +24,6 @@ from mia_audit.training.section import Lora, Training
 
 Batches = Inputs | Subset | Tensor
 """Inputs of the model, indexed by a slice or a tensor of rows."""
-
-
-def train_all(model: nn.Module) -> None:
-    """Train all parameters except those that the architecture itself freezes."""
 
 
 def train_head(model: nn.Module) -> None:
@@ -98,16 +94,14 @@ def merge_adapters(model: nn.Module) -> dict[str, Tensor]:
     return factors
 
 
-PARTS: dict[str, Callable[[nn.Module], None]] = {"all": train_all, "head": train_head, "bias": train_bias}
-"""Values of training.trainable, with functions that freeze all other parameters of a model."""
-
-
 def choose_part(model: nn.Module, training: Training, seed: int = 0) -> None:
     """Freeze all parameters that are not trained; adapters are added, drawn from the seed."""
     if training.lora is not None:
         add_adapters(model, training.lora, seed)
-    else:
-        PARTS[training.trainable](model)
+    elif training.trainable == "head":
+        train_head(model)
+    elif training.trainable == "bias":
+        train_bias(model)
 
 
 def check_part(architecture: Mapping[str, Any], training: Training) -> None:

@@ -17,7 +17,7 @@ from mia_audit.privacy.per_record import per_record_gradients
 from mia_audit.training.checkpoints import Checkpoint
 from mia_audit.training.loop import fit
 from mia_audit.training.section import Training
-from mia_audit.training.trainable import PARTS
+from mia_audit.training.trainable import choose_part
 
 from ...killing import Killed
 
@@ -308,7 +308,7 @@ def test_a_model_without_channels_is_refused(mechanism: str, model: nn.Module, m
 
 def test_frozen_channels_are_refused() -> None:
     model = cnn()
-    PARTS["head"](model)
+    choose_part(model, Training(trainable="head"))
     with pytest.raises(UserError, match=r"scales the noise of 3, but training\.trainable freezes"):
         protect("fadp", model)
 
