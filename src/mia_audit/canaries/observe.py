@@ -123,7 +123,8 @@ class Observer:
                 self._scores[rows] -= (dots / squares.sqrt().clamp_min(1e-12)).double().cpu()
         finally:
             model.train(was_training)
-            _put_back(hooked)
+            for hooks, before in hooked:
+                hooks.update(before)
         if not keep:
             self._before = after
 
@@ -142,8 +143,3 @@ def _without_hooks(model: nn.Module) -> list[tuple[Any, Any]]:
                 taken.append((hooks, dict(hooks)))
                 hooks.clear()
     return taken
-
-
-def _put_back(taken: list[tuple[Any, Any]]) -> None:
-    for hooks, before in taken:
-        hooks.update(before)

@@ -45,10 +45,6 @@ def top(sizes: Float[np.ndarray, "n d"], share: float) -> Bool[np.ndarray, "n d"
     return chosen & (sizes > 0)
 
 
-def _top_k(maps: Maps, share: float, draw: Callable[[], Maps]) -> Maps:
-    return np.where(top(np.abs(maps), share), maps, 0.0)
-
-
 def _rounded(maps: Maps, digits: float, draw: Callable[[], Maps]) -> Maps:
     exponent = np.floor(np.log10(np.abs(maps, where=maps != 0, out=np.ones_like(maps))))
     unit = 10.0 ** (exponent - digits + 1)
@@ -64,17 +60,13 @@ def _clipped(maps: Maps, share: float, draw: Callable[[], Maps]) -> Maps:
     return np.asarray(np.clip(maps, -limit, limit))
 
 
-def _sign(maps: Maps, parameter: float, draw: Callable[[], Maps]) -> Maps:
-    return np.asarray(np.sign(maps))
-
-
 RELEASES = {
     FULL: Release(lambda maps, parameter, draw: maps),
-    "top-k": Release(_top_k, 0.1, most=1),
+    "top-k": Release(lambda maps, share, draw: np.where(top(np.abs(maps), share), maps, 0.0), 0.1, most=1),
     "rounded": Release(_rounded, 1, whole=True),
     "noisy": Release(_noisy, 0.5),
     "clipped": Release(_clipped, 0.9, most=1),
-    "sign": Release(_sign),
+    "sign": Release(lambda maps, parameter, draw: np.asarray(np.sign(maps))),
 }
 """Releases by name. The parameters are: the share of coordinates kept, significant digits, the noise's standard deviation over
 the map's root mean square, and the quantile of absolute values at which larger ones are clipped."""

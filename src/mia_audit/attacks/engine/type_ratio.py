@@ -81,7 +81,7 @@ def shrunk_means(
     number = np.maximum(number_in + number_out, 1)
     means = sides.totals / many
     mean, shift = sides.totals.sum(axis=0) / number, means[0] - means[1]
-    pool_in, pool_out = (_pooled(*side) for side in zip(sides.squares(means), sides.numbers, strict=True))
+    pool_in, pool_out = sides.squares(means) / np.maximum(np.maximum(sides.numbers - 1, 0).sum(axis=1), 1)
     noise = pool_in / many_in + pool_out / many_out
     both = (number_in > 0) & (number_out > 0)
     parts = np.array_split(np.argsort(mean, kind="stable"), int(np.clip(len(mean) // RECORDS_PER_BIN, 1, BINS)))
@@ -127,10 +127,6 @@ class _Sides:
             if self._counted is not None:
                 sides *= self._counted.T[self._models, rows].T
             yield rows, np.ascontiguousarray(self._signal[rows]), sides
-
-
-def _pooled(squares: float, number: np.ndarray) -> float:
-    return float(squares / max(np.maximum(number - 1, 0).sum(), 1))
 
 
 def _moments(shift: np.ndarray, noise: np.ndarray, records: np.ndarray) -> tuple[float, float]:

@@ -149,7 +149,9 @@ def threshold(
     (reading,) = readings
     values, high = reading.prepared(Columns.stored, scaled=False), reading.signal.members == "high"
     if not _fits(values):
-        return of_targets(_ranks(values if high else -values), pairs)
+        from scipy.stats import rankdata
+
+        return of_targets(rankdata(values if high else -values, axis=0), pairs)
     scores: Float[np.ndarray, "N K"] = of_targets(values, pairs).astype(np.float32)
     return scores if high else np.negative(scores, out=scores)
 
@@ -163,9 +165,3 @@ def _fits(scores: Float[np.ndarray, "N K"]) -> bool:
     if least <= 0:  # scores lie on both sides of 0, or one is 0
         least = min(np.abs(column).min(where=column != 0, initial=np.inf) for column in scores.T)
     return bool(least > room.tiny and largest < room.max and high - low > NARROW * largest)
-
-
-def _ranks(scores: Float[np.ndarray, "N K"]) -> Float[np.ndarray, "N K"]:
-    from scipy.stats import rankdata
-
-    return np.asarray(rankdata(scores, axis=0))
