@@ -25,13 +25,7 @@ def training_sha256(recipe: ReleaseRecipe) -> str:
     from mia_audit.report.provenance import base_names, code_digests, training_digest
 
     config = recipe.audit.model_dump(mode="json", exclude={"compute"})
-    one = recipe.setting
-    names = {
-        "dataset": one.dataset,
-        "architecture": one.architecture,
-        "mechanism": one.mechanism,
-        "epsilon": one.epsilon,
-    }
+    names = {name: getattr(recipe.setting, name) for name in ("dataset", "architecture", "mechanism", "epsilon")}
     return training_digest(base_names(config), code_digests(config), names)
 
 

@@ -22,27 +22,12 @@ if TYPE_CHECKING:
 
 SCHEMA = pa.schema(
     {
-        "shadow": pa.int32(),
-        "epoch": pa.int32(),
-        "loss": pa.float32(),
-        "train_accuracy": pa.float32(),
-        "test_accuracy": pa.float32(),
-        "train_loss": pa.float32(),
-        "test_loss": pa.float32(),
-        "records": pa.int32(),
-        "steps": pa.int32(),
-        "epsilon": pa.float64(),
-        "epsilon_rdp": pa.float64(),
-        "delta": pa.float64(),
-        "noise_multiplier": pa.float64(),
-        "sampling_rate": pa.float64(),
-        "accountant": pa.string(),
-        "sampling": pa.string(),
-        "clipping": pa.string(),
-        "noise_mask": pa.string(),
-        "unit": pa.string(),
-        "persons": pa.int32(),
-        "records_per_person": pa.int32(),
+        **dict.fromkeys(("shadow", "epoch"), pa.int32()),
+        **dict.fromkeys(("loss", "train_accuracy", "test_accuracy", "train_loss", "test_loss"), pa.float32()),
+        **dict.fromkeys(("records", "steps"), pa.int32()),
+        **dict.fromkeys(("epsilon", "epsilon_rdp", "delta", "noise_multiplier", "sampling_rate"), pa.float64()),
+        **dict.fromkeys(("accountant", "sampling", "clipping", "noise_mask", "unit"), pa.string()),
+        **dict.fromkeys(("persons", "records_per_person"), pa.int32()),
     }
 )
 
