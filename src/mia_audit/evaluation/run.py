@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
+import polars as pl
 from threadpoolctl import threadpool_limits
 
 from mia_audit.attacks.catalogue import AttackRun, Held, attacks, scores_of
@@ -34,7 +35,6 @@ from mia_audit.seeds import generator
 from mia_audit.signals.name import Reading, Signal, read_signal
 
 if TYPE_CHECKING:
-    import polars as pl
     from jaxtyping import Bool, Float, Int
 
     from mia_audit.pools.persons import Persons
@@ -171,8 +171,6 @@ def examined(metrics: pl.DataFrame) -> list[tuple[str, str, str]]:
     A likelihood that takes long is replaced by the one that stands in for it. Only attacks with likelihoods are
     considered. The result is empty if there are none.
     """
-    import polars as pl
-
     means = ranked(metrics).filter(pl.col("likelihood") != "none")
     if not len(means):
         return []
@@ -187,8 +185,6 @@ def ranked(metrics: pl.DataFrame) -> pl.DataFrame:
 
     The unit is that for which membership was drawn.
     """
-    import polars as pl
-
     real = headline_unit(metrics)[1].filter(~pl.col("null_control"), pl.col("auc").is_not_null())
     means = real.group_by("attack", "signal", "likelihood", maintain_order=True).agg(pl.col("auc").mean())
     return means.with_columns(place=pl.int_range(pl.len())).sort("auc", descending=True, maintain_order=True)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from mia_audit.explain.release import top
 from mia_audit.explanation_metrics.catalogue import measure
 
 if TYPE_CHECKING:
-    import numpy as np
     from jaxtyping import Bool, Float, Int
     from torch import Tensor
 
@@ -102,8 +103,6 @@ def insertion(probe: Probe, maps: Float[np.ndarray, "n ..."], curve_steps: int) 
 
 
 def _curve(probe: Probe, maps: Float[np.ndarray, "n ..."], steps: int, deleting: bool) -> Float[np.ndarray, "n steps"]:
-    import numpy as np
-
     order = np.argsort(-maps.reshape(len(maps), -1), axis=1, kind="stable")
     rank = np.argsort(order, axis=1, kind="stable").reshape(maps.shape)
     heights = [_height(probe, rank < round(step / steps * order.shape[1]), deleting) for step in range(steps + 1)]
@@ -133,7 +132,6 @@ def ssim(maps: Float[np.ndarray, "n H W"], other: Float[np.ndarray, "n H W"]) ->
     of either model has a negative value. A map that is 0 everywhere is not changed. Raises ValueError for maps under 3
     × 3.
     """
-    import numpy as np
     from scipy.ndimage import uniform_filter
 
     side = min(WINDOW, *maps.shape[1:])
@@ -160,8 +158,6 @@ def ssim(maps: Float[np.ndarray, "n H W"], other: Float[np.ndarray, "n H W"]) ->
 
 
 def _scaled(maps: Float[np.ndarray, "n H W"]) -> Float[np.ndarray, "n H W"]:
-    import numpy as np
-
     largest = np.abs(maps).max(axis=(1, 2), keepdims=True)
     return maps / np.where(largest > 0, largest, 1.0)
 
@@ -191,8 +187,6 @@ def top_overlap(
     first ones), except those that are 0. The overlap is the number of common coordinates as a share of the longer top.
     For unrelated maps it is about `top_share`. NaN if both tops are empty.
     """
-    import numpy as np
-
     first, second = (top(np.abs(_flat(values)), top_share) for values in (maps, other))
     longer = np.maximum(first.sum(axis=1), second.sum(axis=1))
     return np.asarray((first & second).sum(axis=1) / np.where(longer > 0, longer, np.nan))
@@ -203,8 +197,6 @@ def _flat(values: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, "n d"]:
 
 
 def _cosine(first: Float[np.ndarray, "n d"], second: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
-    import numpy as np
-
     lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
     return np.asarray((first * second).sum(axis=1) / np.where(lengths > 0, lengths, np.nan))
 
@@ -215,8 +207,6 @@ def gini(maps: Float[np.ndarray, "n ..."]) -> Float[np.ndarray, " n"]:
 
     Chalasani et al. (2020) use it to measure the sparsity of explanations. NaN for a map that is 0 everywhere.
     """
-    import numpy as np
-
     sizes = np.sort(np.abs(maps.reshape(len(maps), -1)), axis=1)
     d = sizes.shape[1]
     total = sizes.sum(axis=1)
@@ -231,8 +221,6 @@ def class_variability(maps: Float[np.ndarray, "n ..."], labels: Int[np.ndarray, 
     It is 0 if a model's explanations of all records of a class are equal up to scale, 1 if they are unrelated. It is
     NaN for the only record of a class, and for maps that are 0 everywhere. Such maps are left out of all comparisons.
     """
-    import numpy as np
-
     flat = maps.reshape(len(maps), -1)
     lengths = np.linalg.norm(flat, axis=1)
     units = flat / np.where(lengths > 0, lengths, 1.0)[:, None]

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from mia_audit.errors import UserError, suggest
 from mia_audit.explain.catalogue import Explainer, Kind, explainers
 from mia_audit.seeds import seed_for
@@ -288,7 +290,6 @@ def _required(function: Callable[..., Any]) -> list[str]:
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
     """Seed the global generators used by captum, and restore them afterwards."""
-    import numpy as np
     import torch
 
     # captum's own draws come from NumPy's and torch's global state

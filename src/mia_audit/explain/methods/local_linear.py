@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from pydantic import PositiveInt
 
 from mia_audit.errors import UserError
@@ -55,8 +56,6 @@ class PrivateLocalKeys(Section):
 )
 def local_linear(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return φ, the slope of the linear fit of 2p − 1 around each record."""
-    import numpy as np
-
     from mia_audit.explain.private_local.solver import minimum
 
     problems = _problems(batch, _terms(options, 1.0))
