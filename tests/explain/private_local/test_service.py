@@ -365,8 +365,8 @@ def test_explanations_from_the_records_of_a_released_model_are_charged_with_it(t
 def test_copies_of_a_ledger_are_noticed_beside_the_ledger_of_the_data_set(table, terms, tmp_path):
     path, own, copy = tmp_path / "people.ledger", tmp_path / "own", tmp_path / "copy"
     ledger.charge(path, ledger.LedgerTerms("people", "record", 100.0, terms.delta, filter="gdp"), [])
-    with explainer(table, terms, ledger=own, data_ledger=path, seed=None).ledger:
-        copy.write_bytes(own.read_bytes())
+    explainer(table, terms, ledger=own, data_ledger=path, seed=None).ledger.close()
+    copy.write_bytes(own.read_bytes())
     one, other = (explainer(table, terms, ledger=each, data_ledger=path, seed=None) for each in (own, copy))
     one.answer(table.records[:1])
     with pytest.raises(UserError, match="another copy of this ledger has answered since"):
@@ -382,8 +382,8 @@ def test_copies_of_a_ledger_are_noticed_beside_the_ledger_of_the_data_set(table,
 def test_of_two_copies_that_answer_at_the_same_moment_one_is_refused(table, terms, tmp_path, monkeypatch):
     path, own, copy = tmp_path / "people.ledger", tmp_path / "own", tmp_path / "copy"
     ledger.charge(path, ledger.LedgerTerms("people", "record", 100.0, terms.delta, filter="gdp"), [])
-    with explainer(table, terms, ledger=own, data_ledger=path, seed=None).ledger:
-        copy.write_bytes(own.read_bytes())
+    explainer(table, terms, ledger=own, data_ledger=path, seed=None).ledger.close()
+    copy.write_bytes(own.read_bytes())
     one, other = (explainer(table, terms, ledger=each, data_ledger=path, seed=None) for each in (own, copy))
     append, refused = ledger.Ledger.append, []
 
