@@ -38,6 +38,7 @@ exec({stage!r}, stage.__dict__)
 sys.modules["mia_audit.commands.pools"] = stage
 from mia_audit.runtime import warm
 warm._preload = lambda stage, load, pytorch: os.environ.update(TORCH_VARIABLE="set while PyTorch is imported")
+warm.import_module = lambda name: None
 warm.serve(int(sys.argv[1]), cli._run, str, pytorch=False)
 """
 JOB = "import sys; sys.argv[0] = 'mia-audit'; from mia_audit.cli import main; sys.exit(main())"
@@ -111,19 +112,16 @@ def test_help_and_refused_arguments_end_as_they_do_without_a_worker(
         assert "unrecognized arguments: two" in process.communicate()[0] and process.returncode == 2
 
 
-def test_packages_of_models_are_imported_while_the_pool_is_built(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_packages_are_imported_while_the_pool_is_built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     loaded = tmp_path / "loaded"
-    noted = SERVER.replace(
-        "warm.serve(", f"warm._preload = lambda stage, *_: print(stage, file=open({str(loaded)!r}, 'a'))\nwarm.serve("
-    )
+    note = f"warm._preload = warm.import_module = lambda name, *_: print(name, file=open({str(loaded)!r}, 'a'))"
+    noted = SERVER.replace("warm.serve(", f"{note}\nwarm.serve(")
     monkeypatch.delenv(warm.ADDRESS)
     monkeypatch.setattr(warm, "PROGRAM", noted.format(stage=STAGE))
     worker = warm.start(threads=1, pytorch=True)
     assert worker is not None
     waiting = job(tmp_path, "waits")
-    until(lambda: loaded.exists() and loaded.read_text() == "pool\narchitecture\n")
+    until(lambda: loaded.exists() and loaded.read_text().split() == ["pool", *reversed(warm.SHARED), "architecture"])
     assert waiting.poll() is None
     waiting.kill()
     worker.kill()

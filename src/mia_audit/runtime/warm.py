@@ -46,6 +46,8 @@ NUMBERS_OF_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREAD
 """Variables that Snakemake sets for a job. When libraries are imported, they read these, and variables with the prefixes above."""
 COMPUTING = ("architecture", "pretrain", "train", "signals", "target", "explanation-metrics")
 """The stages that import PyTorch."""
+SHARED = ("polars", "pyarrow.parquet", "scipy.stats", "pandas")
+"""Libraries that most stages import; pandas by pyarrow, where it is installed."""
 PROGRAM = "import sys; from mia_audit.cli import serve; serve(int(sys.argv[1]), pytorch=sys.argv[2] == '1')"
 Main = Callable[[Sequence[str]], int]
 Load = Callable[[str], object]
@@ -128,6 +130,7 @@ def serve(listener_descriptor: int, main: Main, load: Load, pytorch: bool) -> No
     """Fork a child that runs `main` for every requesting job, until standard input closes because the starting process has ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the jobs, not for the worker
     identity = _identity()  # note the state before any import, because PyTorch sets environment variables
+    missing = list(SHARED)
     with socket.socket(fileno=listener_descriptor) as listener:
         while True:
             ready, _, _ = select.select([listener, sys.stdin], [], [])
@@ -136,6 +139,9 @@ def serve(listener_descriptor: int, main: Main, load: Load, pytorch: bool) -> No
             connection, _ = listener.accept()
             with connection:
                 stage = _answer(connection, listener, main, load, pytorch, identity)
+            while missing:  # imported while the first job runs
+                with suppress(Exception):  # the job that needs the library reports the error
+                    import_module(missing.pop())
             if stage == "pool":  # models follow: PyTorch is imported while the pool is built
                 with suppress(Exception):  # the job that needs PyTorch reports the error
                     _preload(COMPUTING[0], load, pytorch)
