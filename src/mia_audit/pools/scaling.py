@@ -271,7 +271,7 @@ def as_listed(text: pl.Series, values: Sequence[str], what: str) -> pl.Series:
 
 
 def spelled(text: pl.Series) -> pl.Series:
-    """Return every value in the spelling that equal ones share: 1 for 1.0, true for True.
+    """Return every value in the spelling that equal ones share: 1 for 1.0, -1 for -01, true for True; 01 stays a code.
 
     Each is read by itself. The type of a whole column, and so the text of its values, depends on every record.
     """
@@ -281,7 +281,7 @@ def spelled(text: pl.Series) -> pl.Series:
     word = time.str.replace(r"[T ]00:00:00$", "")  # a date in a workbook or in Parquet
     number = word.str.replace(",", ".", literal=True).cast(pl.Float64, strict=False)
     whole = number.cast(pl.Int64, strict=False)
-    as_it_is = word.str.contains(r"^-?\d+$") | number.is_null() | ~number.is_finite()
+    as_it_is = word.str.contains(r"^(\d+|-[1-9]\d*)$") | number.is_null() | ~number.is_finite()
     truth = word.str.to_lowercase().is_in(["true", "false"])
     alike = pl.when(number == whole).then(whole.cast(pl.String)).otherwise(number.cast(pl.String))
     one = pl.when(truth).then(word.str.to_lowercase()).when(as_it_is).then(word).otherwise(alike)

@@ -24,7 +24,7 @@ ROWS: dict[str, list[Any]] = {
     "label": [row % 2 for row in range(COUNT)],
 }
 STATED = {
-    "categories": {"code": (1, 2, 3), "share": (0, 0.5, 1, 1.5), "smoker": (True, False)},
+    "categories": {"code": (1, 2, 3, -1), "share": (0, 0.5, 1, 1.5), "smoker": (True, False)},
     "other": "another",
     "classes": (0, 1),
 }
@@ -63,6 +63,7 @@ def read(path: Path, **keys: Any) -> tuple[list[Any], int] | None:
 def moved(folder: Path, ending: str, **keys: Any) -> set[tuple[str, str]]:
     """Return the columns and values of one record more that change the other records, or more than one unit."""
     plain = {name: [str(value).lower() for value in values] for name, values in ROWS.items()}
+    plain["code"][4] = "-01"
     plain["person"] = [{6: " 3", 8: "+4"}.get(row, one) for row, one in enumerate(plain["person"])]
     known, found = read(written(folder / "plain", plain, ending), **keys), set()
     assert known is not None
