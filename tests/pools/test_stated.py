@@ -1,10 +1,13 @@
 """Stated constants, classes and categories of columns: their order, and what is wrong with them in one line."""
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from mia_audit.errors import UserError
@@ -133,6 +136,14 @@ def test_types_of_parquet_that_cannot_be_read_are_one_line(
     pl.DataFrame(rows).write_parquet(path := tmp_path / "t.parquet")
     with pytest.raises(UserError, match=words) as caught:
         load_source(Dataset(source="table", path=str(path), **section), "datasets.t")
+    assert "\n" not in str(caught.value)
+
+
+def test_decimals_of_too_many_digits_are_one_line(tmp_path: Path) -> None:
+    sizes = pa.array([Decimal(1), Decimal(2)], pa.decimal256(50, 0))
+    pq.write_table(pa.table({"size": sizes, "label": ["no", "yes"]}), path := tmp_path / "t.parquet")
+    with pytest.raises(UserError, match="column 'size' holds decimals of more than 38 digits") as caught:
+        load_source(Dataset(source="table", path=str(path)), "datasets.t")
     assert "\n" not in str(caught.value)
 
 

@@ -77,12 +77,15 @@ def read_foreign(path: Path) -> pl.DataFrame:
     panics for damaged ones.
     """
     import polars as pl
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     file = pq.ParquetFile(path)
     check_parquet(file, str(path))
     table = file.read()
     table.validate(full=True)
+    if wide := [field.name for field in table.schema if pa.types.is_decimal256(field.type)]:  # polars panics later
+        raise pa.ArrowInvalid(f"column '{wide[0]}' holds decimals of more than 38 digits; write it as numbers or text")
     return pl.DataFrame(pl.from_arrow(without_metadata(table)))
 
 
