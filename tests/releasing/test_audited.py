@@ -7,20 +7,32 @@ from pathlib import Path
 import pytest
 
 from mia_audit.config.load import check_audit
+from mia_audit.config.specs import PretrainingSpec
 from mia_audit.errors import UserError
 from mia_audit.learners import Compute
 from mia_audit.models import construct, save_weights
+from mia_audit.models.architecture import keyed
 from mia_audit.releasing.audited import training_sha256
 from mia_audit.releasing.recipe import ReleaseRecipe
 from mia_audit.releasing.release import release
-from mia_audit.report.provenance import base_names, code_digests, training_digest
+from mia_audit.report.provenance import trained
 from mia_audit.storage import sha256
 from mia_audit.storage.digests import audit_id
+from mia_audit.training.task import identity
 
 from .conftest import ROWS, config
 from .test_release import SETTING
 
 NAMES = {"path": SETTING, "dataset": "rows", "architecture": "mlp", "mechanism": "dp-sgd", "epsilon": "4"}
+
+MECHANISM = """
+from mia_audit.privacy.catalogue import Unit, mechanism
+from mia_audit.privacy.mechanisms import DPSGD, Noise
+
+@mechanism(options=(Noise, Unit))
+class Mine(DPSGD):
+    times = {noise}
+"""
 
 
 def finish(recipe):
@@ -29,13 +41,11 @@ def finish(recipe):
     read = ("pools/rows/records.parquet", "pools/rows/public.parquet", "rows/mlp/architecture.json")
     values = {
         "audit": "tiny",
-        "config": base_names(config),
-        "code_sha256": code_digests(config),
-        "settings": [NAMES],
+        "settings": [NAMES | trained(config, NAMES)],
         "inputs_sha256": {name: sha256(recipe.results / name) for name in read},
     }
     (recipe.results / "provenance.json").write_text(json.dumps(values))
-    return training_digest(values["config"], values["code_sha256"], NAMES)
+    return trained(config, NAMES)["training_sha256"]
 
 
 def verdicts(recipe, **changes):
@@ -97,6 +107,21 @@ def test_another_training_than_was_audited_is_refused(recipe, changes):
     with pytest.raises(UserError, match="about another training of"):
         released(other, gate=gate)
     assert not Path("out").exists() and not Path(".out.unfinished").exists()
+
+
+def test_code_in_two_files_of_one_name_is_compared_file_by_file(recipe, tmp_path):
+    for noise, folder in ((1, tmp_path / "x"), (2, tmp_path / "y")):
+        folder.mkdir()
+        folder.joinpath("mine.py").write_text(MECHANISM.format(noise=noise))
+
+    def of(first, second):
+        listed = {"dp-sgd": {"mechanism": f"{tmp_path / first}/mine.py:Mine", "epsilon": [4]}}
+        return recipe(mechanisms=listed | {"b": {"mechanism": f"{tmp_path / second}/mine.py:Mine", "epsilon": [4]}})
+
+    finish(of("x", "y"))
+    with pytest.raises(UserError, match="of another training than the config describes"):
+        released(of("y", "x"))
+    assert training_sha256(of("x", "y")) == training_sha256(of("x", "x"))
 
 
 def test_settings_and_budgets_that_are_added_leave_an_audit_valid(recipe):
@@ -163,11 +188,37 @@ def test_an_architecture_of_a_vocabulary_that_was_collected_is_refused(audited):
     assert not Path("out").exists() and not Path(".out.unfinished").exists()
 
 
-def test_initial_weights_from_other_public_records_are_refused(recipe):
-    prepared = recipe(architectures={"mlp": {"parameters": {"width": 8}, "pretrained": "public"}})
-    start = prepared.folder / "public.safetensors"
-    save_weights(construct(prepared.architecture, 0), start)
-    for digest, words in (("0" * 64, "not what the config describes"), (sha256(prepared.pool / "public.parquet"), "")):
-        start.with_suffix(".json").write_text(json.dumps({"public_sha256": digest}))
-        with pytest.raises(UserError, match=words) if words else nullcontext():
-            released(prepared)
+@pytest.mark.parametrize("changed", ["", "public", "epochs"])
+def test_initial_weights_of_another_public_training_are_refused(recipe, changed):
+    section = {"parameters": {"width": 8}, "pretrained": "public"}
+    prepared = recipe(architectures={"mlp": section})
+    spec = PretrainingSpec.from_audit(prepared.audit, "rows", "mlp").contents()
+    public = "0" * 64 if changed == "public" else sha256(prepared.pool / "public.parquet")
+    trained_from = identity(spec=spec, architecture=keyed(prepared.architecture), public=public)
+    save_weights(construct(prepared.architecture, 0), prepared.folder / "public.safetensors", trained_from)
+    now = recipe(architectures={"mlp": section | ({"pretraining": {"epochs": 3}} if changed == "epochs" else {})})
+    with pytest.raises(UserError, match="not what the config describes") if changed else nullcontext():
+        released(now)
+
+
+def test_files_that_changed_before_the_audit_was_finished_are_refused(recipe):
+    save_weights(construct(recipe(where="other").architecture, 0), Path("weights.safetensors"))
+    weights = Path("weights.safetensors").absolute()
+    prepared = recipe(architectures={"mlp": {"parameters": {"width": 8}, "pretrained": str(weights)}})
+    start = prepared.folder / "start.safetensors"
+    start.write_bytes(weights.read_bytes())
+    start.with_suffix(".json").write_text(json.dumps({"pretrained": str(weights), "file": sha256(weights)}))
+    released(prepared)
+    before = weights.read_bytes()
+    for path, match in ((weights, "start.safetensors: not what"), (Path("data/records.npy"), "pools/rows: not what")):
+        path.write_bytes(path.read_bytes() + b" ")
+        with pytest.raises(UserError, match=match):
+            released(prepared, out="again")
+        weights.write_bytes(before)
+
+
+def test_an_architecture_of_other_parameters_is_refused(audited):
+    _, results = audited()
+    other = check_audit(config(architectures={"mlp": {"parameters": {"width": 9}}}), "config")
+    with pytest.raises(UserError, match=r"architecture\.json: not what the config describes"):
+        released(ReleaseRecipe.from_audit(other, SETTING, results))

@@ -15,7 +15,7 @@ from mia_audit.config.specs import ReportSpec
 from mia_audit.report.explained import in_original_units
 from mia_audit.report.opened import find
 from mia_audit.report.page import render
-from mia_audit.report.provenance import base_names, by_base_name, paths_in, provenance, write_page
+from mia_audit.report.provenance import base_names, by_base_name, paths_in, provenance, trained, write_page
 from mia_audit.storage import write_table
 
 
@@ -30,6 +30,21 @@ def test_where_the_numbers_come_from(small, findings):
     assert weak["epsilon_spent"] == 7.99 and weak["noise_multiplier"] == 1.5
     assert told["pools"]["toy"]["duplicates"] == 4
     assert told["notice"].startswith("for audit only: whoever knows the seed")
+
+
+def test_every_trained_setting_has_the_digest_of_its_training(small):
+    results, mechanisms = small.results(), {"none": {}, "dp-sgd": {"epsilon": [8, 1]}}
+    sections = {"datasets": {"toy": {"path": "/a/x"}}, "architectures": {"net": {}}, "mechanisms": mechanisms}
+    object.__setattr__(results.spec, "config", dict(results.spec.config) | sections)
+    told = [one["training_sha256"] for one in provenance(results, find(results).settings)["settings"]]
+    names = [(one.mechanism, one.epsilon) for one in results.spec.settings]
+    setting = {"dataset": "toy", "architecture": "net"}
+    elsewhere = sections | {"datasets": {"toy": {"path": "/b/x"}}}
+    assert told == [
+        trained(elsewhere, setting | {"mechanism": mechanism, "epsilon": epsilon})["training_sha256"]
+        for mechanism, epsilon in names
+    ]
+    assert len(set(told)) == len(names)
 
 
 def test_it_is_json_and_says_the_same_every_time(small, imported):

@@ -41,7 +41,7 @@ def run_gate(options: argparse.Namespace) -> int:
     from mia_audit.config.load import load_policy
     from mia_audit.report.gate import EXIT_CODES, as_json, as_junit, judge, lines, overall
     from mia_audit.report.opened import PROVENANCE, finished, read_provenance
-    from mia_audit.report.provenance import training_digest
+    from mia_audit.report.provenance import TRAINED
     from mia_audit.storage import sha256, write_json, write_text
     from mia_audit.storage.digests import audit_id, provenance_differences
 
@@ -60,7 +60,7 @@ def run_gate(options: argparse.Namespace) -> int:
                 f"{stale}: the verdicts would be about another training than the report: run the audit to its end"
             )
         trained = {
-            one["path"]: training_digest(sources.get("config") or {}, sources.get("code_sha256") or {}, one)
+            one["path"]: one.get(TRAINED, "")
             for one in sources["settings"]
             if not policy.settings or one["path"] in policy.settings
         }

@@ -12,7 +12,7 @@ from mia_audit.explain import explainers
 from mia_audit.explain.catalogue import EXPLANATION_SETS, private_epsilon
 from mia_audit.explanation_metrics import measures
 from mia_audit.pools.named_members import MEMBERS_COLUMN
-from mia_audit.pools.section import Dataset, Draw
+from mia_audit.pools.section import Draw
 from mia_audit.privacy.catalogue import Mechanism, Unit
 from mia_audit.sections import STATED
 from mia_audit.signals.families import families, methods_of
@@ -176,20 +176,11 @@ def weights_file(audit: Audit, architecture: str) -> list[str]:
     return [source] if Path(source).is_file() else []
 
 
-def files_of(section: Dataset) -> list[str]:
-    """Return the user's files from which a pool is read; empty for a folder of images."""
-    person = section.person
-    roots = [root for root in (section.path, section.public_path) if root]
-    paths = [Path(root, name) for root in roots for name in ("", "records.npy", "labels.npy")]
-    paths += [*(Path(root, f"{person}.npy") for root in roots or [""]), Path(person)] if person else []
-    return [str(path) for path in paths if path.is_file()]
-
-
 def group_files(audit: Audit, dataset: str) -> list[str]:
     """Return the user's files from which groups of a pool's records are read: the pool's, and separate arrays."""
     root = audit.datasets[dataset].path
     arrays = [Path(root, f"{name}.npy") for name in audit.datasets[dataset].edges_of_groups] if root else []
-    return [*files_of(audit.datasets[dataset]), *(str(path) for path in arrays if path.is_file())]
+    return [*audit.datasets[dataset].files, *(str(path) for path in arrays if path.is_file())]
 
 
 def grouped_settings(audit: Audit) -> list[Setting]:

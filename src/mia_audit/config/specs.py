@@ -118,7 +118,7 @@ class PoolSpec(Spec):
     def contents(self) -> dict[str, Any]:
         """Return the keys that were set, with digests of the files that they name, so that files count by content and not by date."""
         values = super().contents()
-        files = {file: file_digest(file) for file in expand.files_of(self.dataset)}
+        files = {file: file_digest(file) for file in self.dataset.files}
         return values | ({CODE: values.get(CODE, {}) | files} if files else {})
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Self
 from pydantic import BeforeValidator, Field, FiniteFloat, PositiveFloat, PositiveInt, model_validator
 
 from mia_audit.errors import UserError
-from mia_audit.registry import Registry
+from mia_audit.registry import Registry, code_files, file_digest
 from mia_audit.sections import FilePath, Probability, Section
 
 if TYPE_CHECKING:
@@ -132,9 +132,19 @@ class Dataset(Section):
         return "" if isinstance(self.public, int) else self.public.path
 
     @property
+    def files(self) -> list[str]:
+        """The user's files from which a pool is read; empty for a folder of images."""
+        person = self.person
+        roots = [root for root in (self.path, self.public_path) if root]
+        paths = [Path(root, name) for root in roots for name in ("", "records.npy", "labels.npy")]
+        paths += [*(Path(root, f"{person}.npy") for root in roots or [""]), Path(person)] if person else []
+        return [str(path) for path in paths if path.is_file()]
+
+    @property
     def digest(self) -> str:
-        """The SHA-256 of the keys that a pool depends on."""
+        """The SHA-256 of the keys that a pool depends on, and of the files that they name."""
         values = self.model_dump(mode="json", exclude_defaults=True, exclude={"groups", "architectures"})
+        values["files"] = {file: file_digest(file) for file in [*code_files(values), *self.files]}
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     @property

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mia_audit.config.specs import PoolSpec
+from mia_audit.config.specs import ArchitectureSpec, PoolSpec, PretrainingSpec
 from mia_audit.errors import UserError
 from mia_audit.foreign_json import read_object
+from mia_audit.registry import file_digest
 from mia_audit.releasing.recipe import UNPROTECTED
 from mia_audit.storage import sha256
 from mia_audit.storage.digests import audit_id
+from mia_audit.training.task import identity
 
 if TYPE_CHECKING:
     from mia_audit.releasing.recipe import ReleaseRecipe
@@ -22,11 +25,11 @@ KEYS = ("audit_id", "training_sha256", "provenance_sha256", "policy_sha256", "ve
 
 def training_sha256(recipe: ReleaseRecipe) -> str:
     """Return the digest of all that the config says about the training of a recipe's model."""
-    from mia_audit.report.provenance import base_names, code_digests, training_digest
+    from mia_audit.report.provenance import TRAINED, trained
 
     config = recipe.audit.model_dump(mode="json", exclude={"compute"})
     names = {name: getattr(recipe.setting, name) for name in ("dataset", "architecture", "mechanism", "epsilon")}
-    return training_digest(base_names(config), code_digests(config), names)
+    return trained(config, names)[TRAINED]
 
 
 def audited_sha256(recipe: ReleaseRecipe, expected: str) -> str | None:
@@ -35,16 +38,14 @@ def audited_sha256(recipe: ReleaseRecipe, expected: str) -> str | None:
     Raises UserError if it is another training than the recipe's, or if the results so far are of another config.
     """
     from mia_audit.report.opened import PROVENANCE, read_provenance
-    from mia_audit.report.provenance import training_digest
+    from mia_audit.report.provenance import TRAINED
 
     sources = read_provenance(recipe.results) if (recipe.results / PROVENANCE).exists() else {}
     known = {one["path"]: one for one in sources.get("settings", ())}
     if recipe.setting.path not in known:
         _check_built(recipe)
         return None
-    config, code = sources.get("config") or {}, sources.get("code_sha256") or {}
-    found = training_digest(config, code, known[recipe.setting.path])
-    if found != expected:
+    if known[recipe.setting.path].get(TRAINED) != expected:
         raise UserError(
             f"{recipe.results}: the audit of {recipe.setting.path} is of another training than the config describes (data set, architecture,"
             " mechanism, training or code): run the audit again, and release what it measured"
@@ -55,27 +56,31 @@ def audited_sha256(recipe: ReleaseRecipe, expected: str) -> str | None:
         name = path.relative_to(recipe.results).as_posix()
         if name in measured and measured[name] != sha256(path):
             raise UserError(f"{path}: changed since the audit of {recipe.setting.path}: run the audit again")
-    return found
+    return expected
 
 
 def _check_built(recipe: ReleaseRecipe) -> None:
-    """Raise UserError if pool, architecture or initial weights are not those of the config: what it leaves out now may still be in them."""
+    """Raise UserError if pool, architecture or initial weights are not those of the config and its files: what was there may still be in them."""
     if recipe.promise == UNPROTECTED:
         return
-    section = PoolSpec.from_audit(recipe.audit, recipe.setting.dataset).dataset
-    pool, built = recipe.stored.metadata, recipe.architecture
-    found = {
-        recipe.pool: (pool.get("section"), section.digest),
-        recipe.architecture_file: (
-            [built["shape"], built["classes"]],
-            [pool["shape"], len(pool["classes"])],
-        ),
+    from mia_audit.models.architecture import keyed
+    from mia_audit.models.weights import identity_of
+    from mia_audit.planning.check import describe_model
+
+    audit, dataset, name = recipe.audit, recipe.setting.dataset, recipe.setting.architecture
+    pool, built = recipe.stored.metadata, keyed(recipe.architecture)
+    section = ArchitectureSpec.from_audit(audit, name).architecture
+    found: dict[Path, tuple[Any, Any]] = {
+        recipe.pool: (pool.get("section"), PoolSpec.from_audit(audit, dataset).dataset.digest),
+        recipe.architecture_file: (built, json.loads(json.dumps(keyed(describe_model(name, section, pool, False))))),
     }
-    if start := recipe.start:
+    if (start := recipe.start) and section.pretrained == "public":
+        spec, public = PretrainingSpec.from_audit(audit, dataset, name), sha256(recipe.pool / "public.parquet")
+        found[start] = (identity_of(start), identity(spec=spec.contents(), architecture=built, public=public))
+    elif start:
         about = read_object(start.with_suffix(".json"), "what the audit wrote about the initial weights")
-        pretrained = recipe.audit.architectures[recipe.setting.architecture].pretrained
-        public = sha256(recipe.pool / "public.parquet") if pretrained == "public" else None
-        found[start] = (about.get("public_sha256"), public) if public else (about.get("pretrained"), pretrained)
+        file = file_digest(section.pretrained) or None
+        found[start] = ((about.get("pretrained"), about.get("file")), (section.pretrained, file))
     if stale := [path for path, (one, other) in found.items() if one != other]:
         raise UserError(
             f"{stale[0]}: not what the config describes, because it was changed later: delete it and run the audit again"

@@ -33,16 +33,16 @@ PATHS = ("path", "signals", "pretrained", "membership")
 """Keys whose value is a single path, which may contain spaces; a list as value holds texts with paths in them."""
 
 
-def base_names(value: Any, key: str = "") -> Any:
-    """Return a config's values with every path replaced by the name of its file or folder."""
+def base_names(value: Any, key: str = "", files_only: bool = False) -> Any:
+    """Return a config's values with every path replaced by the name of its file or folder; `files_only`: in no other text."""
     if isinstance(value, str):
         if key in PATHS:
             return PurePath(value.replace("\\", "/")).name
-        return value if key in WORDS else without_folders(value)
+        return value if key in WORDS or (files_only and not code_files(value)) else without_folders(value)
     if isinstance(value, Mapping):
-        return {name: base_names(part, str(name)) for name, part in value.items()}
+        return {name: base_names(part, str(name), files_only) for name, part in value.items()}
     if isinstance(value, Sequence):
-        return [base_names(part) for part in value]
+        return [base_names(part, files_only=files_only) for part in value]
     return value
 
 
@@ -106,7 +106,7 @@ def provenance(results: Results, findings: Sequence[Finding]) -> dict[str, Any]:
         "pools": {
             dataset: metadata for dataset in sorted(results.datasets) if (metadata := results.pool_metadata(dataset))
         },
-        "settings": [_setting(finding) for finding in findings],
+        "settings": [_setting(finding) | trained(spec.config, _described(finding.setting)) for finding in findings],
         "not_attacked": [_described(gap.setting) for gap in spec.gaps if not gap.attacked],
         "given_sha256": results.given,
         "inputs_sha256": {path.relative_to(results.root).as_posix(): digests.sha256(path) for path in results.inputs()},
@@ -117,20 +117,25 @@ UNTRAINED = {"datasets": ("groups", "architectures"), "mechanisms": ("epsilon", 
 """Keys of a setting's sections on which the training of one model does not depend."""
 
 
-def training_digest(config: Mapping[str, Any], code: Mapping[str, str], setting: Mapping[str, str]) -> str:
-    """Return the SHA-256 of all that a config says about the training of a setting's models; empty if it has no such setting.
+TRAINED = "training_sha256"
+"""The key of a setting in provenance.json for the digest of its training."""
 
-    `config` and `code` are those of provenance.json: paths are base names, and files of code are given by their digests.
+
+def trained(config: Mapping[str, Any], setting: Mapping[str, str]) -> dict[str, str]:
+    """Return the SHA-256 of all that a config says about the training of a setting's models, as `TRAINED`; nothing if it has no such setting.
+
+    Files of data count by their names, and files of code by their content. Other texts count as they are.
     """
-    parts: dict[str, Any] = {"code": dict(code), "epsilon": setting["epsilon"]}
+    parts: dict[str, Any] = {"epsilon": setting["epsilon"]}
     for name in ("dataset", "architecture", "mechanism"):
         sections = config.get(f"{name}s") or {}
         if setting[name] not in sections:
-            return ""
+            return {}
         left_out = UNTRAINED.get(f"{name}s", ())
-        parts[name] = {key: value for key, value in sections[setting[name]].items() if key not in left_out}
+        kept = {key: value for key, value in sections[setting[name]].items() if key not in left_out}
+        parts[name] = {"keys": base_names(kept, files_only=True), "code": code_digests(kept)}
     parts["training"] = {key: value for key, value in (config.get("training") or {}).items() if key != "floor"}
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    return {TRAINED: hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()}
 
 
 def code_digests(config: Any) -> dict[str, str]:
