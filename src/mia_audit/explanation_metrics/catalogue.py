@@ -15,6 +15,7 @@ from mia_audit.sections import Probability, Section, known_all
 
 if TYPE_CHECKING:
     import numpy as np
+    import polars as pl
     from jaxtyping import Float
 
     Values = Callable[..., Float[np.ndarray, "n ..."]]
@@ -82,6 +83,22 @@ def measure(name: str, label: str, images: bool = False, curve: bool = False) ->
         return function
 
     return decorate
+
+
+KEY = ("mechanism", "epsilon", "explainer", "quantity", "measure", "against", "shadow")
+
+
+def per_model(measured: pl.DataFrame) -> pl.DataFrame:
+    """Average explanation_metrics.parquet over the records of every model, with keys in the order of their first appearance.
+
+    `value` is null if no record has a value, `records` is the number of records that have one, and `same_class` the
+    share of records for which both models explain the same class.
+    """
+    import polars as pl
+
+    return measured.group_by(*KEY, maintain_order=True).agg(
+        pl.col("value").mean(), pl.col("value").count().cast(pl.Int32).alias("records"), pl.col("same_class").mean()
+    )
 
 
 Explainers = Annotated[tuple[str, ...], known_all(explainers)]

@@ -19,7 +19,7 @@ from mia_audit.evaluation.intervals import OverTargets
 from mia_audit.evaluation.metrics import FPRS, authors_read_out, log_grid, mean_log_roc, metrics_of_columns
 from mia_audit.evaluation.run import scores_by_count
 from mia_audit.explanation_metrics import REFERENCE
-from mia_audit.explanation_metrics.summary import per_model
+from mia_audit.explanation_metrics.catalogue import per_model
 from mia_audit.report.figures.catalogue import draw_roc, log_log, panel_grid
 from mia_audit.report.series import PALETTE, Interpretation
 from mia_audit.sections import budget

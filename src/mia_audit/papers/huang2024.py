@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -41,50 +41,36 @@ def _by_explainer(attack: str, dataset: str, architecture: str) -> Panel:
 
 
 def _by_epsilon(attack: str) -> list[Panel]:
-    return [
-        Panel(
-            f"{attack.upper()}, {DATASETS[dataset]}, {EXPLAINERS[explainer]}",
-            attack,
-            {
-                "non-DP" if epsilon == "inf" else f"ε = {epsilon}": (
-                    dataset,
-                    CHOSEN[dataset],
-                    "none" if epsilon == "inf" else "dp-sgd",
-                    epsilon,
-                    explainer,
-                )
-                for epsilon in BUDGETS
-            },
-            models=17,
-        )
+    settings = {
+        "non-DP" if one == "inf" else f"ε = {one}": ("none" if one == "inf" else "dp-sgd", one) for one in BUDGETS
+    }
+    places = [
+        (dataset, explainer)
         for dataset in ("cifar10", "cifar100", "svhn")
         for explainer in ("ixg", "saliency", "ig")
         if (dataset, explainer) != ("cifar100", "ig")
     ]
+    return [_panel(attack, dataset, CHOSEN[dataset], settings, explainer, models=17) for dataset, explainer in places]
 
 
 def _by_epochs(attack: str) -> list[Panel]:
     """Return panels by the number of epochs, the first of which is the paper's own."""
-    epochs = {"cifar10": (30, 5, 10), "cifar100": (9, 5, 7, 30, 50)}
-    return [
-        Panel(
-            f"{attack.upper()}, {DATASETS[dataset]}, {EXPLAINERS[explainer]}",
-            attack,
-            {
-                f"{count} epochs": (
-                    dataset,
-                    VIT,
-                    "none" if count == counts[0] else f"none-{count}-epochs",
-                    "inf",
-                    explainer,
-                )
-                for count in sorted(counts)
-            },
-            f"config/huang2024/{dataset}-variants.yaml",
-        )
-        for dataset, counts in epochs.items()
-        for explainer in ("ixg", "saliency")
-    ]
+    panels = []
+    for dataset, (own, *others) in {"cifar10": (30, 5, 10), "cifar100": (9, 5, 7, 30, 50)}.items():
+        names = {own: "none"} | {count: f"none-{count}-epochs" for count in others}
+        settings = {f"{count} epochs": (names[count], "inf") for count in sorted(names)}
+        config = f"config/huang2024/{dataset}-variants.yaml"
+        panels += [_panel(attack, dataset, VIT, settings, one, config=config) for one in ("ixg", "saliency")]
+    return panels
+
+
+def _panel(
+    attack: str, dataset: str, architecture: str, settings: Mapping[str, tuple[str, str]], explainer: str, **more: Any
+) -> Panel:
+    """Return the panel of one explainer, with a curve for every setting (mechanism and ε)."""
+    title = f"{attack.upper()}, {DATASETS[dataset]}, {EXPLAINERS[explainer]}"
+    curves = {label: (dataset, architecture, *setting, explainer) for label, setting in settings.items()}
+    return Panel(title, attack, curves, **more)
 
 
 def _chosen(attacks: Sequence[str], datasets: Sequence[str]) -> list[Panel]:

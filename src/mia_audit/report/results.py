@@ -19,7 +19,7 @@ from mia_audit.evaluation.exposure import HALVES, Estimated, Halves, estimated
 from mia_audit.evaluation.files import Scored, read_scores, summarise
 from mia_audit.evaluation.run import MODEL_COUNTS
 from mia_audit.explain.private_local.terms import ExplanationTerms
-from mia_audit.explanation_metrics.summary import per_model
+from mia_audit.explanation_metrics.catalogue import per_model
 from mia_audit.foreign_json import parse_object, read_object
 from mia_audit.pools.store import read_persons
 from mia_audit.privacy.gaussian import epsilon_of_gdp

@@ -165,7 +165,7 @@ class Explained:
 
 @dataclass(frozen=True)
 class Interpretation:
-    """Measures of the explanations of one architecture's settings, a row per model (`explanation_metrics.summary.per_model`)."""
+    """Measures of the explanations of one architecture's settings, a row per model (`explanation_metrics.catalogue.per_model`)."""
 
     models: pl.DataFrame
     confidence: float
