@@ -55,30 +55,20 @@ def read_scores(path: Path, *wanted: str, aggregate: str | None = None) -> Itera
     order, for each of its K targets.
     """
     file = open_table(path, "scores", [*FILE_KEYS, "target", "record", "member", "score"])
-    if not stated_order(file):
+    row_groups = table_metadata(path, "scores").get(ROW_GROUPS, [])
+    if not stated_order(file) or len(row_groups) != file.num_row_groups:
         yield from (scored for scored in _foreign_scores(path, *wanted) if aggregate in (None, scored.aggregate))
         return
-    row_groups = table_metadata(path, "scores").get(ROW_GROUPS)
     named = "person" in file.schema_arrow.names
     # consecutive row groups with the same description belong to one run
-    of_runs = groupby(range(file.num_row_groups), key=row_groups.__getitem__ if row_groups else None)
-    for indices in (list(group) for _, group in of_runs):
-        index = indices[0]
+    for described, group in groupby(range(len(row_groups)), key=row_groups.__getitem__):
         with naming_damage(path, "scores"):
-            keys = [[value] for value in row_groups[index][: len(FILE_KEYS)]] if row_groups else []
-            keys = keys or [_values(file, index, name) for name in FILE_KEYS]
-            if wanted and keys != [*([value] for value in wanted), [False]]:
-                continue
-            own = _aggregate(file, index, row_groups)
-            if aggregate not in (None, own):
-                continue
-        rows = sum(file.metadata.row_group(one).num_rows for one in indices)
-        if not rows:
+            attack, signal, likelihood, null_control, _, own = described
+            indices = list(group)
+            rows = sum(file.metadata.row_group(one).num_rows for one in indices)
+        other = wanted and (attack, signal, likelihood, null_control) != (*wanted, False)
+        if other or aggregate not in (None, own) or not rows:
             continue
-        if any(len(values) != 1 for values in keys):
-            raise UserError(
-                f"{path}: row group {index} mixes attacks; expected one row group per attack, signal and likelihood"
-            )
         with naming_damage(path, "scores"):
             parts = partial(column_parts, file, where=str(path), row_groups=indices)
             target, starts = stretches(parts("target"))
@@ -92,11 +82,10 @@ def read_scores(path: Path, *wanted: str, aggregate: str | None = None) -> Itera
                 or (named and person is None)
             ):
                 raise UserError(
-                    f"{path}: row group {index} does not hold the same records for every target, in the same order"
+                    f"{path}: row group {indices[0]} does not hold the same records for every target, in the same order"
                 )
             if person is not None and person.dtype.kind == "O":
                 person = person.astype(np.str_)
-            attack, signal, likelihood, null_control = (values[0] for values in keys)
             yield Scored(
                 (attack, signal, likelihood, null_control),
                 target,
@@ -153,21 +142,6 @@ def _foreign_scores(path: Path, *wanted: str) -> Iterator[Scored]:
             aggregate,
             person if person is None or person.dtype.kind != "O" else person.astype(np.str_),
         )
-
-
-def _aggregate(file: Any, index: int, row_groups: list[list[Any]] | None) -> str:
-    """Return how a row group's scores were aggregated from those of records; `none` for scores of records."""
-    if row_groups and len(row_groups[index]) > len(FILE_KEYS):
-        return str(row_groups[index][-1])
-    if "aggregate" not in file.schema_arrow.names:
-        return RECORDS
-    return str(next(iter(_values(file, index, "aggregate")), RECORDS))
-
-
-def _values(file: Any, index: int, name: str) -> list[Any]:
-    """List the values of a column of one row group."""
-    values: list[Any] = file.read_row_group(index, columns=[name])[name].unique().to_pylist()
-    return values
 
 
 def metric_rows(
