@@ -285,15 +285,14 @@ def by_first(
     first, member = np.arange(count), file.member[:, :count]
     known = {signal.name: signal for signal in file.signals}
     aggregate = headline_unit(metrics)[0]
-    strongest: dict[tuple[str, str, str], str] = {}
+    strongest: dict[tuple[str, str, str], AttackRun] = {}
     for attack, names, likelihood, *_ in ranked(metrics).iter_rows():
-        if set(names.split("+")) <= set(known):
-            strongest.setdefault((attack, likelihood, read_signal(names).channel), names)
+        if run := _run_on(names, known, attack, likelihood):
+            strongest.setdefault((attack, likelihood, read_signal(names).channel), run)
     rows = []
-    for (attack, likelihood, _), names in strongest.items():
-        run = AttackRun(attack, tuple(known[name] for name in names.split("+")), likelihood, False)
+    for run in strongest.values():
         readings = [Reading(signal, file.read(signal), first) for signal in run.signals]
-        scores = attacks[attack].score(readings, member, likelihood).astype(np.float32, copy=False)
+        scores = attacks[run.attack].score(readings, member, run.likelihood).astype(np.float32, copy=False)
         rescored = scored_without(run, readings, member)
         rows += _judged(run, file, member, scores, aggregate, rescored, fprs, confidence)
     return rows
