@@ -21,9 +21,11 @@ from mia_audit.explain import explainers
 from mia_audit.explain.catalogue import Explainers
 from mia_audit.explanation_metrics.study import MetricsTask as Measuring
 from mia_audit.explanation_metrics.study import explained
-from mia_audit.learners import Records, TrainedOn
+from mia_audit.learners.protocol import TrainedOn
 from mia_audit.learners.torch_module import TorchModel
-from mia_audit.models import Inputs, construct, describe, inputs
+from mia_audit.models import inputs
+from mia_audit.models.architecture import construct, describe
+from mia_audit.models.inputs import Inputs
 from mia_audit.privacy.catalogue import Mechanism, mechanisms
 from mia_audit.privacy.noise import automatic
 from mia_audit.privacy.per_record import ClippedSum
@@ -32,6 +34,7 @@ from mia_audit.signals.families import families
 from mia_audit.training.checkpoints import Checkpoint
 from mia_audit.training.section import Training
 from mia_audit.training.shadow import Recipe, Shadow, train_shadow
+from mia_audit.training.task import Records
 
 RECORDS, SHAPE, CLASSES = 16, (1, 8, 8), 3
 PIXELS = np.random.default_rng(0).integers(0, 256, (RECORDS, *SHAPE), dtype=np.uint8)

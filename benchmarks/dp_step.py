@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from mia_audit.config.schema import Compute
-from mia_audit.models import build
+from mia_audit.models.architecture import build
 from mia_audit.privacy.catalogue import Job, Mechanism, PerRecord, mechanisms
 from mia_audit.privacy.noise import Stream
 from mia_audit.training.section import Training

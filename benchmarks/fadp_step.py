@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mia_audit.models import build
+from mia_audit.models.architecture import build
 from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
 from mia_audit.training.section import Training
 

@@ -23,14 +23,15 @@ import polars as pl
 from mia_audit.attacks.catalogue import permuted_membership, plan
 from mia_audit.evaluation.files import metrics_table
 from mia_audit.evaluation.run import score_and_evaluate
-from mia_audit.learners import Records
 from mia_audit.learners.torch_module import TorchModel
-from mia_audit.models import Inputs, load, read_architecture
+from mia_audit.models.architecture import load, read_architecture
+from mia_audit.models.inputs import Inputs
 from mia_audit.models.weights import WEIGHTS
 from mia_audit.pools.store import read_membership, read_records
 from mia_audit.signals.compute import SignalsTask, model_signals
 from mia_audit.signals.name import Signal, read_signal
 from mia_audit.training.stored import shadow_folders
+from mia_audit.training.task import Records
 from paired import paired
 
 QUANTITIES = ("logit", "probability")

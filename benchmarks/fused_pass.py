@@ -23,12 +23,13 @@ import torch
 from torch import Tensor, nn
 
 from mia_audit.explain.batch import summarise
-from mia_audit.learners import Records
 from mia_audit.learners.torch_module import TorchModel, confidence, loss
-from mia_audit.models import Inputs, build, to_input
+from mia_audit.models.architecture import build
+from mia_audit.models.inputs import Inputs, to_input
 from mia_audit.signals.compute import SignalsTask, model_signals
 from mia_audit.signals.families import shared
 from mia_audit.signals.name import stem
+from mia_audit.training.task import Records
 from paper_scale import operations
 
 SMALL = {"img_size": 8, "patch_size": 2, "embed_dim": 48, "depth": 2, "num_heads": 4}

@@ -19,13 +19,14 @@ import numpy as np
 import torch
 
 from device_checks import MAPPED, ON_ANY, RESIDENT, Arrays, Row, placed, pool_of
-from mia_audit.learners import Records
 from mia_audit.learners.torch_module import TorchModel
-from mia_audit.models import Inputs, construct, describe
+from mia_audit.models.architecture import construct, describe
+from mia_audit.models.inputs import Inputs
 from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
 from mia_audit.runtime.machine import installed_gpus
 from mia_audit.signals.compute import SignalsTask, model_signals
 from mia_audit.training.section import Training
+from mia_audit.training.task import Records
 
 LARGE = ("vit_small_patch16_224", (3, 224, 224), 10)
 """The model and shapes on which memory and speed are measured, as in the paper."""

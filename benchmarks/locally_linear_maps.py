@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import torch
 
-from mia_audit.models import build
+from mia_audit.models.architecture import build
 from mia_audit.privacy.noise import automatic
 from mia_audit.privacy.per_record import ClippedSum, add_clipped, per_record_gradients
 

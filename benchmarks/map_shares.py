@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from scipy.stats import t as student
 
-from mia_audit.models import load, read_architecture, taken_by, to_input
+from mia_audit.models.architecture import load, read_architecture
+from mia_audit.models.inputs import taken_by, to_input
 from mia_audit.models.weights import WEIGHTS
 from mia_audit.pools.store import read_records
 from mia_audit.report.figures.explanations import column

@@ -18,9 +18,9 @@ import torch
 
 from mia_audit.config.load import parse
 from mia_audit.config.schema import Audit
-from mia_audit.learners import ExplanationRequest
+from mia_audit.learners.protocol import ExplanationRequest
 from mia_audit.learners.torch_module import module_summaries
-from mia_audit.models import construct, describe
+from mia_audit.models.architecture import construct, describe
 from mia_audit.planning import requests
 from mia_audit.privacy.catalogue import Job
 from mia_audit.training.loop import OPTIMIZERS

@@ -20,7 +20,7 @@ import torch
 from sklearn.datasets import load_breast_cancer
 
 import mia_audit
-from mia_audit.models import describe
+from mia_audit.models.architecture import describe
 from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.report.answer import answer_content
 from mia_audit.report.matrix_audit import results_of

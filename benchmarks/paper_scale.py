@@ -21,14 +21,15 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from mia_audit.learners import Records
 from mia_audit.learners.torch_module import TorchModel
-from mia_audit.models import Inputs, build
+from mia_audit.models.architecture import build
+from mia_audit.models.inputs import Inputs
 from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
 from mia_audit.runtime.device import computing, make_deterministic
 from mia_audit.signals.compute import SignalsTask, model_signals
 from mia_audit.training.loop import fit
 from mia_audit.training.section import Training
+from mia_audit.training.task import Records
 
 MODEL, SHAPE, CLASSES = "vit_small_patch16_224", (3, 224, 224), 10
 POOL, MODELS, EPOCHS = 20_000, 33, 30

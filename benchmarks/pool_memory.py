@@ -58,13 +58,14 @@ class Peak(threading.Thread):
 
 def side(records: int, size: int, batch: int) -> None:
     """Build and score one pool, and print the peaks."""
-    from mia_audit.learners import Records
     from mia_audit.learners.torch_module import TorchModel
-    from mia_audit.models import Inputs, build
+    from mia_audit.models.architecture import build
+    from mia_audit.models.inputs import Inputs
     from mia_audit.pools.build import build_pool
     from mia_audit.pools.section import Dataset, Source
     from mia_audit.pools.store import read_records, write_pool
     from mia_audit.signals.compute import SignalsTask, model_signals
+    from mia_audit.training.task import Records
 
     model = build(
         "vision_transformer", {"patch_size": 16, "embed_dim": 48, "depth": 1, "num_heads": 2}, (3, size, size), 10, 0

@@ -19,10 +19,11 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import StandardScaler
 
 from mia_audit.evaluation.metrics import auc
-from mia_audit.learners import Compute, Records, open_learner
+from mia_audit.learners.protocol import Compute, open_learner
 from mia_audit.pools.store import read_membership, read_records
 from mia_audit.report.findings import Estimate, estimate, mean_over_seeds
 from mia_audit.training.stored import shadow_folders
+from mia_audit.training.task import Records
 
 MECHANISMS = ("none", "fadp")
 CONFIDENCE = 0.95

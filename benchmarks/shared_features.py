@@ -14,7 +14,7 @@ import time
 import numpy as np
 import torch
 
-from mia_audit.models import construct, describe
+from mia_audit.models.architecture import construct, describe
 from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.training.section import Training
 from mia_audit.training.shadow import Recipe, train_shadow

@@ -15,11 +15,12 @@ from mia_audit.attacks.io.layouts import from_logits
 from mia_audit.attacks.io.matrices import MatrixFiles, parse_signal_file
 from mia_audit.attacks.io.parquet import SignalsFile
 from mia_audit.errors import UserError
-from mia_audit.learners import Compute, Records
 from mia_audit.learners.answers import logits_of
 from mia_audit.learners.estimators import EstimatorModel
+from mia_audit.learners.protocol import Compute
 from mia_audit.learners.script_module import ScriptModule
 from mia_audit.models.answers import in_full_precision
+from mia_audit.training.task import Records
 
 COUNT, MODELS, CLASSES = 40, 6, 3
 RANDOM = np.random.default_rng(0)

@@ -13,7 +13,7 @@ from mia_audit.config.specs import ReportSpec
 from mia_audit.errors import UserError
 from mia_audit.foreign_json import parse_json, parse_object, read_object
 from mia_audit.learners.protocol import open_learner
-from mia_audit.models import read_architecture
+from mia_audit.models.architecture import read_architecture
 from mia_audit.models.weights import WRITTEN, read_weights
 from mia_audit.storage import read_frame, table_metadata
 from mia_audit.storage.tables import diverged_models

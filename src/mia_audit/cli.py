@@ -69,73 +69,19 @@ STAGES = {
 COMMANDS = FOR_PEOPLE | STAGES
 
 MODULES = {
-    "after": (
-        "answer",
-        "gate",
-        "verify",
-    ),
-    "before": (
-        "init",
-        "check",
-        "plan",
-        "run",
-        "epsilon",
-    ),
-    "canaries": (
-        "canaries",
-        "canary-draw",
-        "canary-bounds",
-    ),
-    "explaining": (
-        "explanation-metrics",
-        "black-box",
-        "explain-privately",
-        "explanation-signals",
-    ),
-    "matrices": (
-        "audit",
-        "import",
-        "draw-membership",
-    ),
-    "models": (
-        "architecture",
-        "weights",
-        "pretrain",
-        "target",
-    ),
-    "papers": (
-        "paper",
-        "reproduce",
-    ),
-    "pools": (
-        "pool",
-        "groups",
-        "membership",
-    ),
-    "release": (
-        "release",
-        "ledger",
-    ),
-    "report": (
-        "report",
-        "filters",
-        "over-seeds",
-        "manifest",
-    ),
-    "scores": (
-        "attack",
-        "evaluate",
-        "evaluate-groups",
-        "epsilon-bound",
-    ),
-    "signals": (
-        "signals",
-        "merge",
-    ),
-    "training": (
-        "train",
-        "discard",
-    ),
+    "after": ("answer", "gate", "verify"),
+    "before": ("init", "check", "plan", "run", "epsilon"),
+    "canaries": ("canaries", "canary-draw", "canary-bounds"),
+    "explaining": ("explanation-metrics", "black-box", "explain-privately", "explanation-signals"),
+    "matrices": ("audit", "import", "draw-membership"),
+    "models": ("architecture", "weights", "pretrain", "target"),
+    "papers": ("paper", "reproduce"),
+    "pools": ("pool", "groups", "membership"),
+    "release": ("release", "ledger"),
+    "report": ("report", "filters", "over-seeds", "manifest"),
+    "scores": ("attack", "evaluate", "evaluate-groups", "epsilon-bound"),
+    "signals": ("signals", "merge"),
+    "training": ("train", "discard"),
 }
 """The commands of every module of `mia_audit.commands`."""
 

@@ -10,7 +10,9 @@ import torch
 
 from mia_audit.explanation_metrics.methods import gini, rank_correlation
 from mia_audit.explanation_metrics.study import draw_sample, shown_rows
-from mia_audit.models import build, describe, load, save_weights, to_input
+from mia_audit.models.architecture import build, describe, load
+from mia_audit.models.inputs import to_input
+from mia_audit.models.weights import save_weights
 from mia_audit.pools.build import build_pool
 from mia_audit.pools.section import Dataset, Source
 from mia_audit.pools.store import read_records, write_pool

@@ -7,7 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from mia_audit.explain.catalogue import Explainers
-from mia_audit.models import build, describe, save_weights
+from mia_audit.models.architecture import build, describe
+from mia_audit.models.weights import save_weights
 from mia_audit.pools.build import build_pool
 from mia_audit.pools.section import Dataset, Source
 from mia_audit.pools.store import write_pool

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from mia_audit.cli import main
-from mia_audit.models import save_weights
+from mia_audit.models.weights import save_weights
 from mia_audit.pools import pools
 from mia_audit.pools.build import build_pool
 from mia_audit.pools.section import Dataset

@@ -82,7 +82,7 @@ def test_an_explainer_of_some_architectures_is_left_out_for_the_others() -> None
 
 @pytest.mark.parametrize(("model", "kind"), [*product(ARCHITECTURES, POOLS)])
 def test_what_is_said_of_a_model_by_its_name_is_so(model: str, kind: str) -> None:
-    from mia_audit.models import build
+    from mia_audit.models.architecture import build
     from mia_audit.models.passes import find_channels
 
     small = {"vision_transformer": {"img_size": 8, "patch_size": 4, "embed_dim": 8, "depth": 1, "num_heads": 2}}

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mia_audit.models import build
+from mia_audit.models.architecture import build
 
 
 class Subject(NamedTuple):

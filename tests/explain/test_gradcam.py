@@ -8,7 +8,7 @@ from captum.attr import LayerAttribution, LayerGradCam
 from torch import Tensor, nn
 
 from mia_audit.errors import UserError
-from mia_audit.models import build
+from mia_audit.models.architecture import build
 
 from .attribution import attribute
 

@@ -11,13 +11,14 @@ from mia_audit.attacks.catalogue import attacks, plan
 from mia_audit.attacks.io.parquet import SignalsFile
 from mia_audit.explain.catalogue import Explainers, explainer_label, private_epsilon
 from mia_audit.explain.release import RELEASES, release_maps, release_of
-from mia_audit.learners import Attribution, ExplanationRequest, Records, released
+from mia_audit.learners.protocol import Attribution, ExplanationRequest, released
 from mia_audit.learners.torch_module import TorchModel
 from mia_audit.signals.compute import SignalsTask, model_signals, summarise
 from mia_audit.signals.families import columns, families
 from mia_audit.signals.name import Reading, read_signal
 from mia_audit.storage import write_table
 from mia_audit.storage.tables import column_of, encoding_of
+from mia_audit.training.task import Records
 
 MAPS = np.random.default_rng(0).standard_normal((6, 2, 4, 5)).astype(np.float32)
 

@@ -7,10 +7,11 @@ import torch
 from mia_audit.explain import batch
 from mia_audit.explain.batch import summarise
 from mia_audit.explain.vectors import numbers, projection, vectors
-from mia_audit.learners import Attribution, ExplanationRequest, Records
+from mia_audit.learners.protocol import Attribution, ExplanationRequest
 from mia_audit.learners.torch_module import TorchModel
 from mia_audit.models.catalogue import architectures
 from mia_audit.signals.name import SUMMARIES
+from mia_audit.training.task import Records
 
 
 def by_loop(attributions: np.ndarray, size: int) -> np.ndarray:

@@ -8,8 +8,8 @@ from torch import nn
 from mia_audit.explain.release import release_maps
 from mia_audit.explanation_metrics.study import MetricsTask
 from mia_audit.explanation_metrics.tables import explain_settings, measure_tables
-from mia_audit.learners import Records
 from mia_audit.learners.torch_module import TorchModel
+from mia_audit.training.task import Records
 
 
 def test_a_release_is_measured_like_an_explainer_and_against_the_full_map() -> None:

@@ -154,7 +154,7 @@ def _results(folder: Path) -> None:
 
     from torch import nn
 
-    from mia_audit.models import save_weights
+    from mia_audit.models.weights import save_weights
     from mia_audit.pools import pools
     from mia_audit.pools.build import build_pool
     from mia_audit.pools.section import Dataset
@@ -193,13 +193,13 @@ def _command(*words: str) -> Read:
 
 
 def _architecture(folder: Path) -> None:
-    from mia_audit.models import describe
+    from mia_audit.models.architecture import describe
 
     (folder / "architecture.json").write_text(json.dumps(describe("n", "mlp", {}, (5,), 3)))
 
 
 def _architecture_read(path: Path) -> object:
-    from mia_audit.models import read_architecture
+    from mia_audit.models.architecture import read_architecture
 
     return read_architecture(path)
 

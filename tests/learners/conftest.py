@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mia_audit.learners import ModelSection, Records, TrainingTask
+from mia_audit.learners.protocol import ModelSection
 from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.registry import file_digest
 from mia_audit.training.section import Training
+from mia_audit.training.task import Records, TrainingTask
 
 COUNT, FEATURES, CLASSES = 60, 4, ["a", "b", "c"]
 

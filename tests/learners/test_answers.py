@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from mia_audit.errors import UserError
-from mia_audit.learners import Records
 from mia_audit.learners.answers import UNKNOWN_VOTES, check_order, logits_of, smoothed
+from mia_audit.training.task import Records
 
 
 def records(count: int = 3) -> Records:

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mia_audit.learners import Compute, Records, TrainingTask
 from mia_audit.learners.estimators import EstimatorLearner
+from mia_audit.learners.protocol import Compute
 from mia_audit.learners.script import ScriptLearner, ScriptTask
+from mia_audit.training.task import Records, TrainingTask
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "models.md").read_text(encoding="utf-8")
 PIPELINE, SCRIPT, PROGRAMS, *_ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

@@ -19,10 +19,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import FunctionTransformer
 
 from mia_audit.errors import UserError
-from mia_audit.learners import Compute, ExplanationRequest, Records, TrainedOn, TrainingTask
 from mia_audit.learners.estimators import FILE, EstimatorLearner, EstimatorModel, load_estimator, rows_of, votes_of
+from mia_audit.learners.protocol import Compute, ExplanationRequest, TrainedOn
 from mia_audit.learners.script import ScriptLearner
 from mia_audit.signals.compute import SignalsTask, model_signals
+from mia_audit.training.task import Records, TrainingTask
 
 FOREST = "sklearn.ensemble:RandomForestClassifier"
 SMALL = {"n_estimators": 7}

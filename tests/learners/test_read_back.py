@@ -10,15 +10,16 @@ import torch
 from torch import nn
 
 from mia_audit.errors import UserError
-from mia_audit.learners import Compute, Records
+from mia_audit.learners.protocol import Compute
 from mia_audit.learners.script import ScriptLearner
 from mia_audit.learners.torch_module import TorchLearner
-from mia_audit.models import describe
 from mia_audit.models.answers import check_untrained
+from mia_audit.models.architecture import describe
 from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.registry import forgotten_files
 from mia_audit.training.block import Block, Checkpoints, train_block
 from mia_audit.training.section import Training
+from mia_audit.training.task import Records
 
 NET = """
 import torch

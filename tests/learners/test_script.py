@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from mia_audit.errors import UserError
-from mia_audit.learners import Attribution, Compute, ExplanationRequest, Records, TorchBackedModel, TrainingTask
+from mia_audit.learners.protocol import Attribution, Compute, ExplanationRequest, TorchBackedModel
 from mia_audit.learners.script import ScriptLearner
 from mia_audit.learners.torch_module import TorchLearner
-from mia_audit.models import describe
+from mia_audit.models.architecture import describe
 from mia_audit.signals.compute import SignalsTask, explainers_of, model_signals
 from mia_audit.training.checkpoints import Checkpoint
+from mia_audit.training.task import Records, TrainingTask
 
 MakeTask = Callable[..., TrainingTask]
 Described = Callable[..., dict[str, Any]]
@@ -161,10 +162,11 @@ def test_a_torch_module_is_stored_by_its_weights_and_explained(
 
 
 BUILT_IN = """
-from mia_audit.models import construct, describe, to_input
-from mia_audit.learners import Compute
+from mia_audit.models.architecture import construct, describe
+from mia_audit.models.inputs import to_input
+from mia_audit.learners.protocol import Compute
 from mia_audit.learners.torch_module import TorchLearner
-from mia_audit.models import Inputs
+from mia_audit.models.inputs import Inputs
 from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.training.shadow import Recipe, train_shadow
 import torch

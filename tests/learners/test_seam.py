@@ -11,9 +11,9 @@ import pytest
 
 from mia_audit.cli import main
 from mia_audit.explain.catalogue import Explainer, explainers
-from mia_audit.learners import Records
 from mia_audit.signals.compute import SignalsTask, model_signals
 from mia_audit.storage import read_table, write_json
+from mia_audit.training.task import Records
 
 from ..builders import contents, halves, one_line, words, write_pool
 

@@ -10,21 +10,14 @@ import torch
 
 from mia_audit.errors import UserError
 from mia_audit.explain.batch import explained_batch
-from mia_audit.learners import (
-    Compute,
-    ExplainedModel,
-    ExplanationRequest,
-    Records,
-    SummarisingModel,
-    TorchBackedModel,
-    TrainingTask,
-)
+from mia_audit.learners.protocol import Compute, ExplainedModel, ExplanationRequest, SummarisingModel, TorchBackedModel
 from mia_audit.learners.torch_module import TorchLearner
-from mia_audit.models import describe
+from mia_audit.models.architecture import describe
 from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.signals.compute import summaries_of
 from mia_audit.training.report import ReportsTraining
 from mia_audit.training.section import Training
+from mia_audit.training.task import Records, TrainingTask
 
 from ..killing import Killed
 

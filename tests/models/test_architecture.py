@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from mia_audit.errors import UserError
-from mia_audit.models import build, construct, describe, load, save_weights
+from mia_audit.models.architecture import build, construct, describe, load
+from mia_audit.models.weights import save_weights
 
 from ..builders import refused
 
@@ -131,7 +132,7 @@ def test_no_parameter_loads_weights(tmp_path: Path, parameter: str) -> None:
 @pytest.mark.parametrize("model", ["hf-hub:a/b", "hf_hub:a/b", "local-dir:here", "../resnet18", "a/resnet18"])
 def test_no_name_is_a_place_to_load_from(tmp_path: Path, model: str) -> None:
     """Neither in a config nor in the architecture.json of somebody's results."""
-    from mia_audit.models import read_architecture
+    from mia_audit.models.architecture import read_architecture
 
     with pytest.raises(UserError, match="unknown model"):
         describe("name", model, {}, (3, 8, 8), 3)

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from mia_audit.learners import Records
 from mia_audit.learners.torch_module import TorchModel
-from mia_audit.models import describe, fetch
+from mia_audit.models.architecture import describe, fetch
 from mia_audit.models.timm_models import published_traits
 from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.signals.compute import SignalsTask, model_signals
 from mia_audit.signals.families import columns
 from mia_audit.training.section import Training
 from mia_audit.training.shadow import Recipe, train_shadow
+from mia_audit.training.task import Records
 
 MODELS = [
     "vit_small_patch16_224",
@@ -69,7 +69,7 @@ def _from_the_hub(metadata: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> 
     """Fetch weights of the reduced model as timm fetches them, but for the download."""
     from timm.models import _builder
 
-    from mia_audit.models import build
+    from mia_audit.models.architecture import build
 
     weights = build(metadata["model"], TINY, SHAPE, 1000, seed=1).state_dict()
     monkeypatch.setattr(_builder, "load_state_dict_from_hf", lambda *_, **__: dict(weights))

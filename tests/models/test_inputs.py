@@ -7,7 +7,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mia_audit.models import Inputs, Subset, inputs, to_input
+from mia_audit.models import inputs
+from mia_audit.models.inputs import Inputs, Subset, to_input
 
 FACTS = {"kind": "image", "mean": 0.25, "std": 0.5}
 

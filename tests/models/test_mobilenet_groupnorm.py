@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from mia_audit.errors import UserError
-from mia_audit.models import batch_norm_layers, build
+from mia_audit.models.architecture import batch_norm_layers, build
 from mia_audit.models.passes import channels_of
 from mia_audit.privacy.per_record import per_record_gradients
 

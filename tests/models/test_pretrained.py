@@ -13,16 +13,8 @@ from torch import Tensor, nn
 
 from mia_audit.cli import main
 from mia_audit.errors import UserError
-from mia_audit.models import (
-    build,
-    construct,
-    describe,
-    fetch,
-    own_normalisation,
-    read_start,
-    save_weights,
-    write_weights,
-)
+from mia_audit.models.architecture import build, construct, describe, fetch, own_normalisation, read_start
+from mia_audit.models.weights import save_weights, write_weights
 
 from ..builders import Trap
 

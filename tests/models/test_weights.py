@@ -10,8 +10,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from mia_audit.errors import UserError
-from mia_audit.models import load_weights, save_weights
-from mia_audit.models.weights import digest_of
+from mia_audit.models.weights import digest_of, load_weights, save_weights
 
 
 def test_no_flipped_bit_of_the_numbers_goes_unnoticed(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from mia_audit.models import describe
+from mia_audit.models.architecture import describe
 from mia_audit.planning.attacks import extrapolated
 from mia_audit.planning.costs import FORWARD, PLAIN_STEP, PRIVATE_STEP, Costs, count_passes, stand_in_for
 from mia_audit.privacy.catalogue import Mechanism

@@ -194,7 +194,7 @@ def test_models_that_somebody_else_trains_are_counted_and_not_timed() -> None:
 
 def test_buffers_that_are_stored_with_every_model_are_planned(plan: Plan) -> None:
     """Locally linear maps keep their random projections with their weights: 30 maps of 300 × 64 numbers."""
-    from mia_audit.models import describe
+    from mia_audit.models.architecture import describe
 
     projected = describe("maps", "locally-linear-maps", {"projection": 30}, (1, 8, 8), 10)
     assert projected["stored_bytes"] == 4 * (projected["parameters"] + 30 * 30 * 64)

@@ -11,7 +11,7 @@ from PIL import Image
 
 from mia_audit.config.expand import resolved_architecture
 from mia_audit.config.load import check_audit
-from mia_audit.models import own_normalisation
+from mia_audit.models.architecture import own_normalisation
 from mia_audit.pools import pools
 from mia_audit.pools.build import build_pool
 from mia_audit.pools.section import Dataset

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from mia_audit.models import build
+from mia_audit.models.architecture import build
 
 TINY = {"img_size": 8, "patch_size": 4, "embed_dim": 8, "depth": 2, "num_heads": 2}
 

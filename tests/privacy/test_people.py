@@ -14,7 +14,7 @@ from scipy.stats import binom
 from torch import Tensor, nn
 
 from mia_audit.errors import UserError
-from mia_audit.models import build, describe
+from mia_audit.models.architecture import build, describe
 from mia_audit.pools.persons import Persons
 from mia_audit.privacy.accounting import by_group_privacy, epsilon_of_person, noise_multiplier_for
 from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mia_audit.errors import UserError
-from mia_audit.models import build
+from mia_audit.models.architecture import build
 from mia_audit.privacy import per_record
 from mia_audit.privacy.catalogue import PerRecord
 from mia_audit.privacy.noise import Clipping, automatic, flat

@@ -10,7 +10,7 @@ import pytest
 from mia_audit.config.load import check_audit
 from mia_audit.config.schema import Audit
 from mia_audit.config.specs import ArchitectureSpec, PoolSpec
-from mia_audit.learners import ModelSection, learner_named
+from mia_audit.learners.protocol import ModelSection, learner_named
 from mia_audit.pools.build import build_pool
 from mia_audit.pools.section import load_source
 from mia_audit.pools.store import write_pool

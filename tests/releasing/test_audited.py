@@ -9,9 +9,9 @@ import pytest
 from mia_audit.config.load import check_audit
 from mia_audit.config.specs import PretrainingSpec
 from mia_audit.errors import UserError
-from mia_audit.learners import Compute
-from mia_audit.models import construct, save_weights
-from mia_audit.models.architecture import keyed
+from mia_audit.learners.protocol import Compute
+from mia_audit.models.architecture import construct, keyed
+from mia_audit.models.weights import save_weights
 from mia_audit.releasing.audited import training_sha256
 from mia_audit.releasing.recipe import ReleaseRecipe
 from mia_audit.releasing.release import release

@@ -9,7 +9,7 @@ import pytest
 
 from mia_audit.config.specs import PoolSpec
 from mia_audit.errors import UserError
-from mia_audit.learners import Compute
+from mia_audit.learners.protocol import Compute
 from mia_audit.pools.build import build_pool
 from mia_audit.pools.section import load_source
 from mia_audit.pools.store import write_pool

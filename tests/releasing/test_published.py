@@ -10,7 +10,7 @@ from safetensors import safe_open
 
 from mia_audit.cli import main
 from mia_audit.errors import UserError
-from mia_audit.learners import Compute
+from mia_audit.learners.protocol import Compute
 from mia_audit.releasing.release import release
 
 from .conftest import RECORDS, ROWS, config

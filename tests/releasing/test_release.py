@@ -10,7 +10,7 @@ from safetensors import safe_open
 from torch.optim import AdamW
 
 from mia_audit.errors import UserError
-from mia_audit.learners import Compute
+from mia_audit.learners.protocol import Compute
 from mia_audit.privacy import accounting
 from mia_audit.privacy.accounting import epsilon_spent
 from mia_audit.privacy.book_keeping.rules import NotCovered

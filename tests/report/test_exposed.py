@@ -21,7 +21,8 @@ def with_pool(written):
 
 def train(small, kind):
     """Give the audit an architecture and untrained but distinct weights for every shadow model."""
-    from mia_audit.models import build, describe, save_weights
+    from mia_audit.models.architecture import build, describe
+    from mia_audit.models.weights import save_weights
 
     if kind == "image":
         model, parameters, shape = (
@@ -93,7 +94,8 @@ def test_maps_are_of_a_model_that_trained_on_the_record_and_one_that_did_not(wit
     import torch
 
     from mia_audit.learners.torch_module import TorchModel
-    from mia_audit.models import load, to_input
+    from mia_audit.models.architecture import load
+    from mia_audit.models.inputs import to_input
 
     from ..explain.attribution import attribute
 

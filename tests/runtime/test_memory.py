@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from mia_audit.errors import UserError
-from mia_audit.learners import Records
 from mia_audit.learners.torch_module import TorchModel
-from mia_audit.models import build
+from mia_audit.models.architecture import build
 from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
 from mia_audit.privacy.noise import automatic
 from mia_audit.privacy.per_record import ClippedSum
@@ -20,6 +19,7 @@ from mia_audit.runtime.device import SHARE, AdaptiveBatchSize, fitting
 from mia_audit.signals.compute import SignalsTask, model_signals
 from mia_audit.training.loop import fit, hits_and_losses
 from mia_audit.training.section import Training
+from mia_audit.training.task import Records
 
 
 class Small(nn.Module):

@@ -9,15 +9,15 @@ import torch
 from torch import nn
 
 from mia_audit.explain.catalogue import Explainers
-from mia_audit.learners import Records
 from mia_audit.learners.torch_module import TorchModel
-from mia_audit.models import build
+from mia_audit.models.architecture import build
 from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
 from mia_audit.runtime.device import computing
 from mia_audit.signals.compute import SignalsTask, model_signals
 from mia_audit.signals.families import families
 from mia_audit.training.loop import fit
 from mia_audit.training.section import Training
+from mia_audit.training.task import Records
 
 TINY = {"img_size": 8, "patch_size": 4, "embed_dim": 16, "depth": 2, "num_heads": 2}
 

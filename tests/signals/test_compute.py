@@ -14,13 +14,14 @@ from torch import nn
 from mia_audit.errors import UserError
 from mia_audit.explain.batch import summarise
 from mia_audit.explain.catalogue import Explainers
-from mia_audit.learners import Records, torch_module
+from mia_audit.learners import torch_module
 from mia_audit.learners.torch_module import TorchModel
-from mia_audit.models import Inputs, to_input
+from mia_audit.models.inputs import Inputs, to_input
 from mia_audit.signals import compute
 from mia_audit.signals.compute import SignalsTask, model_signals
 from mia_audit.signals.families import columns, families
 from mia_audit.training import task as outputs
+from mia_audit.training.task import Records
 
 from ..explain.attribution import attribute
 

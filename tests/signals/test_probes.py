@@ -13,12 +13,12 @@ from mia_audit.attacks.catalogue import plan
 from mia_audit.errors import UserError
 from mia_audit.explain.catalogue import Explainers
 from mia_audit.explanation_metrics.catalogue import DRAWS, ExplanationMetrics
-from mia_audit.learners import Records
 from mia_audit.learners.torch_module import TorchModel
 from mia_audit.seeds import generator
 from mia_audit.signals.compute import SignalsTask, model_signals, signals
 from mia_audit.signals.families import columns, families
 from mia_audit.signals.name import PROBED, PROBES, SHARES, read_signal
+from mia_audit.training.task import Records
 
 WIDTH, SEED = 12, 4
 ALL = ("deletion", "insertion", "infidelity", "sensitivity")

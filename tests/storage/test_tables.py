@@ -268,7 +268,7 @@ import numpy as np, pyarrow as pa
 from torch import nn
 from mia_audit.cli import main
 from mia_audit.errors import UserError
-from mia_audit.models import save_weights
+from mia_audit.models.weights import save_weights
 from mia_audit.storage import atomic_write, write_table, write_text
 
 def array(path):

@@ -13,14 +13,15 @@ from torch import nn
 
 from mia_audit.config.load import check_audit
 from mia_audit.errors import UserError
-from mia_audit.learners import Compute, Records, TrainingTask
+from mia_audit.learners.protocol import Compute
 from mia_audit.learners.torch_module import TorchLearner
-from mia_audit.models import construct, describe
+from mia_audit.models.architecture import construct, describe
 from mia_audit.models.weights import WEIGHTS, read_weights, write_weights
 from mia_audit.privacy.catalogue import Mechanism, PerRecord
 from mia_audit.privacy.noise import automatic
 from mia_audit.privacy.per_record import ClippedSum
 from mia_audit.training.section import Lora, Training, TrainingOverrides
+from mia_audit.training.task import Records, TrainingTask
 from mia_audit.training.trainable import Adapter, Movement, check_part, choose_part, merge_adapters
 
 SHAPE, COUNT = (1, 8, 8), 24

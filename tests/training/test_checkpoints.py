@@ -12,7 +12,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from mia_audit.models import build
+from mia_audit.models.architecture import build
 from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
 from mia_audit.training import task
 from mia_audit.training.checkpoints import Checkpoint

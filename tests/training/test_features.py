@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from mia_audit.errors import UserError
-from mia_audit.models import construct, describe
+from mia_audit.models.architecture import construct, describe
 from mia_audit.privacy.catalogue import Job, Mechanism
 from mia_audit.privacy.mechanisms import check_private
 from mia_audit.privacy.noise import content_digest, training_key

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mia_audit.errors import Diverged, UserError
-from mia_audit.models import build
+from mia_audit.models.architecture import build
 from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
 from mia_audit.training.loop import fit, hits_and_losses
 from mia_audit.training.section import Training

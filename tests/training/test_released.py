@@ -8,7 +8,8 @@ import torch
 from scipy import stats
 
 from mia_audit.config.schema import Mechanism, Training
-from mia_audit.models import Inputs, describe
+from mia_audit.models.architecture import describe
+from mia_audit.models.inputs import Inputs
 from mia_audit.privacy.noise import RELEASED, Stream, fresh_key
 from mia_audit.training import shadow
 from mia_audit.training.shadow import COUNTERS, KeptEpochs, Recipe, train_released

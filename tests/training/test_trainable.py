@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from mia_audit.errors import UserError
-from mia_audit.models import construct, describe, save_weights
-from mia_audit.models.weights import identity_of, read_weights
+from mia_audit.models.architecture import construct, describe
+from mia_audit.models.weights import identity_of, read_weights, save_weights
 from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
 from mia_audit.training import shadow
 from mia_audit.training.loop import fit

@@ -11,7 +11,8 @@ import polars as pl
 import pytest
 from PIL.Image import fromarray
 
-from mia_audit.models import build, save_weights
+from mia_audit.models.architecture import build
+from mia_audit.models.weights import save_weights
 
 VIT = {"img_size": 8, "patch_size": 4, "embed_dim": 8, "depth": 1, "num_heads": 1}
 CONFIG = {

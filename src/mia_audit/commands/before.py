@@ -79,10 +79,7 @@ def init_arguments(parser: argparse.ArgumentParser) -> None:
         "--model", default="", help="train.py, package.module:Class, or any built-in model (a small one)"
     )
     parser.add_argument(
-        "--outputs",
-        choices=["logits", "probabilities", "labels"],
-        default="",
-        help="what the script's predict returns",
+        "--outputs", choices=["logits", "probabilities", "labels"], default="", help="what the script's predict returns"
     )
     parser.add_argument("--no-estimate", action="store_true", help="do not time the built-in models")
 
@@ -574,10 +571,7 @@ def epsilon_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--epochs", type=int, required=True, help="expected passes over the training set")
     parser.add_argument("--delta", type=float, required=True, help="δ of the budget")
     parser.add_argument(
-        "--accountant",
-        action="append",
-        choices=["pld", "prv", "rdp"],
-        help="accountant; may be repeated (pld and rdp)",
+        "--accountant", action="append", choices=["pld", "prv", "rdp"], help="accountant; may be repeated (pld and rdp)"
     )
 
 

@@ -180,11 +180,12 @@ def run_canary_bounds(options: argparse.Namespace) -> None:
     import numpy as np
 
     from mia_audit.canaries.draw import TRAIN, bounds, confidence, read_asked, read_coins, scored
-    from mia_audit.learners import Records, TrainingTask, open_learner
+    from mia_audit.learners.protocol import open_learner
     from mia_audit.pools.store import read_records
     from mia_audit.sanitise import csv
     from mia_audit.sections import budget
     from mia_audit.storage import write_text
+    from mia_audit.training.task import Records, TrainingTask
 
     spec = TrainingSpec.read(options.spec)
     architecture, learner = open_learner(options.architecture, computing(planned, options.threads))

@@ -55,10 +55,11 @@ def run_explanation_metrics(options: argparse.Namespace) -> None:
         map_table,
         measure_tables,
     )
-    from mia_audit.learners import Records, TrainedModel, open_learner
+    from mia_audit.learners.protocol import TrainedModel, open_learner
     from mia_audit.pools.store import read_records
     from mia_audit.storage import write_table
     from mia_audit.training.stored import shadow_folders
+    from mia_audit.training.task import Records
 
     spec = ExplanationMetricsSpec.read(options.spec)
     compute = computing(planned, options.threads)
@@ -147,8 +148,9 @@ def run_black_box(options: argparse.Namespace) -> None:
 
 def _model_values(options: argparse.Namespace, pool: "StoredRecords") -> "np.ndarray":
     from mia_audit.explain.black_boxes import of_logits
-    from mia_audit.learners import Compute, Records, open_learner
+    from mia_audit.learners.protocol import Compute, open_learner
     from mia_audit.training.stored import first_folder
+    from mia_audit.training.task import Records
 
     _, learner = open_learner(options.architecture, Compute("cpu", options.threads))
     model = learner.load(first_folder(options.models))

@@ -202,11 +202,7 @@ def run_import(options: argparse.Namespace) -> None:
         if options.where:
             raise UserError("--where: only layouts have folders to choose from; leave it out")
         check_out(options.out, options.logits, options.labels, options.membership)
-        write_signals(
-            options.out,
-            from_logits(options.logits, options.labels, options.membership),
-            str(options.logits),
-        )
+        write_signals(options.out, from_logits(options.logits, options.labels, options.membership), str(options.logits))
         return
     if not (options.folder and options.layout):
         raise UserError("import: expected a folder and --layout, or --logits, --labels and --membership")

@@ -27,7 +27,7 @@ from mia_audit.runtime.machine import acquire_gpu
 from mia_audit.storage import open_table, sha256, table_metadata, write_json
 
 if TYPE_CHECKING:
-    from mia_audit.learners import Learner
+    from mia_audit.learners.protocol import Learner
 
 
 def architecture_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +42,7 @@ def architecture_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_architecture(options: argparse.Namespace) -> None:
     """Check the model on the pool's shape by its learner, and write the model's metadata."""
-    from mia_audit.learners import Compute, learner_named
+    from mia_audit.learners.protocol import Compute, learner_named
     from mia_audit.planning.check import describe_model
 
     spec, planned = ArchitectureSpec.read(options.spec), RunFile.read(options.run)
@@ -66,8 +66,9 @@ def _check_untrained(
     learner: Learner, pool: Path, architecture: Mapping[str, Any], methods: Sequence[str] = ()
 ) -> None:
     """Raise UserError unless an untrained model returns logits for the pool's first records, and explainers apply to it."""
-    from mia_audit.learners import BuildingLearner, Records
+    from mia_audit.learners.protocol import BuildingLearner
     from mia_audit.models.answers import check_untrained
+    from mia_audit.training.task import Records
 
     model = learner.untrained() if isinstance(learner, BuildingLearner) else None
     if model is not None:
@@ -88,8 +89,8 @@ def _check_targets(planned: RunFile, architecture: Mapping[str, Any]) -> None:
     """Raise UserError, before shadow models are trained, if a finished estimator of the config is of another recipe."""
     if architecture["learner"] != "estimator":
         return
-    from mia_audit.learners import Compute, learner_named
     from mia_audit.learners.finished import adopt
+    from mia_audit.learners.protocol import Compute, learner_named
 
     for name, target in (planned.config.get("targets") or {}).items():
         path = Path(target["model"])
@@ -110,7 +111,8 @@ def weights_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_weights(options: argparse.Namespace) -> None:
     """Write the initial weights of shadow models, without the classifier, and their origin."""
-    from mia_audit.models import fetch, read_architecture, write_weights
+    from mia_audit.models.architecture import fetch, read_architecture
+    from mia_audit.models.weights import write_weights
 
     spec = WeightsSpec.read(options.spec)
     source, where = spec.pretrained, f"architectures.{spec.name}.pretrained"
@@ -132,10 +134,7 @@ def pretrain_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--architecture", required=True, type=Path, help="architecture.json")
     add_run(parser)
     parser.add_argument(
-        "--out",
-        required=True,
-        type=Path,
-        help="public.safetensors; beside it go public.json and .checkpoints",
+        "--out", required=True, type=Path, help="public.safetensors; beside it go public.json and .checkpoints"
     )
 
 
@@ -149,15 +148,15 @@ def run_pretrain(options: argparse.Namespace) -> None:
     acquire_gpu(run.compute.device)
     import numpy as np
 
-    from mia_audit.learners import Records, TorchBackedModel, TrainingTask, open_learner
-    from mia_audit.models import read_architecture, save_weights
-    from mia_audit.models.architecture import keyed
+    from mia_audit.learners.protocol import TorchBackedModel, open_learner
+    from mia_audit.models.architecture import keyed, read_architecture
+    from mia_audit.models.weights import save_weights
     from mia_audit.runtime.progress import reporter
     from mia_audit.training import task as outputs
     from mia_audit.training.block import report_of
     from mia_audit.training.checkpoints import Checkpoint
     from mia_audit.training.report import mean
-    from mia_audit.training.task import identity
+    from mia_audit.training.task import Records, TrainingTask, identity
 
     spec = PretrainingSpec.read(options.spec)
     training = spec.pretraining
@@ -221,8 +220,8 @@ def target_arguments(parser: argparse.ArgumentParser) -> None:
 def run_target(options: argparse.Namespace) -> None:
     """Write a folder shadow-{k} with the model, and membership.parquet."""
     from mia_audit.attacks.io.parquet import GIVEN, TARGET
-    from mia_audit.learners import open_learner
     from mia_audit.learners.finished import adopt
+    from mia_audit.learners.protocol import open_learner
     from mia_audit.pools.named_members import check_persons, named_members
     from mia_audit.pools.persons import Persons
     from mia_audit.pools.store import read_persons, write_membership

@@ -56,8 +56,9 @@ def run_filters(options: argparse.Namespace) -> None:
     import polars as pl
     import torch
 
-    from mia_audit.models import load, read_architecture, taken_by, to_input
+    from mia_audit.models.architecture import load, read_architecture
     from mia_audit.models.architectures.locally_linear_maps import LocallyLinearMaps
+    from mia_audit.models.inputs import taken_by, to_input
     from mia_audit.models.weights import WEIGHTS
     from mia_audit.pools.store import read_records
     from mia_audit.report.figures.catalogue import paper_style, save

@@ -168,11 +168,7 @@ def run_evaluate_groups(options: argparse.Namespace) -> None:
             if scored.key[-1] or scored.aggregate not in (RECORDS, HEADLINE):
                 continue
             if setting is None:  # a setting whose models all diverged has no scores
-                setting = _Setting(
-                    _attacked(options),
-                    groupings,
-                    scores_metadata.get(TARGET),
-                )
+                setting = _Setting(_attacked(options), groupings, scores_metadata.get(TARGET))
             rows += setting.rows(scored, section.fprs, section.confidence)
             metadata["small"] = {aggregate: slices.small for aggregate, slices in setting.slices.items()}
     table = groups_table(rows)

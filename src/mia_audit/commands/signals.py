@@ -63,13 +63,13 @@ def run_signals(options: argparse.Namespace) -> None:
     import numpy as np
     import pyarrow as pa
 
-    from mia_audit.learners import Records, TrainedModel, TrainedOn, open_learner
+    from mia_audit.learners.protocol import TrainedModel, TrainedOn, open_learner
     from mia_audit.pools.store import read_membership, read_records
     from mia_audit.signals.compute import SignalsTask, model_signals
     from mia_audit.signals.families import columns
     from mia_audit.storage import sha256, write_table
     from mia_audit.storage.tables import column_of, diverged_metadata, diverged_models
-    from mia_audit.training.task import identity
+    from mia_audit.training.task import Records, identity
 
     compute = computing(planned, options.threads)
     stored = read_records(options.pool)

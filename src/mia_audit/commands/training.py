@@ -75,9 +75,10 @@ def run_train(options: argparse.Namespace) -> None:
     """Write a folder shadow-{k} and a table shadow-{k}.parquet for every missing shadow model."""
     planned = RunFile.read(options.run)
     acquire_gpu(planned.compute.device)
-    from mia_audit.learners import Records, TrainedModel, open_learner
+    from mia_audit.learners.protocol import TrainedModel, open_learner
     from mia_audit.training.block import Block, Checkpoints, train_block
     from mia_audit.training.stored import files_read, training_keys
+    from mia_audit.training.task import Records
 
     spec = TrainingSpec.read(options.spec)
     shadows = parse_range(options.shadows, "--shadows")

@@ -7,14 +7,7 @@ from collections.abc import Mapping
 from math import ceil
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    PositiveInt,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, PositiveInt, ValidationError, field_validator, model_validator
 
 from mia_audit.attacks.catalogue import Attacks
 from mia_audit.canaries.kinds import Canaries

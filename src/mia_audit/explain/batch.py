@@ -26,7 +26,7 @@ from mia_audit.seeds import seed_for
 if TYPE_CHECKING:
     from jaxtyping import Bool, Shaped
 
-    from mia_audit.models import Inputs
+    from mia_audit.models.inputs import Inputs
 
 Function = Callable[[Float[Tensor, "B C"], Int[Tensor, " B"]], Tensor]
 

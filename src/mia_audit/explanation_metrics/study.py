@@ -18,11 +18,10 @@ from mia_audit.explain.batch import QUANTITIES, Function
 from mia_audit.explain.catalogue import explainers
 from mia_audit.explain.release import release_of
 from mia_audit.explanation_metrics.catalogue import DRAWS, measures
-from mia_audit.learners import (
+from mia_audit.learners.protocol import (
     Attribution,
     ExplainedModel,
     ExplanationRequest,
-    Records,
     TorchBackedModel,
     TrainedModel,
     released,
@@ -30,6 +29,7 @@ from mia_audit.learners import (
 from mia_audit.learners.torch_module import confidence
 from mia_audit.runtime.device import AdaptiveBatchSize
 from mia_audit.seeds import generator
+from mia_audit.training.task import Records
 
 
 @dataclass(frozen=True)

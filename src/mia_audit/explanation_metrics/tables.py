@@ -13,7 +13,8 @@ import pyarrow as pa
 from mia_audit.explain.release import FULL, release_of
 from mia_audit.explanation_metrics.catalogue import FULL_MAP, OTHER, REFERENCE
 from mia_audit.explanation_metrics.study import ExplainedSample, MetricsTask, alone, beside, explained
-from mia_audit.learners import Attribution, Records, TrainedModel
+from mia_audit.learners.protocol import Attribution, TrainedModel
+from mia_audit.training.task import Records
 
 Setting = tuple[str, str]
 """A setting: mechanism and ε."""

@@ -28,11 +28,7 @@ BUILT_IN = "torch-module"
 Outputs = Literal["logits", "probabilities", "labels"]
 """Kinds of a model's outputs."""
 
-TRAINED_BY = {
-    BUILT_IN: "the built-in loop",
-    "estimator": "its own fit",
-    "script": "your script",
-}
+TRAINED_BY = {BUILT_IN: "the built-in loop", "estimator": "its own fit", "script": "your script"}
 """Descriptions of how each learner's models are trained."""
 
 ESTIMATOR = "estimator"

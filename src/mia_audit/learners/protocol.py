@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, Shaped
     from torch import Tensor, nn
 
-    from mia_audit.models import Inputs
+    from mia_audit.models.inputs import Inputs
     from mia_audit.training.task import Records, TrainingTask
 
 

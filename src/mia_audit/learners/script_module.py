@@ -18,10 +18,10 @@ from mia_audit.learners.answers import check_order, logits_of
 from mia_audit.learners.naming import script_and_function, user_code
 from mia_audit.learners.protocol import ExplanationRequest, Summaries
 from mia_audit.learners.torch_module import TorchModel
-from mia_audit.models import Inputs, load_weights, save_weights
 from mia_audit.models.answers import check_tensor, unwrapped
 from mia_audit.models.architecture import read_tensors
-from mia_audit.models.weights import WEIGHTS, write_weights
+from mia_audit.models.inputs import Inputs
+from mia_audit.models.weights import WEIGHTS, load_weights, save_weights, write_weights
 from mia_audit.registry import load_file
 from mia_audit.runtime.device import device_for
 from mia_audit.runtime.torchvision_guard import guard_imports

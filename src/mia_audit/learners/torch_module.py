@@ -28,20 +28,19 @@ from mia_audit.learners.protocol import (
     TrainedOn,
     released,
 )
-from mia_audit.models import (
-    Inputs,
+from mia_audit.models.architecture import (
+    batch_for,
     check_architecture,
     construct,
     describe,
     load,
     own_normalisation,
     read_start,
-    save_weights,
-    taken_by,
+    read_tensors,
 )
-from mia_audit.models.architecture import batch_for, read_tensors
+from mia_audit.models.inputs import Inputs, taken_by
 from mia_audit.models.passes import FastPass
-from mia_audit.models.weights import WEIGHTS, identity_of, write_weights
+from mia_audit.models.weights import WEIGHTS, identity_of, save_weights, write_weights
 from mia_audit.privacy.catalogue import Terms
 from mia_audit.privacy.masks import Masks, save_masks
 from mia_audit.runtime.device import AdaptiveBatchSize, computing, device_for
@@ -53,7 +52,7 @@ from mia_audit.training.task import Records, TrainingTask
 from mia_audit.training.trainable import Features
 
 if TYPE_CHECKING:
-    from mia_audit.models import Inputs
+    from mia_audit.models.inputs import Inputs
 
 
 def loss(logits: Float[Tensor, "B C"], labels: Int[Tensor, " B"]) -> Float[Tensor, " B"]:

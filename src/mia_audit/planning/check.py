@@ -17,8 +17,8 @@ from mia_audit.config.expand import resolved_architecture, trained_per_record
 from mia_audit.config.fit import fitting
 from mia_audit.config.load import load_policy
 from mia_audit.errors import UserError
-from mia_audit.learners import Compute, ModelSection, learner_named
 from mia_audit.learners.naming import BUILT_IN, functions_of, script_and_function
+from mia_audit.learners.protocol import Compute, ModelSection, learner_named
 from mia_audit.planning.sizes import SOURCES, Size, selected
 from mia_audit.planning.trial import REPORTED, OutOfTime, tried
 from mia_audit.pools import pools
@@ -145,8 +145,7 @@ def describe_model(name: str, section: Architecture, pool: Metadata, private: bo
             " the records of a batch and cannot be trained under dp-sgd: choose a model with LayerNorm or GroupNorm"
         )
     if private and metadata["learner"] == BUILT_IN:
-        from mia_audit.models import construct
-        from mia_audit.models.architecture import check_state
+        from mia_audit.models.architecture import check_state, construct
 
         try:
             check_state(construct(metadata, seed=0), tuple(metadata["input_shape"]), metadata["model"])
@@ -163,8 +162,7 @@ def _check_last_batch(audit: Audit, name: str, metadata: Metadata, size: Size) -
     trained = [audit.training_of(name, mechanism) for mechanism in audit.budgets(name)]
     if not any(one.trainable != "head" and records % one.batch == 1 for one in trained):
         return
-    from mia_audit.models import construct
-    from mia_audit.models.architecture import lone_record_message, trains_on_one_record
+    from mia_audit.models.architecture import construct, lone_record_message, trains_on_one_record
 
     if not trains_on_one_record(construct(metadata, seed=0), tuple(metadata["input_shape"])):
         raise UserError(f"architectures.{name}: {lone_record_message(records)}")

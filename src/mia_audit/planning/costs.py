@@ -17,9 +17,9 @@ from mia_audit.explain.batch import Members, explained_batch
 from mia_audit.explain.catalogue import GRADIENT
 from mia_audit.explain.private_local.records import ExplanationSet
 from mia_audit.explanation_metrics.study import MetricsTask, alone, beside, defined, explained
-from mia_audit.learners import ExplanationRequest, Records
+from mia_audit.learners.protocol import ExplanationRequest
 from mia_audit.learners.torch_module import TorchModel, module_summaries
-from mia_audit.models import construct
+from mia_audit.models.architecture import construct
 from mia_audit.planning.attacks import extrapolated
 from mia_audit.privacy.catalogue import Job, Mechanism
 from mia_audit.privacy.per_record import STEP
@@ -28,6 +28,7 @@ from mia_audit.sections import Precision
 from mia_audit.signals.compute import SignalsTask, probed
 from mia_audit.training.loop import OPTIMIZERS
 from mia_audit.training.section import Training
+from mia_audit.training.task import Records
 from mia_audit.training.trainable import Features, choose_part
 
 Known = TypeVar("Known")

@@ -76,9 +76,7 @@ def gpus(
     names = "; ".join(listed.splitlines())
     if torch_cuda is None:
         yield CheckResult(
-            needed,
-            "gpus",
-            f"{names}; but this torch is built without CUDA: install a torch with CUDA (pytorch.org)",
+            needed, "gpus", f"{names}; but this torch is built without CUDA: install a torch with CUDA (pytorch.org)"
         )
     elif trouble := problem():
         yield CheckResult(

@@ -27,7 +27,7 @@ from mia_audit.config.schema import Audit
 from mia_audit.config.specs import ExplanationMetricsSpec
 from mia_audit.errors import UserError, first_line
 from mia_audit.learners.naming import BUILT_IN
-from mia_audit.models import describe as described
+from mia_audit.models.architecture import describe as described
 from mia_audit.planning.attacks import attack_seconds, attacked, pace
 from mia_audit.planning.costs import Costs
 from mia_audit.planning.requests import attack_memory_of, explaining_bytes, signals_bytes, training_bytes, weights_bytes
@@ -39,13 +39,7 @@ from mia_audit.sections import STATED
 Models = Mapping[tuple[str, str], Mapping[str, Any]]
 """The content of architecture.json, by data set and architecture."""
 
-START_UP = {
-    "train": 5.0,
-    "signals": 4.5,
-    "pretrain": 4.0,
-    "architecture": 4.0,
-    "explanation_metrics": 3.0,
-}
+START_UP = {"train": 5.0, "signals": 4.5, "pretrain": 4.0, "architecture": 4.0, "explanation_metrics": 3.0}
 """Seconds of processor time for imports in a job that starts its own process, by rule; `LIGHT` for all other rules."""
 
 LIGHT = 1.2
@@ -127,11 +121,7 @@ def models_of(audit: Audit, sizes: Mapping[str, Size]) -> Models:
 
 
 def estimate(
-    audit: Audit,
-    sizes: Mapping[str, Size],
-    models: Models,
-    costs: Costs | None,
-    jobs: Mapping[str, int],
+    audit: Audit, sizes: Mapping[str, Size], models: Models, costs: Costs | None, jobs: Mapping[str, int]
 ) -> Plan:
     """Plan an audit on pools of these sizes; `jobs` has the number of the workflow's jobs by rule. Without costs, nothing is timed."""
     plan = Plan()

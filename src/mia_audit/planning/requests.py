@@ -131,12 +131,7 @@ def explaining_bytes(metadata: Mapping[str, Any], records: int) -> int:
 
 
 def training_memory(
-    audit: Audit,
-    architecture: str,
-    mechanism: str,
-    described: str,
-    attempt: int,
-    limit: int | None = None,
+    audit: Audit, architecture: str, mechanism: str, described: str, attempt: int, limit: int | None = None
 ) -> int:
     """Return the megabytes requested by a job that trains shadow models; `described` is its architecture.json.
 

@@ -215,12 +215,7 @@ class Pool:
 
 
 def build_pool(
-    source: Source,
-    section: Dataset,
-    name: str,
-    seed: int,
-    folder: Path | None = None,
-    threads: int = 1,
+    source: Source, section: Dataset, name: str, seed: int, folder: Path | None = None, threads: int = 1
 ) -> Pool:
     """Build the pool of a dataset section; records are kept in an unnamed file in `folder`.
 
@@ -247,15 +242,7 @@ def build_pool(
         report.begin(f"reading {name}", 1, wanted)
         order = ORDERS[section.take](source, persons, seed, name, threads)
         distinct = distinct_records(
-            source,
-            order,
-            wanted,
-            where,
-            folder,
-            threads,
-            report,
-            persons.of if by_person else None,
-            others,
+            source, order, wanted, where, folder, threads, report, persons.of if by_person else None, others
         )
         report.end(f"{len(distinct.rows)} distinct records, {distinct.duplicates} duplicates dropped")
     left = Persons.numbered(persons.of[distinct.rows])

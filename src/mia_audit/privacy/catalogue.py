@@ -14,7 +14,7 @@ from mia_audit.sections import OpenSection, Options, Probability, Section, known
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from mia_audit.models import Inputs
+    from mia_audit.models.inputs import Inputs
     from mia_audit.privacy.masks import Masks
 
 PerRecord = Literal["vmap", "book-keeping", "auto"]

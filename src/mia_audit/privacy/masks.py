@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from mia_audit.errors import UserError
-from mia_audit.models import Inputs
+from mia_audit.models.inputs import Inputs
 from mia_audit.models.passes import Channels, channel_weights, channels_of
 from mia_audit.runtime.device import AdaptiveBatchSize
 from mia_audit.storage import atomic_write

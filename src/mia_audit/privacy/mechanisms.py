@@ -176,7 +176,7 @@ def sampled_people(section: Mechanism, job: Job) -> People | None:
 
 def check_private(job: Job, mechanism: str, stated: float | None) -> None:
     """Raise UserError for models without per-record gradients, training outside the accountant's assumptions, and undetermined noise."""
-    from mia_audit.models import batch_norm_layers
+    from mia_audit.models.architecture import batch_norm_layers
 
     layers = batch_norm_layers(job.model)
     if layers:
@@ -193,7 +193,7 @@ class PlainTraining:
     """Plain training on shuffled mini-batches with the mean gradient of each."""
 
     def __init__(self, section: Mechanism, job: Job) -> None:
-        from mia_audit.models import batch_norm_layers
+        from mia_audit.models.architecture import batch_norm_layers
         from mia_audit.privacy.noise import Stream
         from mia_audit.runtime.device import AdaptiveBatchSize
 

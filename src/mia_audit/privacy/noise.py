@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mia_audit.models import Inputs
+from mia_audit.models.inputs import Inputs
 
 BLOCK = {"cpu": 2**15, "cuda": 2**22}
 """Number of normal numbers computed at once. On a CPU they stay in its caches."""

@@ -143,7 +143,7 @@ class ReleaseRecipe:
             return
         import torch
 
-        from mia_audit.models import construct
+        from mia_audit.models.architecture import construct
         from mia_audit.privacy.noise import automatic
         from mia_audit.privacy.per_record import ClippedSum
         from mia_audit.training.trainable import Features, choose_part
@@ -203,7 +203,7 @@ class ReleaseRecipe:
     @cached_property
     def architecture(self) -> dict[str, Any]:
         """Return the architecture.json; UserError if the audit has not written it."""
-        from mia_audit.learners import Compute, open_learner
+        from mia_audit.learners.protocol import Compute, open_learner
 
         return open_learner(self.architecture_file, Compute())[0]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mia_audit.errors import UserError
-from mia_audit.learners import Compute, Records, TrainingTask, open_learner
+from mia_audit.learners.protocol import Compute, open_learner
 from mia_audit.pools.store import read_records
 from mia_audit.privacy.ledger import Receipt
 from mia_audit.releasing.audited import audited_sha256, judged, training_sha256
@@ -22,9 +22,10 @@ from mia_audit.report.formatting import at_most
 from mia_audit.storage import atomic_folder, write_json, write_text
 from mia_audit.storage.digests import audit_id, write_manifest
 from mia_audit.training.checkpoints import Checkpoint
+from mia_audit.training.task import Records, TrainingTask
 
 if TYPE_CHECKING:
-    from mia_audit.learners import TrainedModel
+    from mia_audit.learners.protocol import TrainedModel
 
 
 def release(

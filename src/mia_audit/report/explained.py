@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from jaxtyping import Float, UInt8
 
     from mia_audit.evaluation.files import Scored
-    from mia_audit.learners import Records
     from mia_audit.report.results import Results
+    from mia_audit.training.task import Records
 
 Place = tuple[str, str]
 COMPARED: dict[str | None, str] = {
@@ -391,7 +391,7 @@ def _illustrate(
     results: Results, finding: Finding, exposed: list[Exposed], targets: np.ndarray, member: np.ndarray
 ) -> None:
     """Add label, picture and attributions to every record, if the audit has the pool and the models."""
-    from mia_audit.learners import Records
+    from mia_audit.training.task import Records
 
     setting = finding.setting
     metadata = results.pool_metadata(setting.dataset)
@@ -469,7 +469,14 @@ def _attributions(
 
     The lists are shorter where a model is no longer on disk.
     """
-    from mia_audit.learners import Attribution, Compute, ExplainedModel, ExplanationRequest, open_learner, released
+    from mia_audit.learners.protocol import (
+        Attribution,
+        Compute,
+        ExplainedModel,
+        ExplanationRequest,
+        open_learner,
+        released,
+    )
     from mia_audit.training.stored import model_folder
 
     folder = results.root / finding.setting.path / "models"

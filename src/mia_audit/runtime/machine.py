@@ -63,9 +63,7 @@ def visible_gpus(value: str) -> list[str]:
 
 
 def usable_gpus(
-    wanted: str,
-    installed: Callable[[], Sequence[str]] = installed_gpus,
-    environment: Mapping[str, str] = os.environ,
+    wanted: str, installed: Callable[[], Sequence[str]] = installed_gpus, environment: Mapping[str, str] = os.environ
 ) -> list[str]:
     """List the GPUs that the jobs on this machine may use; `wanted` is the config's `compute.device`."""
     if wanted == "cpu":

@@ -21,12 +21,13 @@ from mia_audit.explain.catalogue import explainers as known_explainers
 from mia_audit.explain.private_local.records import ExplanationSet, largest
 from mia_audit.explain.private_local.solver import minimum, private_minima
 from mia_audit.explain.vectors import vectors
-from mia_audit.learners import (
+from mia_audit.learners.answers import SURE
+from mia_audit.learners.naming import BUILT_IN, Outputs
+from mia_audit.learners.protocol import (
     Attribution,
     Compute,
     ExplainedModel,
     ExplanationRequest,
-    Records,
     Summaries,
     SummarisingModel,
     TorchBackedModel,
@@ -34,11 +35,10 @@ from mia_audit.learners import (
     TrainedOn,
     released,
 )
-from mia_audit.learners.answers import SURE
-from mia_audit.learners.naming import BUILT_IN, Outputs
 from mia_audit.signals.families import columns, families
 from mia_audit.signals.name import FIT_ERROR, PROBED, SHARES, VECTOR, stem
 from mia_audit.training import task
+from mia_audit.training.task import Records
 
 if TYPE_CHECKING:
     import polars as pl

@@ -18,8 +18,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from mia_audit.errors import UserError
-from mia_audit.models import Inputs, Subset, construct
-from mia_audit.models.architecture import keyed
+from mia_audit.models.architecture import construct, keyed
+from mia_audit.models.inputs import Inputs, Subset
 from mia_audit.models.weights import own_weights
 from mia_audit.pools.persons import Persons
 from mia_audit.privacy.catalogue import Job, Mechanism, Terms, Unit

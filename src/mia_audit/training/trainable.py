@@ -15,8 +15,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mia_audit.errors import UserError
-from mia_audit.models import Inputs, Subset, classifier, construct
-from mia_audit.models.architecture import check_state, classifier_names
+from mia_audit.models.architecture import check_state, classifier, classifier_names, construct
+from mia_audit.models.inputs import Inputs, Subset
 from mia_audit.models.weights import FACTORS, completed, digest_of
 from mia_audit.privacy.per_record import Lengths, each_apart
 from mia_audit.runtime.device import AdaptiveBatchSize, computing

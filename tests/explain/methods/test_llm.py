@@ -7,12 +7,12 @@ from torch import nn
 
 from mia_audit.errors import UserError
 from mia_audit.explain.catalogue import Explainers
-from mia_audit.learners import Records
 from mia_audit.learners.torch_module import TorchModel
-from mia_audit.models import build
+from mia_audit.models.architecture import build
 from mia_audit.models.architectures.locally_linear_maps import LocallyLinearMaps
 from mia_audit.signals.compute import SignalsTask, model_signals
 from mia_audit.signals.families import columns, families
+from mia_audit.training.task import Records
 
 from ..attribution import attribute
 

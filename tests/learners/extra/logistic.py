@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from mia_audit.errors import UserError
-from mia_audit.learners import Attribution, Compute, ExplanationRequest, Records, TrainingTask
+from mia_audit.learners.protocol import Attribution, Compute, ExplanationRequest
+from mia_audit.training.task import Records, TrainingTask
 
 COEFFICIENTS = "coefficients.npy"
 

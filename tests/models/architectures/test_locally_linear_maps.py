@@ -12,8 +12,9 @@ from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
 
 from mia_audit.errors import UserError
-from mia_audit.models import build, describe, load_weights, save_weights
+from mia_audit.models.architecture import build, describe
 from mia_audit.models.architectures.locally_linear_maps import LocallyLinearMaps
+from mia_audit.models.weights import load_weights, save_weights
 from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
 from mia_audit.privacy.noise import automatic, flat
 from mia_audit.privacy.per_record import ClippedSum, add_clipped, per_record_gradients

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from mia_audit.errors import UserError
-from mia_audit.models import build, describe
+from mia_audit.models.architecture import build, describe
 
 
 def test_the_papers_layers_have_its_number_of_parameters() -> None:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mia_audit.errors import UserError
-from mia_audit.models import build
+from mia_audit.models.architecture import build
 from mia_audit.privacy import per_record
 from mia_audit.privacy.book_keeping.engine import checked_pass
 from mia_audit.privacy.book_keeping.kinds import check_kinds, check_operations

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mia_audit.models import build
+from mia_audit.models.architecture import build
 from mia_audit.privacy.book_keeping import products
 from mia_audit.privacy.book_keeping.engine import BookKeeping, Pass, checked_pass
 from mia_audit.privacy.per_record import per_record_gradients

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mia_audit.models import build
+from mia_audit.models.architecture import build
 from mia_audit.privacy.book_keeping.engine import BookKeeping, checked_pass
 from mia_audit.privacy.book_keeping.kinds import MODULES, OPERATIONS, check_kinds, check_operations
 from mia_audit.training.section import Lora

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mia_audit.models import build
+from mia_audit.models.architecture import build
 from mia_audit.privacy.catalogue import PerRecord
 from mia_audit.privacy.noise import automatic
 from mia_audit.privacy.per_record import ClippedSum, Lengths

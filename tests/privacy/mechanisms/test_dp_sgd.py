@@ -8,7 +8,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 from mia_audit.errors import UserError
-from mia_audit.models import build
+from mia_audit.models.architecture import build
 from mia_audit.privacy.accounting import epsilon_spent
 from mia_audit.privacy.catalogue import Job, Mechanism, Protection, mechanisms
 from mia_audit.privacy.noise import flat

@@ -10,7 +10,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 from mia_audit.errors import UserError
-from mia_audit.models import build
+from mia_audit.models.architecture import build
 from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
 from mia_audit.privacy.masks import banded
 from mia_audit.privacy.per_record import per_record_gradients

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from mia_audit.cli import main
-from mia_audit.models import build, describe, save_weights
+from mia_audit.models.architecture import build, describe
+from mia_audit.models.weights import save_weights
 from mia_audit.report.figures.explanations import class_sheet, column, record_sheet
 from mia_audit.storage import write_json
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from wrapped import ARCHITECTURE, METADATA, SHAPE, fit
 
-from mia_audit.models import construct, to_input
+from mia_audit.models.architecture import construct
+from mia_audit.models.inputs import to_input
 
 
 def build(shape, classes):

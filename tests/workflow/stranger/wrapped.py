@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from mia_audit.learners import Compute, Records, TrainingTask
+from mia_audit.learners.protocol import Compute
 from mia_audit.learners.torch_module import TorchLearner, TorchModel
-from mia_audit.models import describe
+from mia_audit.models.architecture import describe
 from mia_audit.pools.store import read_records
 from mia_audit.privacy.catalogue import Mechanism
 from mia_audit.training.checkpoints import Checkpoint
 from mia_audit.training.section import Training
+from mia_audit.training.task import Records, TrainingTask
 
 SHAPE, CLASSES = (1, 8, 8), 10
 VIT = {"img_size": 8, "patch_size": 4, "embed_dim": 8, "depth": 1, "num_heads": 2}
