@@ -75,13 +75,14 @@ def main(model: str = "vit_small_patch16_224", side: int = 224, batch: int = 16)
     with tempfile.TemporaryDirectory() as name:
         described = Path(name) / "architecture.json"
         described.write_text(json.dumps(describe("net", model, {}, (3, side, side), CLASSES)))
-        asked = {
-            "none": requests.training_memory(audit, "net", "none", str(described), 1),
-            "dp-sgd": requests.training_memory(audit, "net", "dp-sgd", str(described), 1),
-            "signals": requests.explaining_memory(audit, str(described), 1),
+        stages = {
+            "none": requests.training_of(audit, "net", "none"),
+            "dp-sgd": requests.training_of(audit, "net", "dp-sgd"),
+            "signals": requests.explaining_bytes,
         }
         print(f"{model}, {side} pixels, {batch} records at once")
-        for stage, megabytes in asked.items():
+        for stage, of_batch in stages.items():
+            megabytes = requests.job_memory(audit, str(described), of_batch, attempt=1)
             words = [sys.executable, __file__, "--work", stage, str(described), str(batch)]
             peak = float(subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout)
             print(

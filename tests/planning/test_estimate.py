@@ -10,7 +10,7 @@ from mia_audit.config.schema import Audit
 from mia_audit.learners.naming import BUILT_IN
 from mia_audit.planning import plan as estimating
 from mia_audit.planning.costs import Costs
-from mia_audit.planning.plan import PER_SETTING, SHOWN_BYTES, Plan, advice, estimate, models_of
+from mia_audit.planning.plan import PER_SETTING, SHOWN_BYTES, Plan, advice, estimate
 from mia_audit.planning.requests import PROCESS_BYTES
 from mia_audit.planning.sizes import Size
 from mia_audit.privacy.catalogue import Mechanism
@@ -186,7 +186,6 @@ def test_models_that_somebody_else_trains_are_counted_and_not_timed() -> None:
     forest = {"forest": {"model": "sklearn.ensemble:RandomForestClassifier"}}
     audit = parse(Audit, CONFIG | {"architectures": forest, "mechanisms": {"none": {}}, "explainers": {}}, "tiny.yaml")
     sizes = {"digits": Size(1000, 100, (64,), 10)}
-    assert models_of(audit, sizes) == {}
     plan = estimate(audit, sizes, {}, FixedCosts(), {"train": 3})
     assert (plan.models, plan.untimed) == (10, ["forest, which your own code trains (time one training, and multiply)"])
     assert set(plan.seconds) == {"attack", "evaluate", "report", "start-up"}

@@ -82,7 +82,9 @@ def test_a_further_attempt_asks_for_no_more_than_there_is(tmp_path: Path) -> Non
     described = tmp_path / "architecture.json"
     described.write_text(json.dumps(METADATA))
     audit = parse(Audit, CONFIG, "tiny.yaml")
-    asked = [requests.explaining_memory(audit, str(described), attempt, limit=6000) for attempt in (1, 2, 3)]
+    asked = [
+        requests.job_memory(audit, str(described), requests.explaining_bytes, attempt, 6000) for attempt in (1, 2, 3)
+    ]
     assert asked == [3340, 6000, 6000]
 
 

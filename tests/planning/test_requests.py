@@ -50,6 +50,10 @@ def test_attacks_on_several_signals_and_types_ask_for_more(section: dict[str, An
     assert asked == (100 * cell + record) / 10
 
 
+def asked(audit: Audit, described: str, on_cpu: requests.OfBatch = requests.explaining_bytes, attempt: int = 1) -> int:
+    return requests.job_memory(audit, described, on_cpu, attempt)
+
+
 @pytest.fixture
 def described(tmp_path: Path) -> str:
     """An architecture of 20 million parameters, a record of which keeps 40 MB."""
@@ -63,35 +67,34 @@ def test_a_job_on_models_asks_for_memory_by_its_model_and_batch(described: str) 
         mechanisms={"none": {}, "dp-sgd": {"epsilon": [8]}}, compute={"micro_batch": 50}, training={"batch": 1000}
     )
     process = requests.PROCESS_BYTES / 1e6
-    plain = requests.training_memory(one, "mlp", "none", described, attempt=1)
+    plain = asked(one, described, requests.training_of(one, "mlp", "none"))
     assert plain == process + 4 * 80 + 50 * 40
     # gradients of four records at least, and what vmap computes them from
-    assert requests.training_memory(one, "mlp", "dp-sgd", described, attempt=1) == plain + 3 * 4 * 80
-    assert requests.explaining_memory(one, described, attempt=1) == process + 80 + 50 * 40
-    assert requests.pretraining_memory(one, "mlp", described, attempt=1) <= plain
+    assert asked(one, described, requests.training_of(one, "mlp", "dp-sgd")) == plain + 3 * 4 * 80
+    assert asked(one, described) == process + 80 + 50 * 40
+    assert asked(one, described, requests.pretraining_of(one, "mlp")) <= plain
 
 
 def test_each_attempt_asks_for_more(described: str) -> None:
-    first, third = (requests.explaining_memory(audit(), described, attempt) for attempt in (1, 3))
+    first, third = (asked(audit(), described, attempt=attempt) for attempt in (1, 3))
     assert third == 3 * first
 
 
 def test_on_a_gpu_the_host_holds_no_activations(described: str) -> None:
     on_gpu = audit(compute={"device": "cuda", "micro_batch": 1000})
-    assert requests.explaining_memory(on_gpu, described, attempt=1) == 4080
+    assert asked(on_gpu, described) == 4080
     anywhere = audit(compute={"device": "auto", "micro_batch": 1000})
-    assert requests.explaining_memory(requests.on_gpu(anywhere), described, attempt=1) == 4080
-    assert requests.explaining_memory(anywhere, described, attempt=1) > 40_000
+    assert asked(anywhere, described) > 40_000
 
 
 def test_somebody_elses_model_is_asked_for_by_a_constant_that_grows(tmp_path: Path) -> None:
     (tmp_path / "architecture.json").write_text(json.dumps({"learner": "script"}))
-    assert requests.explaining_memory(audit(), str(tmp_path / "architecture.json"), attempt=2) == 4000
+    assert asked(audit(), str(tmp_path / "architecture.json"), attempt=2) == 4000
 
 
 def test_a_model_that_is_not_described_yet_is_asked_for_later(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        requests.explaining_memory(audit(), str(tmp_path / "architecture.json"), attempt=1)
+        asked(audit(), str(tmp_path / "architecture.json"))
 
 
 @pytest.mark.slow

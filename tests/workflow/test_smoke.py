@@ -36,10 +36,11 @@ def check_requests(audit: Audit, results: Path) -> None:
     setting = max(expand.settings(audit), key=lambda one: one.mechanism == "dp-sgd")
     where, trained = (setting.dataset, setting.architecture), results / setting.path / "models"
     described = results / setting.dataset / setting.architecture / "architecture.json"
-    asked = {
-        "train": requests.training_memory(audit, setting.architecture, setting.mechanism, str(described), attempt=1),
-        "signals": requests.explaining_memory(audit, str(described), attempt=1),
+    stages = {
+        "train": requests.training_of(audit, setting.architecture, setting.mechanism),
+        "signals": requests.explaining_bytes,
     }
+    asked = {stage: requests.job_memory(audit, str(described), of, attempt=1) for stage, of in stages.items()}
     known = {
         "train": specs.TrainingSpec.from_audit(audit, *where, setting.mechanism, setting.epsilon),
         "signals": specs.SignalsSpec.from_audit(audit, *where),

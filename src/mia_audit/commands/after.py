@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 def answer_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("results", type=Path, help="folder of the audit's results")
 
 
@@ -29,7 +28,6 @@ def run_answer(options: argparse.Namespace) -> None:
 
 
 def gate_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("results", type=Path, help="folder of the finished audit's results")
     parser.add_argument("--policy", required=True, type=Path, metavar="FILE", help="the policy, a YAML file")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the verdicts as JSON")
@@ -90,7 +88,6 @@ def _digests(results: Path) -> "Judged":
 
 
 def verify_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("results", type=Path, help="folder of the audit's results")
     parser.add_argument(
         "--unfinished",

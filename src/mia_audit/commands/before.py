@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from mia_audit.planning.first_config import Looked
     from mia_audit.planning.machine import CheckResult
     from mia_audit.planning.plan import Plan
+    from mia_audit.planning.sizes import Size
 
 
 def init_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument(
         "data", type=Path, help="a table (.csv, .parquet, .xlsx), a folder of images, or a folder of arrays"
     )
@@ -96,9 +96,10 @@ def run_init(options: argparse.Namespace) -> None:
         looked = _look(options)
         architecture = architecture_of(looked, options.model, options.outputs)
         write_text(path, first_config(name, looked, architecture, public=options.public))
-        audit = _checked(path)
+        audit = load_audit(path)
+        checked = _checked(path, audit)
         if not options.no_estimate:
-            write_text(path, first_config(name, looked, architecture, _estimate(audit, looked), options.public))
+            write_text(path, first_config(name, looked, architecture, _estimate(audit, checked), options.public))
     except UserError as error:
         path.unlink(missing_ok=True)
         if vars(options) == given:
@@ -223,32 +224,26 @@ def _asked_label(columns: list[str]) -> str:
     return input(f"Which column holds the class ({few(columns)})? ").strip()
 
 
-def _estimate(audit: "Audit", looked: "Looked") -> str:
+def _estimate(audit: "Audit", checked: "Checked") -> str:
     """Return a sentence on the cost of an audit on this machine. For the user's own code it states only the number of models to train."""
-    from mia_audit.planning.plan import estimate, models_of
-    from mia_audit.planning.sizes import Size, human
+    from mia_audit.learners.naming import BUILT_IN
+    from mia_audit.planning.plan import estimate
+    from mia_audit.planning.sizes import human
 
-    section = next(iter(audit.datasets.values()))
-    sizes = {
-        name: Size(looked.records - section.drawn, section.drawn, looked.shape, looked.classes)
-        for name in audit.datasets
-    }
-    models = models_of(audit, sizes)
-    if not models:
+    if not any(model["learner"] == BUILT_IN for model in checked.models.values()):
         return f"The audit trains your model {audit.membership.models} times, and then queries each trained model on all records."
     from mia_audit.planning.costs import Costs
     from mia_audit.runtime.device import device_for
 
     announce("timing training on this machine (--no-estimate leaves it out)")
     device = device_for(audit.compute.threads, audit.compute.device)
-    plan = estimate(audit, sizes, models, Costs(audit.compute.micro_batch, device), {})
+    plan = estimate(audit, checked.sizes, checked.models, Costs(audit.compute.micro_batch, device), {})
     minutes = round(plan.total / 60)
     time = f"{minutes} minutes" if minutes > 1 else "a minute"
     return f"About {time} of one process on this machine, excluding start-up, and {human(sum(plan.disk.values()))} on disk."
 
 
 def check_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("config", type=Path, help="the audit's YAML file")
     parser.add_argument(
         "--with-code",
@@ -325,22 +320,23 @@ def _findings(audit: "Audit", checked: "Checked") -> "Iterator[CheckResult]":
         yield machine.memory(max(plan.memory.values()), available)
 
 
-def _checked(config: Path, elsewhere: Collection[str] | None = None) -> "Audit":
-    """Read a config and check it with its data and models, except data sets `elsewhere`; UserError with a line for every mistake."""
+def _checked(config: Path, audit: "Audit", given: "Mapping[str, Size] | None" = None) -> "Checked":
+    """Check an audit with its data and models; UserError with a line for every mistake.
+
+    A plan runs the user's own sources and architectures, and has the sizes `given` for some pools.
+    """
     from mia_audit.planning.check import check
 
     announce(f"checking {config}, its data and its models")
-    audit = load_audit(config)
-    mistakes = check(audit, elsewhere or ()).mistakes
-    if elsewhere is not None and any(".path: no such file" in one for one in mistakes):
-        mistakes.append("--pool NAME=RECORDS,SHAPE,CLASSES states the size of data on another machine")
-    if mistakes:
-        raise Mistakes(f"{config}: {one}" for one in mistakes)
-    return audit
+    checked = check(audit, given or {}, with_code=given is not None)
+    if given is not None and any(".path: no such file" in one for one in checked.mistakes):
+        checked.mistakes.append("--pool NAME=RECORDS,SHAPE,CLASSES states the size of data on another machine")
+    if checked.mistakes:
+        raise Mistakes(f"{config}: {one}" for one in checked.mistakes)
+    return checked
 
 
 def plan_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("config", type=Path, help="the audit's YAML file")
     parser.add_argument(
         "--records-per-second",
@@ -371,31 +367,30 @@ def run_plan(options: argparse.Namespace) -> None:
 
 
 def _plan_config(config: Path, options: argparse.Namespace) -> None:
-    from mia_audit.planning.plan import advice, count_jobs
-    from mia_audit.planning.sizes import SOURCES, parse_size, size_of
+    from mia_audit.planning.sizes import SOURCES, parse_size, selected
     from mia_audit.pools import pools
 
     audit = load_audit(config)
-    given = dict(parse_size(text, audit) for text in options.pool)
-    # published data sets have known sizes
-    sized = {name for name, one in audit.datasets.items() if one.source in SOURCES and "path" in pools[one.source].keys}
-    _checked(config, {*given, *sized})
-    results = Path("results", audit.audit)
-    sizes = {name: size_of(audit, name, results, given) for name in audit.datasets}
+    given = {
+        name: selected(SOURCES[one.source], one)  # published data need not be here
+        for name, one in audit.datasets.items()
+        if one.source in SOURCES and "path" in pools[one.source].keys
+    }
+    given |= dict(parse_size(text, audit) for text in options.pool)
+    checked = _checked(config, audit, given)
     import torch
 
     from mia_audit.planning.costs import Costs
-    from mia_audit.planning.plan import estimate, models_of
+    from mia_audit.planning.plan import advice, count_jobs, estimate
     from mia_audit.runtime.device import device_for
 
     rate, wanted = options.records_per_second or 0.0, audit.compute.device
     here = "cpu" if rate or not torch.cuda.is_available() else wanted
     device = device_for(audit.compute.threads, here)
-    models = models_of(audit, sizes)
     announce("timing training, explanations and attacks on this machine, and counting jobs")
     costs = Costs(audit.compute.micro_batch, device, rate)
     jobs = count_jobs(config)
-    plan = estimate(audit, sizes, models, costs, jobs)
+    plan = estimate(audit, checked.sizes, checked.models, costs, jobs)
     source = f"{rate:g} records/s, as given" if rate else f"timed on this machine ({device})"
     found = _metadata(
         plan,
@@ -480,7 +475,6 @@ def _hours(seconds: float) -> str:
 
 
 def run_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("config", type=Path, help="the audit's YAML file")
     parser.add_argument("--cores", help="processor cores (all, or on a cluster those of its jobs)")
     parser.add_argument("-n", "--dry-run", action="store_true", help="only print what would run")
@@ -496,7 +490,7 @@ def run_run(options: argparse.Namespace) -> int:
 def start(config: Path, cores: str | int | None, options: list[str]) -> int:
     """Run the workflow on a config, in the folder of its audit, and return its exit code; UserError for a mistake in the config."""
     with in_folder_of(config) as path:
-        _checked(path)
+        _checked(path, load_audit(path))
         _check_profile(options)
         results = Path("results", str(read_plain(path)["audit"]))
         for folder in (Path(), Path("results"), results):
@@ -562,7 +556,6 @@ BOTH = ("pld", "rdp")
 
 
 def epsilon_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     given = parser.add_mutually_exclusive_group(required=True)
     given.add_argument("--noise-multiplier", type=float, help="noise on the sum, in units of its sensitivity")
     given.add_argument("--target-epsilon", type=float, help="ε to reach")

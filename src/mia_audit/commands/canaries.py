@@ -141,7 +141,6 @@ def _score(options: argparse.Namespace) -> None:
 
 
 def canary_draw_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_spec(parser, CanariesSpec)
     add_pool(parser)
     parser.add_argument("--out", required=True, type=Path, help="folder of the canaries")
@@ -163,7 +162,6 @@ CONFIDENCE, DELTA = 0.95, 1e-5
 
 
 def canary_bounds_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_spec(parser, TrainingSpec)
     add_pool(parser)
     parser.add_argument("--canaries", required=True, type=Path, help="folder that `canary-draw` wrote")

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 
 def explanation_metrics_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_spec(parser, ExplanationMetricsSpec)
     add_pool(parser)
     parser.add_argument(
@@ -106,7 +105,6 @@ def run_explanation_metrics(options: argparse.Namespace) -> None:
 
 
 def black_box_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_spec(parser, BlackBoxSpec)
     add_pool(parser)
     parser.add_argument("--architecture", type=Path, nargs="?", help="architecture.json, if the black box is a model")
@@ -158,7 +156,6 @@ def _model_values(options: argparse.Namespace, pool: "StoredRecords") -> "np.nda
 
 
 def explain_privately_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_spec(parser, PrivateExplanationsSpec)
     parser.add_argument(
         "--pool", required=True, type=Path, help="folder of the pool, whose records are the explanation set"
@@ -205,7 +202,6 @@ def run_explain_privately(options: argparse.Namespace) -> None:
 
 
 def explanation_signals_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_spec(parser, ExplanationSignalsSpec)
     parser.add_argument("--pool", required=True, type=Path, help="folder of the pool, with membership.parquet")
     parser.add_argument("--values", required=True, type=Path, help="the black box's outputs, from mia-audit black-box")

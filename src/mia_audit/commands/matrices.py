@@ -27,7 +27,6 @@ FPRS = (0.001, 0.01, 0.1)
 
 
 def audit_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument(
         "--table", type=Path, help="signals.parquet, as import writes it, instead of --membership and --signal"
     )
@@ -170,7 +169,6 @@ READ_BY = {"where": ("per-model-csv",), "labels": ("carlini",), "membership": ()
 
 
 def import_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("folder", type=Path, nargs="?", help="folder with the files, for --layout")
     parser.add_argument("--layout", choices=LAYOUTS, help="the tool that wrote the files, or their layout")
     parser.add_argument(
@@ -221,7 +219,6 @@ def run_import(options: argparse.Namespace) -> None:
 
 
 def draw_membership_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument(
         "--records", required=True, type=int, metavar="N", help="number of records on which models may be trained"
     )

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 
 def architecture_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_spec(parser, ArchitectureSpec)
     add_pool(parser)
     parser.add_argument(
@@ -96,14 +95,11 @@ def _check_targets(planned: RunFile, architecture: Mapping[str, Any]) -> None:
         path = Path(target["model"])
         if target["architecture"] == architecture["name"] and path.exists():
             with TemporaryDirectory() as folder:
-                try:
-                    adopt(learner_named("estimator")(architecture, Compute("cpu")), path, Path(folder))
-                except UserError as error:
-                    raise UserError(f"targets.{name}.model: {path}: {str(error).replace(folder, str(path))}") from None
+                learner = learner_named("estimator")(architecture, Compute("cpu"))
+                adopt(learner, path, Path(folder), f"targets.{name}.model: {path}")
 
 
 def weights_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_spec(parser, WeightsSpec)
     parser.add_argument("--architecture", required=True, type=Path, help="architecture.json")
     parser.add_argument("--out", required=True, type=Path, help="start.safetensors; start.json is written beside it")
@@ -128,7 +124,6 @@ def run_weights(options: argparse.Namespace) -> None:
 
 
 def pretrain_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_spec(parser, PretrainingSpec)
     add_pool(parser)
     parser.add_argument("--architecture", required=True, type=Path, help="architecture.json")
@@ -209,7 +204,6 @@ def run_pretrain(options: argparse.Namespace) -> None:
 
 
 def target_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_spec(parser, TargetSpec)
     add_pool(parser)
     parser.add_argument("--architecture", required=True, type=Path, help="architecture.json of the model's references")
@@ -241,11 +235,7 @@ def run_target(options: argparse.Namespace) -> None:
     with atomic_folder(options.out) as folder:
         model = folder / f"shadow-{spec.number}"
         model.mkdir()
-        try:
-            adopt(learner, path, model)
-            learner.load(model)
-        except UserError as error:
-            raise UserError(f"{where}.model: {str(error).replace(str(model), str(path))}") from None
+        adopt(learner, path, model, f"{where}.model")
         files = [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())
         metadata = {TARGET: spec.number, GIVEN: {str(one): sha256(one) for one in files}}
         write_membership(folder / "membership.parquet", member[:, None], metadata, first=spec.number)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 def paper_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("paper", help="the paper: huang2024, harder2020, fadp or patel2020; left out with --spec")
     parser.add_argument("results", nargs="*", type=Path, help="folders of finished audits' results")
     parser.add_argument(
@@ -106,7 +105,6 @@ def _draw(out: Path, drawings: "Mapping[str, Callable[[], Figure | None]]", capt
 
 
 def reproduce_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument(
         "scores", type=Path, help="folder of the published score matrices, such as the authors' attack_data"
     )

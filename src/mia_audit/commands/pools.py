@@ -21,7 +21,6 @@ from mia_audit.storage import open_table
 
 
 def pool_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_spec(parser, PoolSpec)
     add_threads(parser)
     parser.add_argument("--out", required=True, type=Path, help="folder of the pool")
@@ -63,7 +62,6 @@ def run_pool(options: argparse.Namespace) -> None:
 
 
 def groups_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_spec(parser, GroupsSpec)
     add_pool(parser)
     parser.add_argument("--out", required=True, type=Path, help="groups.parquet")
@@ -79,7 +77,6 @@ def run_groups(options: argparse.Namespace) -> None:
 
 
 def membership_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_spec(parser, MembershipSpec)
     parser.add_argument("--records", required=True, type=Path, help="records.parquet of the pool")
     parser.add_argument("--out", required=True, type=Path, help="membership.parquet")

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 def release_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("config", type=Path, help="YAML file of an audit that has been run")
     parser.add_argument(
         "--setting", required=True, metavar="NAME", help="the audited setting: DATASET/ARCHITECTURE/MECHANISM-epsE"
@@ -54,7 +53,6 @@ def run_release(options: argparse.Namespace) -> None:
 
 
 def ledger_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument(
         "action",
         choices=["show", "add"],

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 def report_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_spec(parser, ReportSpec)
     parser.add_argument("--results", type=Path, required=True, help="folder of the audit's results")
 
@@ -36,7 +35,6 @@ def run_report(options: argparse.Namespace) -> None:
 
 
 def filters_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_spec(parser, FiltersSpec)
     parser.add_argument("--results", required=True, type=Path, help="folder of the audit's results")
     parser.add_argument(
@@ -119,7 +117,6 @@ SAMPLE = 512
 
 
 def over_seeds_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_spec(parser, SeedsSpec)
     parser.add_argument("--results", type=Path, required=True, help="folder of the audit's results")
 
@@ -135,7 +132,6 @@ def run_over_seeds(options: argparse.Namespace) -> None:
 
 
 def manifest_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("--results", type=Path, required=True, help="folder of the audit's results")
 
 

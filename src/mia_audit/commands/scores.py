@@ -42,7 +42,6 @@ from mia_audit.storage.tables import DIVERGED, diverged_metadata, diverged_model
 
 
 def attack_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_spec(parser, AttackSpec)
     parser.add_argument("--signals", required=True, type=Path, help="signals.parquet of a setting")
     parser.add_argument("--out", required=True, type=Path, help="scores.parquet")
@@ -88,7 +87,6 @@ def run_attack(options: argparse.Namespace) -> None:
 
 
 def evaluate_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_spec(parser, EvaluationSpec)
     parser.add_argument("--scores", required=True, type=Path, help="scores.parquet")
     parser.add_argument(
@@ -147,7 +145,6 @@ def _without(further: FurtherScorings, scored: Scored, fprs: tuple[float, ...]) 
 
 
 def evaluate_groups_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_spec(parser, EvaluationSpec)
     parser.add_argument("--scores", required=True, type=Path, help="scores.parquet")
     parser.add_argument("--signals", required=True, type=Path, help="the signals.parquet that was attacked")
@@ -207,7 +204,6 @@ class _Setting:
 
 
 def epsilon_bound_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument(
         "--scores",
         required=True,

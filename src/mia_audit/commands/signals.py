@@ -35,7 +35,6 @@ from mia_audit.storage.tables import (
 
 
 def signals_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_spec(parser, SignalsSpec)
     add_pool(parser)
     parser.add_argument("--architecture", required=True, type=Path, help="architecture.json of the models")
@@ -149,7 +148,6 @@ def _computed(path: Path, key: str) -> bool:
 
 
 def merge_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_spec(parser, MergeSpec)
     parser.add_argument(
         "--signals",

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 
 def discard_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("--models", required=True, type=Path, help="folder of the setting's models")
     add_shadows(parser, "discard")
     parser.add_argument("--keep", type=int, default=0, help="number of first models that keep their weights (0)")
@@ -58,7 +57,6 @@ def training_sets(
 
 
 def train_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_spec(parser, TrainingSpec)
     add_pool(parser)
     parser.add_argument("--architecture", required=True, type=Path, help="architecture.json")

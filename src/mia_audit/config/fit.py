@@ -11,7 +11,7 @@ from mia_audit.errors import UserError, suggest
 from mia_audit.explain.catalogue import EXPLANATION_SETS, kind_of
 from mia_audit.learners.naming import BUILT_IN
 from mia_audit.pools import pools
-from mia_audit.pools.section import Dataset, Header, check_keys
+from mia_audit.pools.section import Dataset, Header, check_keys, check_kind
 
 KINDS = {"image": "images", "table": "rows of a table"}
 """Descriptions of the kinds of pools."""
@@ -77,17 +77,10 @@ def _header(name: str, section: Dataset) -> Header:
     where = f"datasets.{name}"
     check_keys(section, where)
     header = pools[section.source].known(section)
-    _check_kind(section, header, where)
+    check_kind(section, header.kind, where)
     _check_columns(section, header, where)
     _check_count(section, header, where)
     return header
-
-
-def _check_kind(section: Dataset, header: Header, where: str) -> None:
-    if header.kind == "image" and section.standardise != "none":
-        raise UserError(f"{where}.standardise: only for tables, but these records are images: see mean and std")
-    if header.kind == "table" and (given := [key for key in ("mean", "std") if getattr(section, key) is not None]):
-        raise UserError(f"{where}.{given[0]}: only for images, but these records are rows of a table: see standardise")
 
 
 def _check_columns(section: Dataset, header: Header, where: str) -> None:

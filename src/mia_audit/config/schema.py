@@ -384,17 +384,11 @@ class Audit(Section):
 
     @model_validator(mode="after")
     def _canaries(self) -> Self:
-        known = {
-            f"{dataset}/{architecture}/{mechanism}-eps{epsilon}": (self.datasets[dataset], self.mechanisms[mechanism])
-            for dataset in self.datasets
-            for architecture in self.architectures
-            for mechanism, budgets in self.budgets(architecture).items()
-            for epsilon in budgets
-        }
+        known = self._setting_names() if self.canaries.settings else {}
         for name in self.canaries.settings:
             if name not in known:
                 raise ValueError(f"canaries.settings: no setting '{name}': {suggest(name, known)}")
-            dataset, section = known[name]
+            dataset, section = self.datasets[known[name][0]], self.mechanisms[known[name][1]]
             unit = section.read(Unit).unit or ("person" if dataset.by_person else "record")
             if Unit in section.kind.options and unit == "person":
                 raise ValueError(
@@ -402,6 +396,16 @@ class Audit(Section):
                     " mechanism has unit: record"
                 )
         return self
+
+    def _setting_names(self) -> dict[str, tuple[str, str]]:
+        """Return the data set and the mechanism of every trained setting, by the setting's name."""
+        return {
+            f"{dataset}/{architecture}/{mechanism}-eps{epsilon}": (dataset, mechanism)
+            for dataset in self.datasets
+            for architecture in self.architectures
+            for mechanism, budgets in self.budgets(architecture).items()
+            for epsilon in budgets
+        }
 
     def budgets(self, architecture: str) -> dict[str, tuple[str, ...]]:
         """Return the mechanisms under which an architecture is trained, each with its budgets."""
@@ -498,13 +502,7 @@ class Audit(Section):
             raise ValueError(
                 f"privacy.ledger: a ledger belongs to one data set, but the audit has {few(self.datasets)}: write {DATASET} into its path"
             )
-        settings = {
-            f"{dataset}/{architecture}/{mechanism}-eps{epsilon}"
-            for dataset in self.datasets
-            for architecture in (self.architectures if self.privacy.planned else ())
-            for mechanism, budgets in self.budgets(architecture).items()
-            for epsilon in budgets
-        }
+        settings = self._setting_names() if self.privacy.planned else ()
         for planned in self.privacy.planned:
             if planned not in settings:
                 raise ValueError(f"privacy.planned: unknown setting '{planned}': {suggest(planned, settings)}")

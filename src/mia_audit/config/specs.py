@@ -12,7 +12,7 @@ import json
 import re
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from mia_audit.attacks.catalogue import AUTHORS, Attacks, asked
 from mia_audit.config import expand
@@ -105,14 +105,13 @@ class PoolSpec(Spec):
     seed: int
     name: str
     dataset: Dataset
+    unread: ClassVar[set[str]] = {"groups", "architectures"}
 
     @classmethod
     def from_audit(cls, audit: Audit, dataset: str) -> Self:
-        """Specify a data set's pool."""
+        """Specify a data set's pool, or its groups."""
         section = audit.datasets[dataset]
-        values = section.model_dump(exclude_defaults=True, exclude={"groups", "architectures"}) | {
-            "source": section.source or dataset
-        }
+        values = section.model_dump(exclude_defaults=True, exclude=cls.unread) | {"source": section.source or dataset}
         return cls(seed=audit.seed, name=dataset, dataset=Dataset(**values))
 
     def contents(self) -> dict[str, Any]:
@@ -125,14 +124,7 @@ class PoolSpec(Spec):
 class GroupsSpec(PoolSpec):
     """The groups of a pool's audited records."""
 
-    @classmethod
-    def from_audit(cls, audit: Audit, dataset: str) -> Self:
-        """Specify a data set's groups."""
-        section = audit.datasets[dataset]
-        values = section.model_dump(exclude_defaults=True, exclude={"architectures"}) | {
-            "source": section.source or dataset
-        }
-        return cls(seed=audit.seed, name=dataset, dataset=Dataset(**values))
+    unread: ClassVar[set[str]] = {"architectures"}
 
 
 class MembershipSpec(Spec):

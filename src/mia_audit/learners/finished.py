@@ -6,24 +6,25 @@ from pathlib import Path
 from shutil import copy2, copytree
 
 from mia_audit.errors import UserError
-from mia_audit.learners.protocol import AdoptingLearner, Learner
+from mia_audit.learners.protocol import Learner
 from mia_audit.storage import atomic_write
 
 WEIGHTS_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
 """Endings of files that hold the weights of a torch module."""
 
 
-def adopt(learner: Learner, path: Path, folder: Path) -> None:
-    """Import a finished model into an existing, empty folder, by the learner's `adopt` if it has one, or else as a copy.
+def adopt(learner: Learner, path: Path, folder: Path, where: str) -> None:
+    """Import a finished model into an existing, empty folder, and open it there.
 
-    Raises UserError, which names the path, if the path does not exist or is not a model of that learner.
+    Raises UserError, which begins with `where`, if the path does not exist or is not a model of that learner.
     """
     if not path.exists():
-        raise UserError(f"{path}: no such file or folder; expected a finished model")
-    if isinstance(learner, AdoptingLearner):
+        raise UserError(f"{where}: {path}: no such file or folder; expected a finished model")
+    try:
         learner.adopt(path, folder)
-    else:
-        copy_into(folder, path)
+        learner.load(folder)
+    except UserError as error:
+        raise UserError(f"{where}: {str(error).replace(str(folder), str(path))}") from None
 
 
 def copy_into(folder: Path, path: Path, name: str = "") -> None:

@@ -168,17 +168,6 @@ class TorchBackedModel(Protocol):
 
 
 @runtime_checkable
-class AdoptingLearner(Protocol):
-    """A learner that imports finished models stored by others."""
-
-    def adopt(self, path: Path, folder: Path) -> None:
-        """Write the finished model in a file or folder into an existing, empty folder, in the form that `load` reads.
-
-        Raises UserError, which names the path, if the model is not one of this learner.
-        """
-
-
-@runtime_checkable
 class BuildingLearner(Protocol):
     """A learner that builds torch modules before they are trained."""
 
@@ -212,6 +201,12 @@ class Learner(Protocol):
 
     def load(self, folder: Path) -> TrainedModel:
         """Open a saved model. Raises UserError, which names the file, if it is missing, damaged or of another learner."""
+
+    def adopt(self, path: Path, folder: Path) -> None:
+        """Write the finished model in a file or folder into an existing, empty folder, in the form that `load` reads.
+
+        Raises UserError, which names the path, if the model is not one of this learner.
+        """
 
 
 LEARNERS = {

@@ -8,6 +8,7 @@ from contextlib import redirect_stderr
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -64,9 +65,12 @@ class Checked:
             return None
 
 
-def check(audit: Audit, elsewhere: Collection[str] = ()) -> Checked:
-    """Check what an audit names; nothing of the user's own code is loaded. The data sets `elsewhere` are on another machine."""
-    files = list(_files(audit, elsewhere))
+def check(audit: Audit, given: Mapping[str, Size] = MappingProxyType({}), with_code: bool = False) -> Checked:
+    """Check what an audit names, but not the data of pools whose sizes are `given`, which may be on another machine.
+
+    Unless `with_code`, the sources and architectures in the user's own files are not loaded.
+    """
+    files = list(_files(audit, given))
     checked = Checked(len(files), [f"{key}: {missing(path)}" for key, path in files if not path.exists()])
     if audit.report.policy and Path(audit.report.policy).exists():
         checked.attempt(load_policy, Path(audit.report.policy))
@@ -75,16 +79,18 @@ def check(audit: Audit, elsewhere: Collection[str] = ()) -> Checked:
     sources = {
         name: checked.attempt(_load, section, f"datasets.{name}")
         for name, section in audit.datasets.items()
-        if name not in elsewhere and _is_here(section)
+        if name not in given and _is_here(section, with_code)
     }
     for name, source in sources.items():
         if source is not None:
             _check_data(checked, audit, name, source)
     for name, section in audit.datasets.items():
-        if section.download and section.source in SOURCES:
+        if name in given:
+            checked.sizes[name] = given[name]
+        elif section.download and section.source in SOURCES:
             checked.sizes[name] = selected(SOURCES[section.source], section)
     for dataset, size in checked.sizes.items():
-        _check_models(checked, audit, dataset, size)
+        _check_models(checked, audit, dataset, size, with_code)
     for name in audit.targets:
         _check_target(checked, audit, name, sources)
     for one in audit.imported.values():
@@ -93,13 +99,13 @@ def check(audit: Audit, elsewhere: Collection[str] = ()) -> Checked:
     return checked
 
 
-def _check_models(checked: Checked, audit: Audit, dataset: str, size: Size) -> None:
-    """Build every model once on a data set's shape, except those of the user's own code."""
+def _check_models(checked: Checked, audit: Audit, dataset: str, size: Size, with_code: bool) -> None:
+    """Build every model once on a data set's shape; those of the user's own files only with code, and only for the built-in loop."""
     kind = "image" if len(size.shape) == 3 else "table"
     pool = {"kind": kind, "shape": list(size.shape), "classes": range(size.classes)}
     for name in audit.architectures_of(dataset):
         section, private = resolved_architecture(audit, name), trained_per_record(audit, name)
-        if not code_of(section.model):
+        if not code_of(section.model) or (with_code and section.learner == BUILT_IN):
             metadata = checked.attempt(describe_model, name, section, pool, private)
             if metadata is not None:
                 checked.models[dataset, name] = metadata
@@ -174,7 +180,7 @@ def missing(path: Path) -> str:
 
 
 def _files(audit: Audit, elsewhere: Collection[str]) -> Iterator[tuple[str, Path]]:
-    """Yield the files and folders that a config names, by key."""
+    """Yield the files and folders that a config names, by key, without those of data sets on another machine."""
     here = {name: one for name, one in audit.datasets.items() if name not in elsewhere}
     named = [
         *((f"datasets.{name}.path", one.path) for name, one in here.items() if not one.download),
@@ -203,9 +209,10 @@ def _check_font(font: str) -> None:
         pass
 
 
-def _is_here(section: Dataset) -> bool:
-    """Return whether a data set can be read without downloading it or running the user's code."""
-    return not IN_FILE.fullmatch(section.source) and (not section.path or Path(section.path).exists())
+def _is_here(section: Dataset, with_code: bool) -> bool:
+    """Return whether a data set can be read without downloading it or, unless `with_code`, running the user's code."""
+    runs = IN_FILE.fullmatch(section.source) and not with_code
+    return not runs and (not section.path or Path(section.path).exists())
 
 
 def _load(section: Dataset, where: str) -> Source | None:
@@ -269,8 +276,4 @@ def _open_target(audit: Audit, name: str, metadata: Metadata | None) -> None:
         return
     learner = learner_named(metadata["learner"])(metadata, Compute())
     with tempfile.TemporaryDirectory() as folder:
-        try:
-            adopt(learner, path, Path(folder))
-            learner.load(Path(folder))
-        except UserError as error:
-            raise UserError(f"{where}: {str(error).replace(folder, str(path))}") from None
+        adopt(learner, path, Path(folder), where)

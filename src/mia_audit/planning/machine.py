@@ -14,6 +14,7 @@ from typing import Literal
 import yaml
 
 from mia_audit.errors import UserError, first_line, suggest
+from mia_audit.planning.requests import existing
 from mia_audit.planning.sizes import human
 
 SKEW = 2.0
@@ -154,7 +155,7 @@ def disk(
     results: Path, needed: int, usage: Callable[[Path], "tuple[int, int, int]"] = shutil.disk_usage
 ) -> CheckResult:
     """Compare the free bytes at the results with those that the plan needs."""
-    free = usage(_existing(results))[2]
+    free = usage(existing(results))[2]
     if free < needed:
         return CheckResult(
             "fail", "disk", f"{human(free)} free at {results}, but the audit writes about {human(needed)}: make room"
@@ -176,7 +177,7 @@ def memory(job: int, available: int) -> CheckResult:
 
 def file_system(results: Path) -> Iterator[CheckResult]:
     """Check that files in the folder of results can be written, renamed, locked and removed, and compare their dates with the clock."""
-    folder = _existing(results)
+    folder = existing(results)
     try:
         with tempfile.TemporaryDirectory(dir=folder, prefix=".check.") as name:
             old, new = Path(name, "old"), Path(name, "new")
@@ -233,14 +234,6 @@ def _lock_excludes(path: Path) -> bool:
         except OSError:
             return True
     return False
-
-
-def _existing(path: Path) -> Path:
-    """Return the nearest folder that exists."""
-    path = path.absolute()
-    while not path.is_dir():
-        path = path.parent
-    return path
 
 
 def cannot_use_cuda() -> str | None:

@@ -19,7 +19,6 @@ from mia_audit.config.expand import (
     families_of,
     kept_models,
     needs_training_records,
-    resolved_architecture,
     resolved_mechanism,
     settings,
 )
@@ -27,7 +26,6 @@ from mia_audit.config.schema import Audit
 from mia_audit.config.specs import ExplanationMetricsSpec
 from mia_audit.errors import UserError, first_line
 from mia_audit.learners.naming import BUILT_IN
-from mia_audit.models.architecture import describe as described
 from mia_audit.planning.attacks import attack_seconds, attacked, pace
 from mia_audit.planning.costs import Costs
 from mia_audit.planning.requests import attack_memory_of, explaining_bytes, signals_bytes, training_bytes, weights_bytes
@@ -108,22 +106,13 @@ class Plan:
         self.memory[job] = max(self.memory.get(job, 0), round(size))
 
 
-def models_of(audit: Audit, sizes: Mapping[str, Size]) -> Models:
-    """Build every built-in model once on every pool's shape; raises UserError for a model that does not fit."""
-    models = {}
-    for dataset, size in sizes.items():
-        for name in audit.architectures_of(dataset):
-            if audit.architectures[name].learner != BUILT_IN:
-                continue
-            section = resolved_architecture(audit, name)
-            models[dataset, name] = described(name, section.model, section.parameters, size.shape, size.classes)
-    return models
-
-
 def estimate(
     audit: Audit, sizes: Mapping[str, Size], models: Models, costs: Costs | None, jobs: Mapping[str, int]
 ) -> Plan:
-    """Plan an audit on pools of these sizes; `jobs` has the number of the workflow's jobs by rule. Without costs, nothing is timed."""
+    """Plan an audit with the pools' sizes and the models that `check` found, and the number of the workflow's jobs by rule.
+
+    Without costs, nothing is timed.
+    """
     plan = Plan()
     for size in sizes.values():
         plan.store("pools", size.bytes)
@@ -164,7 +153,7 @@ def estimate(
         plan.store("scores", 5 * len(one.runs) * cells)
         plan.need("attacks", attack_memory_of(audit.attacks, one.records, one.models) * 1e6)
     if audit.compute.weights == "temporary":
-        most = max((model["stored_bytes"] for model in models.values()), default=0)
+        most = max(map(weights_bytes, models.values()), default=0)
         plan.store("weights of a setting until its signals are merged", audit.membership.models * most)
     plan.store("figures and report", SHOWN_BYTES * len(settings(audit)))
     slower = pace() if costs else 0.0

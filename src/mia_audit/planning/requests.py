@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -130,27 +129,27 @@ def explaining_bytes(metadata: Mapping[str, Any], records: int) -> int:
     return PROCESS_BYTES + kept
 
 
-def training_memory(
-    audit: Audit, architecture: str, mechanism: str, described: str, attempt: int, limit: int | None = None
-) -> int:
-    """Return the megabytes requested by a job that trains shadow models; `described` is its architecture.json.
+def job_memory(audit: Audit, described: str, on_cpu: OfBatch, attempt: int, limit: int | None = None) -> int:
+    """Return the megabytes requested by a job on models; `described` is their architecture.json.
 
     Every further attempt adds the same amount, up to `limit`, the memory of the largest machine. Raises
-    FileNotFoundError if a file does not exist yet: Snakemake calls this function again when the job is ready.
+    FileNotFoundError if the file does not exist yet: Snakemake calls this function again when the job is ready.
     """
-    of_batch = _training(audit, audit.training_of(architecture, mechanism), mechanism)
-    return grown(_first(audit, _metadata(described), of_batch, audit.compute.micro_batch), attempt, limit)
+    Path(described).stat()  # a missing file stays Python's error, by which Snakemake plans what follows later
+    metadata = read_object(Path(described), DESCRIBED)
+    return grown(_first(audit, metadata, on_cpu, audit.compute.micro_batch), attempt, limit)
 
 
-def pretraining_memory(audit: Audit, architecture: str, described: str, attempt: int, limit: int | None = None) -> int:
-    """Return the megabytes requested by a job that trains the public model, like `training_memory`."""
-    of_batch = _training(audit, audit.architectures[architecture].pretraining)
-    return grown(_first(audit, _metadata(described), of_batch, audit.compute.micro_batch), attempt, limit)
+def training_of(audit: Audit, architecture: str, mechanism: str) -> OfBatch:
+    """Return what gives the bytes for training an architecture's models under a mechanism."""
+    training, private = audit.training_of(architecture, mechanism), resolved_mechanism(audit, mechanism).kind.per_record
+    return lambda metadata, batch: training_bytes(metadata, training, batch, private)
 
 
-def explaining_memory(audit: Audit, described: str, attempt: int, limit: int | None = None) -> int:
-    """Return the megabytes requested by a job that explains records, like `training_memory`."""
-    return grown(_first(audit, _metadata(described), explaining_bytes, audit.compute.micro_batch), attempt, limit)
+def pretraining_of(audit: Audit, architecture: str) -> OfBatch:
+    """Return what gives the bytes for training an architecture's public model."""
+    training = audit.architectures[architecture].pretraining
+    return lambda metadata, batch: training_bytes(metadata, training, batch, private=False)
 
 
 def refuse_too_large(audit: Audit, architecture: str, metadata: Mapping[str, Any], limit: int) -> None:
@@ -162,12 +161,11 @@ def refuse_too_large(audit: Audit, architecture: str, metadata: Mapping[str, Any
     if "activation_bytes" not in metadata:
         return
     stages: dict[str, OfBatch] = {
-        f"training under {mechanism}": _training(audit, audit.training_of(architecture, mechanism), mechanism)
+        f"training under {mechanism}": training_of(audit, architecture, mechanism)
         for mechanism in audit.budgets(architecture)
     }
-    section = audit.architectures[architecture]
-    if section.pretrained == "public":
-        stages["pretraining"] = _training(audit, section.pretraining)
+    if audit.architectures[architecture].pretrained == "public":
+        stages["pretraining"] = pretraining_of(audit, architecture)
     stages["explaining"] = explaining_bytes
 
     def asked(batch: int) -> dict[str, int]:
@@ -194,20 +192,10 @@ OfBatch = Callable[[Mapping[str, Any], int], int]
 """The bytes of a job on a CPU, from the model's architecture.json and the number of records in memory at once."""
 
 
-def _training(audit: Audit, training: Training, mechanism: str = "") -> OfBatch:
-    private = bool(mechanism) and resolved_mechanism(audit, mechanism).kind.per_record
-    return lambda metadata, batch: training_bytes(metadata, training, batch, private)
-
-
 def _halves(batch: int) -> Iterator[int]:
     while batch > 1:
         batch //= 2
         yield batch
-
-
-def _metadata(described: str) -> Mapping[str, Any]:
-    Path(described).stat()  # a missing file stays Python's error, by which Snakemake plans what follows later
-    return read_object(Path(described), DESCRIBED)
 
 
 def _first(audit: Audit, metadata: Mapping[str, Any], on_cpu: OfBatch, batch: int) -> int:
@@ -219,11 +207,6 @@ def _first(audit: Audit, metadata: Mapping[str, Any], on_cpu: OfBatch, batch: in
     return ceil(needed / 1e6)
 
 
-def on_gpu(audit: Audit) -> Audit:
-    """Return the audit with its jobs on a GPU, to compute their requests in that case."""
-    return audit.model_copy(update={"compute": audit.compute.model_copy(update={"device": "cuda"})})
-
-
 class Requests:
     """The resources that rules request, as Snakemake asks for them: functions of a job's wildcards, inputs and attempt."""
 
@@ -232,7 +215,8 @@ class Requests:
 
     def placed(self, rule: str) -> Audit:
         """Return the audit on the device of a rule's jobs."""
-        return on_gpu(self._audit) if self._machine.gpus(rule) else self._audit
+        on_gpu = {"compute": self._audit.compute.model_copy(update={"device": "cuda"})}
+        return self._audit.model_copy(update=on_gpu) if self._machine.gpus(rule) else self._audit
 
     def grown(self, megabytes: int) -> Callable[..., int]:
         """Request this memory, and as much again for every further attempt, up to what there is."""
@@ -248,27 +232,20 @@ class Requests:
 
     def training(self, rule: str) -> dict[str, Any]:
         """Request what training shadow models takes."""
-
-        def memory(wildcards: Any, input: Any, attempt: int) -> int:
-            names = (wildcards.architecture, wildcards.mechanism, input.architecture)
-            return training_memory(self.placed(rule), *names, attempt, self._machine.memory)
-
-        return self.models(rule, memory)
+        return self._on_models(rule, lambda audit, names: training_of(audit, names.architecture, names.mechanism))
 
     def pretraining(self, rule: str) -> dict[str, Any]:
         """Request what training the public model takes."""
-
-        def memory(wildcards: Any, input: Any, attempt: int) -> int:
-            names = (wildcards.architecture, input.architecture)
-            return pretraining_memory(self.placed(rule), *names, attempt, self._machine.memory)
-
-        return self.models(rule, memory)
+        return self._on_models(rule, lambda audit, names: pretraining_of(audit, names.architecture))
 
     def explaining(self, rule: str) -> dict[str, Any]:
         """Request what explaining records takes."""
+        return self._on_models(rule, lambda audit, names: explaining_bytes)
 
+    def _on_models(self, rule: str, of_batch: Callable[[Audit, Any], OfBatch]) -> dict[str, Any]:
         def memory(wildcards: Any, input: Any, attempt: int) -> int:
-            return explaining_memory(self.placed(rule), input.architecture, attempt, self._machine.memory)
+            audit = self.placed(rule)
+            return job_memory(audit, input.architecture, of_batch(audit, wildcards), attempt, self._machine.memory)
 
         return self.models(rule, memory)
 
@@ -324,11 +301,12 @@ DESCRIBED = "a file that `mia-audit architecture` wrote"
 
 def refuse(path: Path, results: Path) -> None:
     """Raise UserError for the first architecture in the results whose jobs fit no machine, or whose models do not fit on disk."""
-    known = _limits(RunFile.read(path), str(path))
+    run = RunFile.read(path)
+    audit = check_audit(run.config, str(path))
     for described in sorted(results.glob("*/*/architecture.json")):
         metadata = read_object(described, DESCRIBED)
         try:
-            known.check(described.parent, metadata)
+            _refuse_model(audit, run.megabytes, described.parent, metadata)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             reason = f"{type(error).__name__}: {first_line(error)}"
             raise UserError(
@@ -339,28 +317,18 @@ def refuse(path: Path, results: Path) -> None:
 def refuse_model(run: RunFile, group: Path, metadata: Mapping[str, Any], records: int) -> None:
     """Do what `refuse` does for one architecture. `group` is its folder, and `records` the number of records in its pool."""
     if run.config:
-        _limits(run, FILE).check(group, metadata, records)
+        _refuse_model(check_audit(run.config, FILE), run.megabytes, group, metadata, records)
 
 
-@dataclass(frozen=True)
-class JobLimits:
-    """The limits of an audit's jobs: megabytes of memory, if they are known."""
-
-    audit: Audit
-    megabytes: int | None
-
-    def check(self, group: Path, metadata: Mapping[str, Any], records: int = 0) -> None:
-        """Raise UserError if the model with this folder does not fit; models of earlier configs are not checked."""
-        dataset, architecture = group.parent.name, group.name
-        if architecture not in self.audit.architectures or dataset not in self.audit.datasets:
-            return
-        if self.megabytes:
-            refuse_too_large(self.audit, architecture, metadata, self.megabytes)
-        refuse_full_disk(self.audit, dataset, architecture, metadata, group, records)
-
-
-def _limits(run: RunFile, where: str) -> JobLimits:
-    return JobLimits(check_audit(run.config, where), run.megabytes)
+def _refuse_model(
+    audit: Audit, megabytes: int | None, group: Path, metadata: Mapping[str, Any], records: int = 0
+) -> None:
+    dataset, architecture = group.parent.name, group.name
+    if architecture not in audit.architectures or dataset not in audit.datasets:
+        return  # a model of an earlier config
+    if megabytes:
+        refuse_too_large(audit, architecture, metadata, megabytes)
+    refuse_full_disk(audit, dataset, architecture, metadata, group, records)
 
 
 def refuse_full_disk(
@@ -382,7 +350,7 @@ def refuse_full_disk(
     left = max(models - there, 0)
     weights = weights_bytes(metadata) * min(left, most_weights(audit, counts))
     vectors = vector_numbers(of_model, metadata["input_shape"])
-    needed, free = weights + signals_bytes(stored, records, vectors) * left, usage(_existing(group))[2]
+    needed, free = weights + signals_bytes(stored, records, vectors) * left, usage(existing(group))[2]
     if needed > free:
         raise UserError(
             f"architectures.{architecture} on {dataset}: {models:,} models, of which {there:,} exist, need another"
@@ -422,7 +390,8 @@ def vector_numbers(of_model: Mapping[str, Mapping[str, Any]], shape: Sequence[in
     )
 
 
-def _existing(path: Path) -> Path:
+def existing(path: Path) -> Path:
+    """Return the nearest folder that exists."""
     path = path.absolute()
     while not path.is_dir():
         path = path.parent

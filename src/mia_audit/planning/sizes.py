@@ -1,15 +1,12 @@
-"""Sizes of pools, including pools that are not on disk yet."""
+"""Sizes of pools before they are built."""
 
 from dataclasses import dataclass
 from math import prod
-from pathlib import Path
 
 from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError, few
 from mia_audit.pools import pools
-from mia_audit.pools.section import Dataset, load_source
-from mia_audit.pools.store import read_persons
-from mia_audit.storage import open_table, table_metadata
+from mia_audit.pools.section import Dataset
 
 UNITS = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}
 
@@ -43,39 +40,6 @@ SOURCES = {
     "fashion_mnist": Size(70_000, 0, (1, 28, 28), 10),
 }
 """Sizes of published sources, training and test records together. Images of varying size are assumed to be stored at 224 pixels."""
-
-
-def size_of(audit: Audit, dataset: str, results: Path, given: dict[str, Size]) -> Size:
-    """Return a data set's size: the given size, or that of its pool on disk, of its published source, or of its files.
-
-    Raises UserError if none of these is known.
-    """
-    section = audit.datasets[dataset]
-    if dataset in given:
-        return given[dataset]
-    pool = results / "pools" / dataset / "records.parquet"
-    if pool.exists():
-        metadata = table_metadata(pool, "records")
-        records = open_table(pool, "records").metadata.num_rows
-        ids = read_persons(pool) if section.by_person else None
-        persons = 0 if ids is None else len(set(ids.tolist()))
-        return Size(records, _public(section), tuple(metadata["shape"]), len(metadata["classes"]), persons)
-    source = SOURCES.get(section.source or dataset) or _read(section, dataset)
-    return selected(source, section)
-
-
-def _read(section: Dataset, dataset: str) -> Size:
-    """Return the size of the user's own data, from their files; only the headers of images are read."""
-    where = f"datasets.{dataset}"
-    try:
-        source = load_source(section, where)
-    except UserError as error:
-        raise UserError(
-            f"{error}. (If the data are on another machine, state their size: --pool {dataset}=RECORDS,COLUMNS,CLASSES for a table,"
-            f" such as {dataset}=20000,24,3, and --pool {dataset}=20000,3x224x224,10 for images)"
-        ) from None
-    persons = 0 if source.persons is None else len(set(source.persons.tolist()))
-    return Size(len(source.records), 0, tuple(source.records.shape[1:]), len(source.classes), persons)
 
 
 def parse_size(text: str, audit: Audit) -> tuple[str, Size]:

@@ -23,7 +23,7 @@ from mia_audit.pools.frames import FRAME
 from mia_audit.pools.images import Images
 from mia_audit.pools.persons import Persons, check_apart
 from mia_audit.pools.scaling import STANDARDISATIONS, Constants, Scaling
-from mia_audit.pools.section import BadRecordError, Dataset, Rows, Source, check_numbers, load_public
+from mia_audit.pools.section import BadRecordError, Dataset, Rows, Source, check_kind, check_numbers, load_public
 from mia_audit.runtime.progress import Reporter, reporter
 from mia_audit.seeds import generator
 
@@ -307,7 +307,9 @@ def _collected(source: Source, section: Dataset) -> dict[str, Any]:
 def check_source(source: Source, section: Dataset, where: str) -> tuple[Constants, Persons]:
     """Return the constants of a source's standardisation, and its persons (or records); UserError if no pool can be built from it."""
     _check_labels(source, where)
-    _check_kind(source, section, where)
+    check_kind(section, source.kind, where)
+    if source.kind == "image":
+        _check_channels(section, source.records.shape[1], where)
     constants = STANDARDISATIONS[section.standardise](source, section, where)
     by_person = section.by_person and source.persons is not None
     ids = source.persons if by_person and source.persons is not None else np.arange(len(source.records))
@@ -363,16 +365,6 @@ def _check_labels(source: Source, where: str) -> None:
     if len(np.unique(source.labels)) < 2:
         only = source.classes[int(source.labels[0])]
         raise UserError(f"{where}: all records have the class '{only}', but a classifier needs two or more classes")
-
-
-def _check_kind(source: Source, section: Dataset, where: str) -> None:
-    """Raise UserError for keys of tables if the records are images, and for keys of images if they are rows."""
-    if source.kind == "image":
-        if section.standardise != "none":
-            raise UserError(f"{where}.standardise: only for tables, but these records are images: see mean and std")
-        _check_channels(section, source.records.shape[1], where)
-    elif given := [key for key in ("mean", "std") if getattr(section, key) is not None]:
-        raise UserError(f"{where}.{given[0]}: only for images, but these records are rows of a table: see standardise")
 
 
 def _check_channels(section: Dataset, channels: int, where: str) -> None:

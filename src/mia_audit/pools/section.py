@@ -358,6 +358,14 @@ def check_keys(section: Dataset, where: str) -> None:
             )
 
 
+def check_kind(section: Dataset, kind: str, where: str) -> None:
+    """Raise UserError for keys of tables if the records are images, and for keys of images if they are rows."""
+    if kind == "image" and section.standardise != "none":
+        raise UserError(f"{where}.standardise: only for tables, but these records are images: see mean and std")
+    if kind == "table" and (given := [key for key in ("mean", "std") if getattr(section, key) is not None]):
+        raise UserError(f"{where}.{given[0]}: only for images, but these records are rows of a table: see standardise")
+
+
 def load_source(section: Dataset, where: str) -> Source:
     """Load a section's source, with the classes that the section states.
 
