@@ -188,7 +188,7 @@ def test_truncated_files_are_named(folder, capsys, kind):
         ),
         (["--attacks", "joint-lrt:loss+loss"], "'loss' is given twice"),
         (["--attacks", "rmia:confidence"], "read only losses"),
-        (["--table", "signals.parquet"], "--table alone, or several of --setting"),
+        (["--table", "signals.parquet"], "--table alone, or several --setting"),
         (["--name", "../elsewhere"], "expected letters, digits, '.', '_' and '-'"),
         (["--exposed", "-1"], "exposed"),
     ],

@@ -192,7 +192,7 @@ def test_the_class_is_asked_for_in_the_same_round(capsys: pytest.CaptureFixture[
     VISITS.rename({"label": "course"}).write_csv("visits.csv")
     assert init("visits.csv") == 2
     label, person, *_ = capsys.readouterr().err.splitlines()
-    assert "--label: none of the columns" in label and "these have few values: " in label
+    assert "--label: no column is called" in label and "these have few values: " in label
     assert "give --person patient" in person
 
 

@@ -54,7 +54,7 @@ def test_mistakes(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
         ([str(tmp_path / "none.yaml")], "none.yaml: no such file"),
         ([str(config), "--records-per-second", "0"], "--records-per-second: a positive number"),
         ([str(config), "--cores", "0"], "--cores: a positive number"),
-        ([str(config), "--pool", "faces=1"], "--pool: NAME=RECORDS,SHAPE,CLASSES was expected"),
+        ([str(config), "--pool", "faces=1"], "--pool: expected NAME=RECORDS,SHAPE,CLASSES"),
     ]:
         assert main(["plan", *arguments]) == 2
         assert message in capsys.readouterr().err

@@ -96,7 +96,7 @@ def test_a_pool_that_another_tool_left_incomplete(here: Path, fails: Callable[..
 def test_the_membership_of_another_pool(here: Path, fails: Callable[..., str]) -> None:
     out = here / "pool" / "membership.parquet"
     assert call("membership", records=here / "pool" / "public.parquet", out=out) == 0
-    assert "20 records, but the pool has 60. Delete" in fails("train")
+    assert "20 records; the pool has 60. Delete" in fails("train")
 
 
 def test_a_description_that_is_missing_or_none(here: Path, fails: Callable[..., str]) -> None:

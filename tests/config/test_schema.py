@@ -83,7 +83,7 @@ def test_a_stated_noise_multiplier_names_a_setting_instead_of_epsilon() -> None:
         (
             "mechanisms/dp-sgd/noise_multiplier",
             1.3,
-            "mechanisms.dp-sgd.noise_multiplier: given together with epsilon; leave one of them out",
+            "mechanisms.dp-sgd.noise_multiplier: given together with epsilon; leave one out",
         ),
         ("mechanisms/dp-sgd/clip_norm", 1e-25, "mechanisms.dp-sgd.clip_norm: input should be greater than or equal to"),
         ("mechanisms/dp-sgd/epsilon", ["z1.3"], "expected a positive number or inf as ε, got 'z1.3'"),
@@ -190,7 +190,7 @@ def test_a_stated_noise_multiplier_names_a_setting_instead_of_epsilon() -> None:
         (
             "architectures/mlp/mechanisms",
             {"dp-sgd": {"epsilon": [4]}},
-            "architectures.mlp.mechanisms.dp-sgd.epsilon: 4 is not one of the mechanism's values: 8, 0.5",
+            "architectures.mlp.mechanisms.dp-sgd.epsilon: 4 is none of the mechanism's values: 8, 0.5",
         ),
     ],
 )

@@ -49,7 +49,7 @@ def test_labels_are_one_vote() -> None:
             "record 11, .* is not one probability per class",
         ),
         ([0, 2, 1], "labels", "the label of record 11 is 2, but classes are numbered from 0 to 1"),
-        ([0, 1], "labels", r"labels of shape \[2\], but \[3\] was expected"),
+        ([0, 1], "labels", r"labels of shape \[2\], expected \[3\]"),
         (["a", "b", "c"], "labels", "mine: a list of text; expected numbers"),
         ([[0.5], [1, 2], [3]], "logits", "is not an array of numbers"),
     ],

@@ -120,7 +120,7 @@ CONFIGS = {
     "a name with a space": ("audit: my audit", "'my audit' becomes the name of a folder: use letters, digits"),
     "weights of another format": (
         "architectures: {resnet18: {pretrained: weights.h5}}",
-        "a file that ends in .safetensors or .pth was expected",
+        "or a file that ends in .safetensors or .pth, got",
     ),
     "public weights without records": (
         "architectures: {resnet18: {pretrained: public}}",
@@ -263,7 +263,7 @@ TABLES = {
     ),
     "frames with scaled columns": (
         "datasets: {mine: {source: table, path: mine.csv, frame: true, public: 9, standardise: public}}",
-        "standardise: a frame has the values of the file; scale them in the model",
+        "standardise: a frame has the file's values; scale them in the model",
     ),
     "frames of a published data set": (
         "{datasets: {breast_cancer: {frame: true}}, architectures: {mine: {model: 'sklearn.svm:SVC'}}}",
@@ -426,7 +426,7 @@ DATA: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
     "a word for missing numbers": (
         people(school=[None, 1.5] * 30),
         {"impute": {"school": "none"}},
-        "impute.school: 'none' for a column that holds numbers",
+        "impute.school: 'none' for a column of numbers",
     ),
     "a slip among numbers": (
         people(school=["12", "?", *["10"] * (ROWS - 2)]),
@@ -727,7 +727,7 @@ ANY: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
     "imputing by a mean": (
         people(school=[None, 1.5] * 30),
         {"datasets": {"impute": {"school": "mean"}}},
-        "datasets.mine.impute.school: 'mean' for a column that holds numbers: state a constant of that kind",
+        "datasets.mine.impute.school: 'mean' for a column of numbers: state a constant of that kind",
     ),
     "a batch larger than the half of the stated records": (
         beside(),

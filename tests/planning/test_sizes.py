@@ -64,7 +64,7 @@ def test_a_table_of_ones_own_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["digits", "digits=5", "digits=5,3x3", "digits=5,3xa,2", "digits=0,3,2", "=5,3,2"])
 def test_a_size_that_says_nothing_is_refused(text: str) -> None:
-    with pytest.raises(UserError, match="NAME=RECORDS,SHAPE,CLASSES was expected"):
+    with pytest.raises(UserError, match="expected NAME=RECORDS,SHAPE,CLASSES"):
         parse_size(text, audit())
 
 

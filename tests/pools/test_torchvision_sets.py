@@ -73,7 +73,12 @@ def test_a_size_is_what_pillow_resizes_to(tmp_path: Path, publish: Publish) -> N
     [
         ("svhn", "test_32x32.mat", {}, r"datasets\.some\.path: no readable SVHN in .*datasets\.some\.download: true"),
         ("cifar10", "cifar-10-batches-py/test_batch", {}, "no readable CIFAR10 in .*test_batch is damaged"),
-        ("gtsrb", "gtsrb/GTSRB/Final_Test/Images/00020.ppm", {}, r"1 of 24 records .*00020\.ppm \(.*Repair them"),
+        (
+            "gtsrb",
+            "gtsrb/GTSRB/Final_Test/Images/00020.ppm",
+            {},
+            r"1 of 24 records .*00020\.ppm \(.*Repair or remove them",
+        ),
         ("gtsrb", "", {"size": None}, r"datasets\.some\.size: missing; the images of GTSRB vary in size"),
         ("mnist", "", {"root": ""}, r"datasets\.some\.path: missing; state where the files of pool 'mnist' are"),
         ("mnist", "", {"root": "/no/such"}, "/no/such: no such file or folder"),

@@ -58,7 +58,7 @@ CIFAR, GTSRB, FOOD, MNIST = "cifar-10-batches-py", "gtsrb/GTSRB", "food-101", "M
         ("mnist", gone, f"{MNIST}/t10k-labels-idx1-ubyte", f"({MNIST}/t10k-labels-idx1-ubyte is missing)"),
         ("mnist", halved, f"{MNIST}/t10k-images-idx3-ubyte", "no readable MNIST in ROOT (3,128 bytes or more, but the file's header states 6,272)"),
         ("fashion_mnist", gone, "FashionMNIST/raw/train-images-idx3-ubyte", "train-images-idx3-ubyte is missing)"),
-        ("gtsrb", gone, f"{GTSRB}/Final_Test/Images/00020.ppm", "00020.ppm (no such file or directory). Repair them"),
+        ("gtsrb", gone, f"{GTSRB}/Final_Test/Images/00020.ppm", "00020.ppm (no such file or directory). Repair or remove them"),
         ("gtsrb", gone, "gtsrb/GT-final_test.csv", "no readable GTSRB in ROOT (gtsrb/GT-final_test.csv is missing)"),
         ("gtsrb", gone, f"{GTSRB}/Training/00000", "15 train images of GTSRB in ROOT, but 16 were expected"),
         ("gtsrb", emptied, f"{GTSRB}/Training/00000", "(Found no valid file for the classes 00000"),

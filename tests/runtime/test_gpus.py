@@ -109,7 +109,7 @@ def test_hidden_gpus_are_not_taken(tmp_path: Path, hidden: str) -> None:
 
 
 def test_a_gpu_that_does_not_exist_is_a_user_error(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cuda:5 was requested, but the GPUs here are: 0, 1"):
+    with pytest.raises(UserError, match="cuda:5 was requested; the GPUs here are: 0, 1"):
         take(tmp_path, "cuda:5")
 
 

@@ -35,9 +35,7 @@ def add_device(parser: argparse.ArgumentParser) -> None:
 
 def add_batch(parser: argparse.ArgumentParser) -> None:
     """Declare --batch, which bounds the memory used by records."""
-    parser.add_argument(
-        "--batch", type=int, default=256, help="records in memory at once, per-record gradients included (256)"
-    )
+    parser.add_argument("--batch", type=int, default=256, help="records in memory at once, with their gradients (256)")
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
@@ -53,9 +51,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 
 def add_shadows(parser: argparse.ArgumentParser, verb: str) -> None:
     """Declare --shadows, the numbers of a job's models."""
-    parser.add_argument(
-        "--shadows", required=True, metavar="FIRST-LAST", help=f"the shadow models to {verb}, such as 0-8"
-    )
+    parser.add_argument("--shadows", required=True, metavar="FIRST-LAST", help=f"shadow models to {verb}, such as 0-8")
 
 
 def add_stamp(parser: argparse.ArgumentParser) -> None:

@@ -54,9 +54,7 @@ def run_gate(options: argparse.Namespace) -> int:
     if options.json:
         sources = read_provenance(options.results)
         if stale := next(provenance_differences(options.results), ""):
-            raise UserError(
-                f"{stale}: the verdicts would be about another training than the report: run the audit to its end"
-            )
+            raise UserError(f"{stale}: the report is about another training: run the audit to its end")
         trained = {
             one["path"]: one.get(TRAINED, "")
             for one in sources["settings"]

@@ -42,9 +42,7 @@ if TYPE_CHECKING:
 
 
 def init_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "data", type=Path, help="a table (.csv, .parquet, .xlsx), a folder of images, or a folder of arrays"
-    )
+    parser.add_argument("data", type=Path, help="a table (.csv, .parquet, .xlsx), or a folder of images or arrays")
     parser.add_argument("--name", default="", help="name of the audit and of its file (the name of the data)")
     parser.add_argument("--label", default="", help="the table's column that holds the class")
     parser.add_argument(
@@ -58,9 +56,7 @@ def init_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="COLUMN",
         help="columns to keep as features although they look like ids",
     )
-    parser.add_argument(
-        "--person", default="", metavar="COLUMN", help="the table's column with the person of every record"
-    )
+    parser.add_argument("--person", default="", metavar="COLUMN", help="the table's column of every record's person")
     parser.add_argument(
         "--impute",
         nargs="*",
@@ -76,7 +72,7 @@ def init_arguments(parser: argparse.ArgumentParser) -> None:
         help="a table of public records, which scale the columns of built-in models",
     )
     parser.add_argument(
-        "--model", default="", help="train.py, package.module:Class, or any built-in model (a small one)"
+        "--model", default="", help="train.py, package.module:Class or any built-in model (a small one)"
     )
     parser.add_argument(
         "--outputs", choices=["logits", "probabilities", "labels"], default="", help="what the script's predict returns"
@@ -495,9 +491,7 @@ def start(config: Path, cores: str | int | None, options: list[str]) -> int:
         results = Path("results", str(read_plain(path)["audit"]))
         for folder in (Path(), Path("results"), results):
             if folder.exists() and not os.access(folder, os.W_OK):
-                raise UserError(
-                    f"{folder.absolute()}: read-only, but results are written there; copy the config elsewhere"
-                )
+                raise UserError(f"{folder.absolute()}: read-only, but results go there; copy the config elsewhere")
         _name_missing(results)
     # the logger comes first, because its option takes all arguments up to the next option, including targets
     words = ["--logger", "mia-audit", "--snakefile", SNAKEFILE, "--directory", folder_of(config)]

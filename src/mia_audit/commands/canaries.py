@@ -29,26 +29,16 @@ def canaries_arguments(parser: argparse.ArgumentParser) -> None:
     make.add_argument("--label", default="label", help="tables: the column of the class (label)")
     make.add_argument("--count", type=int, default=1000, help="canaries (1000)")
     make.add_argument("--kinds", nargs="+", action="extend", help="kinds of canaries (all)")
-    make.add_argument(
-        "--seed", type=int, help="draw from a seed, for experiments only: anyone who knows the seed knows the coins"
-    )
-    make.add_argument(
-        "--out", type=Path, required=True, help="a new folder: train/, ask/ and auditor/ are written there"
-    )
+    make.add_argument("--seed", type=int, help="for experiments only: whoever knows the seed knows the coins")
+    make.add_argument("--out", type=Path, required=True, help="a new folder, for train/, ask/ and auditor/")
     score = commands.add_parser("score", description="Join the scores of canaries with their coins.")
-    score.add_argument(
-        "--canaries", type=Path, required=True, metavar="DIR", help="the folder that `canaries make` wrote"
-    )
+    score.add_argument("--canaries", type=Path, required=True, metavar="DIR", help="folder that `canaries make` wrote")
     given = score.add_mutually_exclusive_group(required=True)
-    given.add_argument(
-        "--model", type=Path, metavar="DIR", help="the trained model, which is queried (with --architecture)"
-    )
+    given.add_argument("--model", type=Path, metavar="DIR", help="the trained model, to query (with --architecture)")
     given.add_argument(
         "--outputs", type=Path, metavar="FILE", help="logits or probabilities of ask/records.npy, .npy [m, C]"
     )
-    given.add_argument(
-        "--scores", type=Path, metavar="FILE", help="scores of your own: a CSV file with canary and score"
-    )
+    given.add_argument("--scores", type=Path, metavar="FILE", help="your own scores: a CSV file with canary and score")
     score.add_argument("--architecture", type=Path, metavar="FILE", help="architecture.json of the model")
     score.add_argument(
         "--kinds",
@@ -58,7 +48,7 @@ def canaries_arguments(parser: argparse.ArgumentParser) -> None:
         help="use only canaries of these kinds; choose them beforehand",
     )
     score.add_argument(
-        "--out", type=Path, required=True, help="a CSV file for `mia-audit epsilon-bound --design bernoulli`"
+        "--out", type=Path, required=True, help="CSV file for `mia-audit epsilon-bound --design bernoulli`"
     )
     add_device(score)
 

@@ -28,7 +28,7 @@ def explanation_metrics_arguments(parser: argparse.ArgumentParser) -> None:
     add_spec(parser, ExplanationMetricsSpec)
     add_pool(parser)
     parser.add_argument(
-        "--architecture", required=True, type=Path, help="architecture.json, in the folder that holds the settings"
+        "--architecture", required=True, type=Path, help="architecture.json, in the folder of the settings"
     )
     add_run(parser)
     parser.add_argument("--maps", required=True, type=Path, help="Parquet file for the maps in the report")
@@ -108,9 +108,7 @@ def black_box_arguments(parser: argparse.ArgumentParser) -> None:
     add_spec(parser, BlackBoxSpec)
     add_pool(parser)
     parser.add_argument("--architecture", type=Path, nargs="?", help="architecture.json, if the black box is a model")
-    parser.add_argument(
-        "--models", type=Path, nargs="?", help="folder of shadow models, the first of which is the black box"
-    )
+    parser.add_argument("--models", type=Path, nargs="?", help="folder of shadow models; the first is the black box")
     add_threads(parser)
     parser.add_argument("--out", required=True, type=Path, help="the values, Parquet")
 
@@ -157,15 +155,11 @@ def _model_values(options: argparse.Namespace, pool: "StoredRecords") -> "np.nda
 
 def explain_privately_arguments(parser: argparse.ArgumentParser) -> None:
     add_spec(parser, PrivateExplanationsSpec)
-    parser.add_argument(
-        "--pool", required=True, type=Path, help="folder of the pool, whose records are the explanation set"
-    )
+    parser.add_argument("--pool", required=True, type=Path, help="folder of the pool, which is the explanation set")
     parser.add_argument(
         "--values", required=True, type=Path, help="the black box's outputs on these records, from mia-audit black-box"
     )
-    parser.add_argument(
-        "--reference", type=Path, nargs="?", help="values of the model without privacy, for the distance `Dist`"
-    )
+    parser.add_argument("--reference", type=Path, nargs="?", help="values of the model without privacy, for `Dist`")
     parser.add_argument(
         "--other", type=Path, nargs="?", help="values of a forest of another depth, for queries where the two differ"
     )

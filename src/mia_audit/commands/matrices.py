@@ -27,9 +27,7 @@ FPRS = (0.001, 0.01, 0.1)
 
 
 def audit_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--table", type=Path, help="signals.parquet, as import writes it, instead of --membership and --signal"
-    )
+    parser.add_argument("--table", type=Path, help="signals.parquet of import, instead of --membership and --signal")
     parser.add_argument("--membership", help="records × models, 0/1 or true/false (.npy, .npz:KEY, .csv, .parquet)")
     parser.add_argument(
         "--person",
@@ -53,9 +51,7 @@ def audit_arguments(parser: argparse.ArgumentParser) -> None:
         help="one of several settings: its signals (loss=FILE …), membership, person, epsilon, delta, mechanism and accuracy (a number, or a"
         " file with one number per model); the setting without privacy comes first",
     )
-    parser.add_argument(
-        "--settings", type=Path, metavar="FILE", help="the settings in a YAML file (docs/how-to/models.md)"
-    )
+    parser.add_argument("--settings", type=Path, metavar="FILE", help="settings in a YAML file (docs/how-to/models.md)")
     parser.add_argument("--out", required=True, type=Path, help="folder for the audit")
     parser.add_argument("--attacks", nargs="+", action="extend", metavar="ATTACK", help=f"default: {' '.join(METHODS)}")
     parser.add_argument(
@@ -105,15 +101,11 @@ def run_audit(options: argparse.Namespace) -> None:
     matrices = bool(options.membership), bool(options.signal)
     single = not any(matrices) if options.table else all(matrices)
     if settings and (options.table or options.signal):
-        raise UserError(
-            "audit: --signal and --table are for a single setting: give each setting's files in its own --setting"
-        )
+        raise UserError("audit: --signal and --table are for a single setting: give each one's files in its --setting")
     if options.table and options.person:
         raise UserError("audit: --person is for matrices; a table names persons in a column `person`")
     if not settings and not single:
-        raise UserError(
-            "audit: expected --membership and at least one --signal, --table alone, or several of --setting"
-        )
+        raise UserError("audit: expected --membership and at least one --signal, --table alone, or several --setting")
     parse(Report, {"exposed": options.exposed}, "audit")
     options.stated = options.attacks is not None
     options.likelihoods = options.likelihoods or list(LIKELIHOODS)
@@ -179,9 +171,7 @@ def import_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--labels", type=Path, help="labels of the records (.npy), for --logits and layouts without labels"
     )
-    parser.add_argument(
-        "--membership", type=Path, help="membership for --logits: records × models, or models × records"
-    )
+    parser.add_argument("--membership", type=Path, help="membership for --logits: records × models or models × records")
     parser.add_argument(
         "--where",
         action="append",
@@ -220,11 +210,9 @@ def run_import(options: argparse.Namespace) -> None:
 
 def draw_membership_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--records", required=True, type=int, metavar="N", help="number of records on which models may be trained"
+        "--records", required=True, type=int, metavar="N", help="records on which models may be trained"
     )
-    parser.add_argument(
-        "--models", required=True, type=int, metavar="K", help="number of models; 16 or more for a first answer"
-    )
+    parser.add_argument("--models", required=True, type=int, metavar="K", help="models; 16 or more for a first answer")
     parser.add_argument(
         "--person",
         type=Path,

@@ -183,9 +183,7 @@ def run_pretrain(options: argparse.Namespace) -> None:
         logits = model.logits(audited)
         progress.end(f"accuracy {report.train_accuracy:.3f} on {len(public)} public records")
     if not isinstance(model, TorchBackedModel):
-        raise UserError(
-            f"architectures.{spec.architecture}.pretrained: public: only torch modules can start from weights"
-        )
+        raise UserError(f"architectures.{spec.architecture}.pretrained: public: only torch modules start from weights")
     metadata = {
         "records": len(public),
         "train_accuracy": report.train_accuracy,

@@ -25,7 +25,7 @@ def paper_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paper", help="the paper: huang2024, harder2020, fadp or patel2020; left out with --spec")
     parser.add_argument("results", nargs="*", type=Path, help="folders of finished audits' results")
     parser.add_argument(
-        "--spec", type=Path, metavar="FILE", help="JSON file with the name of the paper, under the key `paper`"
+        "--spec", type=Path, metavar="FILE", help="JSON file with the paper's name, under the key `paper`"
     )
     parser.add_argument("--out", required=True, type=Path, help="folder for the tables and figures")
 
@@ -106,7 +106,7 @@ def _draw(out: Path, drawings: "Mapping[str, Callable[[], Figure | None]]", capt
 
 def reproduce_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "scores", type=Path, help="folder of the published score matrices, such as the authors' attack_data"
+        "scores", type=Path, help="folder of published score matrices, such as the authors' attack_data"
     )
     parser.add_argument("--out", required=True, type=Path, help="folder for the table and the figure")
     parser.add_argument(

@@ -212,9 +212,7 @@ def epsilon_bound_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--delta", type=float, default=1e-5, help="δ of the bounds (1e-5)")
     parser.add_argument("--confidence", type=float, default=0.95, help="confidence of each bound (0.95)")
-    parser.add_argument(
-        "--design", choices=["half", "bernoulli"], default="half", help="how membership was drawn (half)"
-    )
+    parser.add_argument("--design", choices=["half", "bernoulli"], default="half", help="design of membership (half)")
     parser.add_argument(
         "--gaussian",
         action="store_true",

@@ -64,9 +64,7 @@ def train_arguments(parser: argparse.ArgumentParser) -> None:
     add_shadows(parser, "train")
     add_run(parser)
     add_stamp(parser)
-    parser.add_argument(
-        "--out", required=True, type=Path, help="folder of the setting's models, and of checkpoints (.checkpoints)"
-    )
+    parser.add_argument("--out", required=True, type=Path, help="folder of the setting's models and .checkpoints")
 
 
 def run_train(options: argparse.Namespace) -> None:

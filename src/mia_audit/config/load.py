@@ -78,11 +78,9 @@ def read_plain(path: Path) -> Any:
         _refuse_tags(text, path)
         node = yaml.compose(text, yaml.SafeLoader)
         if node is not None:
-            _refuse_types(node, path, set())
-        if node is not None and (wrong := _excess(node)):
-            raise UserError(f"{path}: {wrong}")
-        if node is not None and (twice := _repeated(node, set())):
-            raise UserError(f"{path}, line {twice.start_mark.line + 1}: the key '{twice.value[:60]}' is given twice")
+            _refuse_node(node, path, set())
+            if wrong := _excess(node):
+                raise UserError(f"{path}: {wrong}")
         values = yaml.safe_load(text)
     except RecursionError:
         raise UserError(f"{path}: nested too deep; a config has at most {MOST_DEPTH} levels") from None
@@ -101,9 +99,7 @@ def _refuse_tags(text: str, path: Path) -> None:
     for event in yaml.parse(text, yaml.SafeLoader):
         if tag := getattr(event, "tag", None):
             shown_tag = tag.replace("tag:yaml.org,2002:", "!!")[:60]
-            raise UserError(
-                f"{_place(path, event.start_mark)}: the tag '{shown_tag}': write a plain value without a tag"
-            )
+            raise UserError(f"{_place(path, event.start_mark)}: the tag '{shown_tag}': write a value without a tag")
 
 
 PLAIN = {f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float", "str", "seq", "map")}
@@ -111,8 +107,8 @@ KEYS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "merge")
 """Types of keys: texts, the numbers of an array's columns, a policy's FPRs, and `<<`."""
 
 
-def _refuse_types(node: yaml.Node, path: Path, seen: set[int]) -> None:
-    """Raise UserError for the first key or value whose type JSON does not have, such as a date."""
+def _refuse_node(node: yaml.Node, path: Path, seen: set[int]) -> None:
+    """Raise UserError for a type that JSON does not have, such as a date, and for a repeated key, of which YAML would keep the last."""
     if id(node) in seen:
         return
     seen.add(id(node))
@@ -120,6 +116,7 @@ def _refuse_types(node: yaml.Node, path: Path, seen: set[int]) -> None:
         raise UserError(
             f"{_place(path, node.start_mark)}: {_written(node)} is a {node.tag.rpartition(':')[2]}: write it in quotes"
         )
+    keys: set[str] = set()
     for part in node.value if _nested(node) else ():
         if isinstance(part, tuple):
             key, part = part
@@ -127,7 +124,10 @@ def _refuse_types(node: yaml.Node, path: Path, seen: set[int]) -> None:
                 raise UserError(
                     f"{_place(path, key.start_mark)}: the key {_written(key)} is no text: write it in quotes"
                 )
-        _refuse_types(part, path, seen)
+            if key.value in keys:
+                raise UserError(f"{path}, line {key.start_mark.line + 1}: the key '{key.value[:60]}' is given twice")
+            keys.add(key.value)
+        _refuse_node(part, path, seen)
 
 
 def _written(node: yaml.Node) -> str:
@@ -147,23 +147,6 @@ def _brackets(text: str) -> int:
 def _excess(node: yaml.Node) -> str:
     """Return why a document is too large for a config, with aliases expanded, or an empty text."""
     return check_size(node, lambda one: [part for pair in one.value for part in _parts(pair)] if _nested(one) else [])
-
-
-def _repeated(node: yaml.Node, seen: set[int]) -> yaml.ScalarNode | None:
-    """Return the first key that repeats another of its mapping, of which YAML would keep only the last."""
-    if not _nested(node) or id(node) in seen:
-        return None
-    seen.add(id(node))
-    keys: set[str] = set()
-    for part in node.value:
-        if isinstance(part, tuple) and isinstance(key := part[0], yaml.ScalarNode):
-            if key.value in keys:
-                return key
-            keys.add(key.value)
-        for inner in _parts(part):
-            if twice := _repeated(inner, seen):
-                return twice
-    return None
 
 
 def _nested(node: yaml.Node) -> bool:
@@ -226,9 +209,7 @@ def _refuse_foreign(value: Any, where: str, key: str, seen: set[int]) -> None:
         for part in value:
             _refuse_foreign(part, where, key, seen)
     elif value is not None and not isinstance(value, str | int | float):
-        raise UserError(
-            f"{where}: {key or 'config'}: a {type(value).__name__}; expected text, a number, a list or keys"
-        )
+        raise UserError(f"{where}: {key or 'config'}: a {type(value).__name__}; expected text, number, list or keys")
 
 
 def refuse_code(values: Any, where: str) -> None:

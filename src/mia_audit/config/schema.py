@@ -247,9 +247,7 @@ class Audit(Section):
             elif not mechanism.epsilon:
                 raise ValueError(f"{where}: missing; list the privacy budgets, for example [8, 2]")
             elif (mechanism.model_extra or {}).get("noise_multiplier"):
-                raise ValueError(
-                    f"mechanisms.{name}.noise_multiplier: given together with epsilon; leave one of them out"
-                )
+                raise ValueError(f"mechanisms.{name}.noise_multiplier: given together with epsilon; leave one out")
             elif "inf" in mechanism.epsilon:
                 raise ValueError(f"{where}: inf means training without privacy; use the mechanism 'none' for it")
             for epsilon in mechanism.epsilon:
@@ -271,7 +269,7 @@ class Audit(Section):
                 if odd := [epsilon for epsilon in under.epsilon if epsilon not in section.settings]:
                     known = few(section.settings)
                     raise ValueError(
-                        f"{where}.{mechanism}.epsilon: {odd[0]} is not one of the mechanism's values: {known}"
+                        f"{where}.{mechanism}.epsilon: {odd[0]} is none of the mechanism's values: {known}"
                     )
             for mechanism in self.budgets(name):
                 try:

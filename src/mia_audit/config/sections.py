@@ -136,9 +136,7 @@ class Architecture(Section):
     @classmethod
     def _pretrained(cls, value: str) -> str:
         if value not in ("none", "public", "hub") and not value.endswith((".safetensors", ".pth", ".pt", ".bin")):
-            raise ValueError(
-                f"none, public, hub, or a file that ends in .safetensors or .pth was expected, got '{value}'"
-            )
+            raise ValueError(f"expected none, public, hub, or a file that ends in .safetensors or .pth, got '{value}'")
         return value
 
     @model_validator(mode="after")

@@ -95,9 +95,7 @@ def _labels(values: np.ndarray, records: Records, where: str) -> np.ndarray:
     count, classes = len(records), records.classes
     labels = values[:, 0] if values.shape == (count, 1) else values
     if labels.shape != (count,):
-        raise UserError(
-            f"{where}: labels of shape {list(values.shape)}, but [{count}] was expected: one class per record"
-        )
+        raise UserError(f"{where}: labels of shape {list(values.shape)}, expected [{count}]: one class per record")
     wrong = np.flatnonzero(~((labels >= 0) & (labels < classes) & (labels == np.floor(labels))))
     if len(wrong):
         raise UserError(

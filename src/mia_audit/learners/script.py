@@ -8,6 +8,7 @@ The task that a user's script receives to train one model.
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -50,9 +51,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from jaxtyping import Float, Int, Num, Shaped
 
-    from mia_audit.learners.protocol import Compute
     from mia_audit.training.section import Training
-    from mia_audit.training.task import Progress, TrainingTask
+    from mia_audit.training.task import Progress
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,6 @@ def received_records(records: Records) -> Any:
 
 def device_name(wanted: str) -> str:
     """Return `cuda` if a GPU is visible and requested, otherwise `cpu`, without importing torch."""
-    import os
-
     if wanted == "cpu":
         return "cpu"
     visible = visible_gpus(os.environ[VISIBLE]) if VISIBLE in os.environ else installed_gpus()
@@ -304,9 +302,10 @@ class ScriptLearner:
         elif path.suffix == ".skops":
             copy_into(folder, path, FILE)
         elif path.suffix in WEIGHTS_SUFFIXES:
-            from mia_audit.learners.script_module import copy_weights
+            from mia_audit.models.architecture import read_tensors
+            from mia_audit.models.weights import WEIGHTS, write_weights
 
-            copy_weights(path, folder)
+            write_weights(read_tensors(path, "model"), folder / WEIGHTS)
         else:
             raise UserError(
                 f"{path}: expected weights as {' or '.join(WEIGHTS_SUFFIXES[:2])}, or an estimator as .skops; for anything else,"
@@ -375,8 +374,8 @@ def save_model(script: Script, model: Any, folder: Path) -> None:
         if not any(folder.iterdir()):
             raise UserError(f"{script.where}: save(model, folder) wrote nothing to its folder")
     elif is_module(model):
-        from mia_audit.learners.script_module import save_module
+        from mia_audit.models.weights import WEIGHTS, save_weights
 
-        save_module(model, folder)
+        save_weights(model, folder / WEIGHTS)
     else:
         save_estimator(model, folder)

@@ -19,9 +19,8 @@ from mia_audit.learners.naming import script_and_function, user_code
 from mia_audit.learners.protocol import ExplanationRequest, Summaries
 from mia_audit.learners.torch_module import TorchModel
 from mia_audit.models.answers import check_tensor, unwrapped
-from mia_audit.models.architecture import read_tensors
 from mia_audit.models.inputs import Inputs
-from mia_audit.models.weights import WEIGHTS, load_weights, save_weights, write_weights
+from mia_audit.models.weights import WEIGHTS, load_weights
 from mia_audit.registry import load_file
 from mia_audit.runtime.device import device_for
 from mia_audit.runtime.torchvision_guard import guard_imports
@@ -96,16 +95,6 @@ def inputs_of(values: np.ndarray) -> Tensor:
     """Return records as float32: tables as stored, pixels in [0, 1]."""
     tensor = torch.from_numpy(values)
     return tensor.float() / 255 if tensor.dtype == torch.uint8 else tensor.float()
-
-
-def save_module(module: nn.Module, folder: Path) -> None:
-    """Write a module's weights."""
-    save_weights(module, folder / WEIGHTS)
-
-
-def copy_weights(path: Path, folder: Path) -> None:
-    """Write the weights of a .safetensors or .pth file in the form read by `built_module`."""
-    write_weights(read_tensors(path, "model"), folder / WEIGHTS)
 
 
 def untrained_module(script: Script, architecture: Mapping[str, Any]) -> nn.Module:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -50,9 +50,6 @@ from mia_audit.training.shadow import Recipe, train_released, train_shadow
 from mia_audit.training.stored import MASKS
 from mia_audit.training.task import Records, TrainingTask
 from mia_audit.training.trainable import Features
-
-if TYPE_CHECKING:
-    from mia_audit.models.inputs import Inputs
 
 
 def loss(logits: Float[Tensor, "B C"], labels: Int[Tensor, " B"]) -> Float[Tensor, " B"]:

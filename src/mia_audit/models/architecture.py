@@ -332,7 +332,7 @@ def _check_patches(model: str, built: nn.Module, input_shape: tuple[int, ...]) -
         if pixels < side or pixels % side:
             fits = max(side, round(pixels / side) * side)
             raise UserError(
-                f"model '{model}': img_size {pixels} is not a multiple of the patch size, {side} pixels: {fits} fits"
+                f"model '{model}': img_size {pixels} is no multiple of the patch size, {side} pixels: {fits} fits"
             )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mia_audit.errors import UserError, suggest
 from mia_audit.registry import Registry
 
 if TYPE_CHECKING:
@@ -25,6 +26,20 @@ class Family(Protocol):
 
     def input_shape(self, arguments: Mapping[str, Any]) -> tuple[int, ...]:
         """Return the shape of one record at the model's input."""
+
+
+def check_known(model: str, parameters: Parameters, known: Collection[str]) -> None:
+    """Raise UserError for a parameter that a model does not have."""
+    for name in parameters:
+        if name not in known:
+            raise UserError(f"model '{model}' has no parameter '{name}': {suggest(name, known)}")
+
+
+def whole(name: str, value: object, least: int = 1, more: str = "") -> int:
+    """Return a parameter that is a whole number; UserError for anything else, which says what `more` is accepted."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise UserError(f"parameters.{name}: expected a whole number of at least {least}{more}, not {value!r}")
+    return value
 
 
 architectures: Registry[Family] = Registry("architecture", "mia_audit.models.architectures")

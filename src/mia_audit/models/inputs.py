@@ -20,7 +20,7 @@ from jaxtyping import Float, Int, Num
 from torch import Tensor
 
 from mia_audit.errors import UserError
-from mia_audit.models.catalogue import Parameters
+from mia_audit.models.catalogue import Parameters, whole
 
 
 def channels_and_size(model: str, shape: tuple[int, ...]) -> tuple[int, tuple[int, int]]:
@@ -37,9 +37,7 @@ def image_size(parameters: Parameters, size: tuple[int, int]) -> int | list[int]
     asked = parameters.get("img_size")
     if asked is None:
         return size[0] if size[0] == size[1] else list(size)
-    if isinstance(asked, bool) or not isinstance(asked, int) or asked < 1:
-        raise UserError(f"parameters.img_size: a whole number of pixels was expected, not {asked!r}")
-    return asked
+    return whole("img_size", asked)
 
 
 def input_shape(arguments: Mapping[str, Any]) -> tuple[int, ...]:

@@ -65,9 +65,7 @@ def label_of(frame: pl.DataFrame, given: str) -> str:
             name for name in frame.columns if 2 <= frame[name].n_unique() <= FEW and not frame[name].dtype.is_float()
         ]
         hint = f"; these have few values: {few(candidates)}" if candidates else ""
-        raise UserError(
-            f"--label: none of the columns is called {', '.join(LABELS)}; name the column of the class{hint}"
-        )
+        raise UserError(f"--label: no column is called {', '.join(LABELS)}; name the column of the class{hint}")
     return usual[0]
 
 
@@ -77,9 +75,7 @@ def look_at_table(
     """Describe a table of records. `more` has further keys of its section. Raises UserError if no pool can be built from the table."""
     classes = frame[label].n_unique()
     if classes > CLASSES:
-        raise UserError(
-            f"--label: column '{label}' has {classes} different values; name the column that holds the class"
-        )
+        raise UserError(f"--label: column '{label}' has {classes} different values; name the column of the class")
     section: dict[str, object] = {"source": "table", "path": str(path), "label": label}
     if columns:
         section["columns"] = dict(columns)

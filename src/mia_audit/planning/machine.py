@@ -113,9 +113,7 @@ def slurm(ask: Ask, which: Callable[[str], str | None], profile: Path | None) ->
             "fail", "slurm", f"{profile}: slurm_partition: no partition '{odd[0]}': {suggest(odd[0], known)}"
         )
     elif not any(known.values()):
-        yield CheckResult(
-            "warn", "slurm", "no partition is available: an audit runs on this machine, not on the cluster"
-        )
+        yield CheckResult("warn", "slurm", "no partition is available: audits run on this machine, not on the cluster")
     else:
         yield CheckResult("ok", "slurm", f"partitions {', '.join(name for name, up in known.items() if up)}")
     listed = ask(["sacctmgr", "-n", "-s", "list", "user", getuser(), "format=account%256"]) or ""
@@ -220,7 +218,7 @@ def clock(skew: float, now: float) -> CheckResult:
         )
     if now < EARLIEST_DATE:
         return CheckResult(
-            "fail", "clock", f"this machine's date is {time.strftime('%Y-%m-%d', time.gmtime(now))}: set its clock"
+            "fail", "clock", f"the date here is {time.strftime('%Y-%m-%d', time.gmtime(now))}: set the clock"
         )
     return CheckResult("ok", "clock", time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(now)))
 

@@ -309,9 +309,7 @@ def refuse(path: Path, results: Path) -> None:
             _refuse_model(audit, run.megabytes, described.parent, metadata)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             reason = f"{type(error).__name__}: {first_line(error)}"
-            raise UserError(
-                f"{described}: damaged ({reason}); expected {DESCRIBED}; delete it, to make it again"
-            ) from None
+            raise UserError(f"{described}: damaged ({reason}); expected {DESCRIBED}; delete it") from None
 
 
 def refuse_model(run: RunFile, group: Path, metadata: Mapping[str, Any], records: int) -> None:

@@ -48,9 +48,7 @@ def parse_size(text: str, audit: Audit) -> tuple[str, Size]:
     words = rest.split(",")
     sides = words[1].split("x") if len(words) == 3 else []
     if not (name and sides and all(word.isdigit() and int(word) for word in (words[0], words[2], *sides))):
-        raise UserError(
-            f"--pool: NAME=RECORDS,SHAPE,CLASSES was expected, such as faces=20000,3x224x224,10, not '{text}'"
-        )
+        raise UserError(f"--pool: expected NAME=RECORDS,SHAPE,CLASSES, such as faces=20000,3x224x224,10, not '{text}'")
     if name not in audit.datasets:
         raise UserError(f"--pool: the audit has no data set '{name}'; it has {few(audit.datasets)}")
     public = _public(audit.datasets[name])

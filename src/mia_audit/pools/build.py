@@ -117,7 +117,7 @@ def distinct_records(
         hashes.append(digest)
     if bad:
         raise UserError(
-            f"{where}: {len(bad)} of {read} records cannot be used: {'; '.join(bad)}. Repair them or remove them"
+            f"{where}: {len(bad)} of {read} records cannot be used: {'; '.join(bad)}. Repair or remove them"
         )
     if store is None:
         raise UserError(f"{where}: there is no record")

@@ -68,9 +68,7 @@ def _rows(dataset: Dataset, members: str, identifier: str, count: int, where: st
         )
     path = Path(members)
     if not path.is_file():
-        raise UserError(
-            f"{where}.members: {path}: no such file; expected ids, one per line, a .npy file, or column:NAME"
-        )
+        raise UserError(f"{where}.members: {path}: no such file; expected ids, one a line, a .npy file or column:NAME")
     if path.suffix == ".npy":
         return _numbers(_array(path, count, where), count, f"{where}.members: {path}")
     try:
@@ -127,9 +125,7 @@ def _members_column(dataset: Dataset, name: str, where: str) -> pl.Series:
     from mia_audit.pools.tables import read_frame
 
     if dataset.source != "table":
-        raise UserError(
-            f"{where}: column '{name}': only tables in a file have columns; give row numbers, counted from 0"
-        )
+        raise UserError(f"{where}: column '{name}': only tables in a file have columns; give row numbers from 0")
     root, frame = read_frame(dataset, where)
     if name not in frame.columns:
         raise UserError(f"{where}: {root} has no column '{name}': {suggest(name, frame.columns)}")

@@ -87,9 +87,7 @@ def numbered_ids(values: np.ndarray, what: str) -> Ids:
             raise missing_ids(what, missing, "every record needs a person")
         return values
     shape = "" if values.ndim == 1 else f" and shape {list(values.shape)}"
-    raise UserError(
-        f"{what} holds values of type {values.dtype}{shape}: expected an id per record, whole numbers or text"
-    )
+    raise UserError(f"{what} holds {values.dtype}{shape}: expected an id per record, whole numbers or text")
 
 
 def read_ids(path: Path, records: int) -> Ids:

@@ -173,9 +173,7 @@ class Dataset(Section):
     @model_validator(mode="after")
     def _unit(self) -> Self:
         if self.unit == "person" and not self.person:
-            raise ValueError(
-                "unit: person needs the key person, which names the person of every record, for example by a column"
-            )
+            raise ValueError("unit: person needs the key person, which names every record's person, such as a column")
         return self
 
     @model_validator(mode="after")
@@ -204,7 +202,7 @@ class Dataset(Section):
             raise ValueError("standardise: stated and constants require each other: give both, or neither")
         if self.frame and self.standardise != "none":
             raise ValueError(
-                "standardise: a frame has the values of the file; scale them in the model, and leave the key out"
+                "standardise: a frame has the file's values; scale them in the model, and leave the key out"
             )
         return self
 

@@ -83,9 +83,7 @@ def read_records(folder: Path, stem: str = "records") -> StoredRecords:
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; expected the pool's records as a NumPy array") from None
     except NOT_NUMPY as error:
-        raise UserError(
-            f"{path}: truncated or not a NumPy array ({first_line(error)}). Delete it and run again"
-        ) from None
+        raise UserError(f"{path}: no NumPy array ({first_line(error)}). Delete it and run again") from None
     if data.ndim == 0 or len(data) != len(table):
         raise UserError(
             f"{path}: {len(data) if data.ndim else 'no'} records, but {stem}.parquet beside it has {len(table)}. Delete both and run again"
@@ -115,7 +113,7 @@ def persons_of(path: Path) -> Persons:
     ids, public = read_persons(path), path.with_name("public.parquet")
     if ids is None:
         raise UserError(
-            f"{path}: no column 'person', but unit: person needs one; name the persons in datasets.NAME.person"
+            f"{path}: no column 'person', which unit: person needs; name the persons in datasets.NAME.person"
         )
     check_apart(ids, read_persons(public) if public.exists() else None, str(path), str(public))
     return Persons.numbered(ids)
@@ -153,9 +151,7 @@ def read_membership(
     names = None if shadows is None else [str(shadow) for shadow in shadows]
     table = read_table(path, "membership", names)
     if records is not None and len(table) != records:
-        raise UserError(
-            f"{path}: membership of {len(table)} records, but the pool has {records}. Delete it and run again"
-        )
+        raise UserError(f"{path}: membership of {len(table)} records; the pool has {records}. Delete it and run again")
     return np.stack([table[name].to_numpy() for name in table.column_names if name != "record"], axis=1)
 
 

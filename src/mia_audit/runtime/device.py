@@ -112,7 +112,7 @@ class AdaptiveBatchSize:
             )
         if self.size == 1:
             raise UserError(
-                "one record does not fit in memory: choose a smaller model or image size, or another compute.device"
+                "one record does not fit in memory: choose a smaller model or image, or another compute.device"
             )
         self.size //= 2
         print(f"out of memory: continuing with {self.size} records at once", file=sys.stderr, flush=True)

@@ -97,9 +97,7 @@ def acquire_gpu(
     available = list(installed()) if visible is None else visible
     _, _, index = wanted.partition(":")
     if index and index not in available:
-        raise UserError(
-            f"compute.device: {wanted} was requested, but the GPUs here are: {', '.join(available) or 'none'}"
-        )
+        raise UserError(f"compute.device: {wanted} was requested; the GPUs here are: {', '.join(available) or 'none'}")
     candidates = [index] if index else available
     if not candidates:
         return None

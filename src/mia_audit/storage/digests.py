@@ -147,13 +147,9 @@ def files_of(root: Path, only: Collection[str] = ()) -> Iterator[Path]:
         if stat.S_ISDIR(mode):
             continue
         if not stat.S_ISREG(mode):
-            raise UserError(
-                f"{path}: a link, or not a regular file; results that are passed on may have only regular files"
-            )
+            raise UserError(f"{path}: a link, or not a regular file; results that are passed on have only these")
         if set("\n\r\\") & set(path.name):
-            raise UserError(
-                f"{path}: the name has a line end or a backslash, which {MANIFEST} cannot list; rename the file"
-            )
+            raise UserError(f"{path}: its name has a line end or a backslash, which {MANIFEST} cannot list; rename it")
         yield path
 
 

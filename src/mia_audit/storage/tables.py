@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     import polars as pl
     from jaxtyping import Int, Shaped
 
-if TYPE_CHECKING:
     Parts = Iterable[Shaped[np.ndarray, " b"]]
 
 

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mia_audit.errors import UserError, suggest
-from mia_audit.models.catalogue import Parameters, architectures
+from mia_audit.errors import UserError
+from mia_audit.models.catalogue import Parameters, architectures, check_known, whole
 from mia_audit.models.inputs import image_size
 
 NAME = "locally-linear-maps"
@@ -120,15 +120,14 @@ class LocallyLinearMapsFamily:
     """
 
     def arguments(self, model: str, parameters: Parameters, shape: tuple[int, ...], classes: int) -> dict[str, Any]:
-        known = [*DEFAULTS, *OPTIONAL]
-        for name in parameters:
-            if name not in known:
-                raise UserError(f"model '{model}' has no parameter '{name}': {suggest(name, known)}")
+        check_known(model, parameters, [*DEFAULTS, *OPTIONAL])
         size = _input_shape(model, parameters, shape)
         features = math.prod(size)
         given = {**DEFAULTS, **parameters}
-        maps, beta = _whole("maps", given["maps"]), _positive("beta", given["beta"])
-        projected = None if given["projection"] == "none" else _whole("projection", given["projection"])
+        maps, beta = whole("maps", given["maps"]), _positive("beta", given["beta"])
+        projected = (
+            None if given["projection"] == "none" else whole("projection", given["projection"], more=", or none")
+        )
         if projected is not None and projected > features:
             raise UserError(
                 f"parameters.projection: {projected} dimensions, but a record has only {features}; expected at most {features}, or none"
@@ -165,13 +164,6 @@ def _input_shape(model: str, parameters: Parameters, shape: tuple[int, ...]) -> 
             f"parameters.img_size: model '{model}' receives a table of {shape[0]} columns, not images: leave this key out"
         )
     return shape
-
-
-def _whole(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        none = ", or none" if name == "projection" else ""
-        raise UserError(f"parameters.{name}: a whole number of at least 1 was expected{none}, not {value!r}")
-    return value
 
 
 def _positive(name: str, value: object) -> float:

@@ -18,8 +18,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from mia_audit.errors import UserError, suggest
-from mia_audit.models.catalogue import Parameters, architecture, architectures
+from mia_audit.errors import UserError
+from mia_audit.models.catalogue import Parameters, architecture, architectures, check_known, whole
 from mia_audit.models.inputs import channels_and_size, image_size, input_shape
 from mia_audit.runtime.torchvision_guard import guard
 
@@ -49,13 +49,9 @@ class CNNFamily:
     """
 
     def arguments(self, model: str, parameters: Parameters, shape: tuple[int, ...], classes: int) -> dict[str, Any]:
-        known = [*CNN_DEFAULTS, *OPTIONAL]
+        check_known(model, parameters, [*CNN_DEFAULTS, *OPTIONAL])
         for name, value in parameters.items():
-            if name not in known:
-                raise UserError(f"model 'cnn' has no parameter '{name}': {suggest(name, known)}")
-            least = 0 if name == "padding" else 1
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise UserError(f"parameters.{name}: a whole number of at least {least} was expected, not {value!r}")
+            whole(name, value, least=0 if name == "padding" else 1)
         channels, size = channels_and_size(model, shape)
         pixels = image_size(parameters, size)
         sides = (pixels, pixels) if isinstance(pixels, int) else tuple(pixels)
@@ -149,9 +145,7 @@ class MLPFamily:
             raise UserError(
                 f"model 'mlp' takes tables, not images of shape {list(shape)}: choose an image model such as 'vision_transformer'"
             )
-        for name in parameters:
-            if name not in MLP_DEFAULTS:
-                raise UserError(f"model 'mlp' has no parameter '{name}': {suggest(name, MLP_DEFAULTS)}")
+        check_known(model, parameters, MLP_DEFAULTS)
         return {**MLP_DEFAULTS, **parameters, "features": shape[0], "classes": classes}
 
     def construct(self, model: str, arguments: Mapping[str, Any]) -> nn.Module:
@@ -164,18 +158,15 @@ class MLPFamily:
 architectures.register("mlp")(MLPFamily())
 
 
+OWN = {"in_chans", "num_classes"}
+"""Arguments that the pool decides."""
+
+
 class VisionTransformerFamily:
     """`vision_transformer`: any parameter of timm's class; img_size is by default that of the pool's images."""
 
     def arguments(self, model: str, parameters: Parameters, shape: tuple[int, ...], classes: int) -> dict[str, Any]:
-        known = [
-            name
-            for name in inspect.signature(_vision_transformer()).parameters
-            if name not in ("in_chans", "num_classes")
-        ]
-        for name in parameters:
-            if name not in known:
-                raise UserError(f"model 'vision_transformer' has no parameter '{name}': {suggest(name, known)}")
+        check_known(model, parameters, inspect.signature(_vision_transformer()).parameters.keys() - OWN)
         channels, size = channels_and_size(model, shape)
         return {**parameters, "img_size": image_size(parameters, size), "in_chans": channels, "num_classes": classes}
 
@@ -236,10 +227,7 @@ class MobileNetFamily:
     """
 
     def arguments(self, model: str, parameters: Parameters, shape: tuple[int, ...], classes: int) -> dict[str, Any]:
-        known = [*MOBILENET_DEFAULTS, "img_size"]
-        for name in parameters:
-            if name not in known:
-                raise UserError(f"model '{model}' has no parameter '{name}': {suggest(name, known)}")
+        check_known(model, parameters, [*MOBILENET_DEFAULTS, "img_size"])
         given = {**MOBILENET_DEFAULTS, **{name: parameters[name] for name in MOBILENET_DEFAULTS if name in parameters}}
         _check(given, "width", float, 0.0625, 4)
         _check(given, "stages", int, 1, len(STAGES))

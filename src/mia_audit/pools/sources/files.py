@@ -143,9 +143,7 @@ def _filled(column: pl.Series, root: str, where: str) -> pl.Series:
     """Return a column with its first value in the place of missing ones; UserError if all are missing, or if one is infinite."""
     known = column.drop_nulls()
     if not len(known):
-        raise UserError(
-            f"{where}.path: {root}: column '{column.name}' is empty: drop it (columns: {{{column.name}: drop}})"
-        )
+        raise UserError(f"{where}.path: {root}: column '{column.name}' is empty: drop it (columns: drop)")
     if column.dtype.is_float() and column.is_infinite().any():
         row = int(column.is_infinite().fill_null(False).arg_max() or 0) + 1
         raise UserError(

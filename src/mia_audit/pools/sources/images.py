@@ -195,9 +195,7 @@ def idx(dataset: Dataset, where: str) -> Source:
     names = {path.name.removesuffix(".gz") for path in root.glob(f"*{IMAGES}*")} if root.is_dir() else set()
     stems = sorted((name.removesuffix(IMAGES) for name in names if name.endswith(IMAGES)), key=_training_first)
     if not stems:
-        raise UserError(
-            f"{where}.path: {root}: no file …{IMAGES} or …{IMAGES}.gz; expected one of these, and its …{LABELS}"
-        )
+        raise UserError(f"{where}.path: {root}: no file …{IMAGES} or …{IMAGES}.gz; expected one, and its …{LABELS}")
     parts = [(_read(root / f"{stem}{IMAGES}", where), _read(root / f"{stem}{LABELS}", where)) for stem in stems]
     for stem, (images, labels) in zip(stems, parts, strict=True):
         if (
