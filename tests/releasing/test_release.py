@@ -283,9 +283,9 @@ def test_an_unfinished_release_is_not_gone_on_with_as_another(recipe, kill_at):
     kill_at(3)
     with pytest.raises(Killed):
         release(recipe(), "0" * 64, Path("out"), Compute())
-    other = recipe(training={"epochs": 3, "batch": 10})
-    with pytest.raises(UserError, match="an unfinished release of another setting, config or audit"):
-        release(other, "0" * 64, Path("out"), Compute())
+    for other, to in ((recipe(training={"epochs": 3, "batch": 10}), "anybody"), (recipe(), "somebody else")):
+        with pytest.raises(UserError, match="an unfinished release of another setting, config or audit"):
+            release(other, "0" * 64, Path("out"), Compute(), to)
     Path(".out.unfinished", "release.json").write_text("{}")
     with pytest.raises(UserError, match="damaged"):
         release(other, "0" * 64, Path("out"), Compute())

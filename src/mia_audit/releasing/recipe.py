@@ -383,7 +383,8 @@ def _read(folder: Path, out: Path, key: str) -> Unfinished:
         ) from None
     if state.key != key:
         raise UserError(
-            f"{folder}: an unfinished release of another setting, config or audit, of other records, a copy from another place, or begun by another"
-            " version of mia-audit; finish that release as it was begun, or choose another --out, which is charged as a new release"
+            f"{folder}: an unfinished release of another setting, config or audit, of other records, to another recipient, a copy from another"
+            " place, or begun by another version of mia-audit; finish that release as it was begun, or choose another --out, which is"
+            " charged as a new release"
         )
     return state

@@ -46,7 +46,7 @@ def release(
     recipe.check_gradients()
     expected = training_sha256(recipe)
     audited = {"training_sha256": audited_sha256(recipe, expected), "gate": judged(recipe, verdicts, expected)}
-    with unfinished(out, recipe.identity()) as work:
+    with unfinished(out, {**recipe.identity(), "to": to}) as work:
         checkpoint = _checkpoint(recipe, work)
         receipt = charge_for(recipe, work, next_charges(recipe, work, checkpoint), to)
         records = Records.from_stored(recipe.stored)
