@@ -76,7 +76,14 @@ class FixedCosts(Costs):
 def plan() -> Plan:
     audit = parse(Audit, CONFIG, "tiny.yaml")
     sizes = {"digits": Size(1000, 100, (1, 8, 8), 10)}
-    return estimate(audit, sizes, {("digits", "mlp"): METADATA}, FixedCosts(), {"train": 9, "attack": 3})
+    return estimate(audit, sizes, {("digits", "mlp"): METADATA}, FixedCosts(), {})
+
+
+def test_the_start_of_jobs_counts_for_the_stages_of_their_rule() -> None:
+    plan = Plan(seconds={"train none": 30.0, "train dp-sgd": 10.0, "attack": 5.0})
+    plan.spread("train", 8.0)
+    plan.spread("pool", 1.0)
+    assert plan.seconds == {"train none": 36.0, "train dp-sgd": 12.0, "attack": 5.0, "start-up": 1.0}
 
 
 def test_every_model_step_and_record_is_counted(plan: Plan) -> None:

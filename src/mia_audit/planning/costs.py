@@ -79,7 +79,7 @@ class Costs:
 
     def forward(self, architecture: Mapping[str, Any]) -> float:
         """Return the cost of a record in a forward pass."""
-        return self._rates(architecture, "float32").forward
+        return self._rates(architecture, "float32", self.batch).forward
 
     def signals(self, architecture: Mapping[str, Any], family: str, options: Mapping[str, Any], members: int) -> float:
         """Return the cost of a record in a family of signals, for a model with this number of training records."""
@@ -96,7 +96,7 @@ class Costs:
 
         records = _explanation_set(architecture, members) if fitted else None
         key = ["signals", architecture["input_shape"], architecture["classes"], family, dict(options), members * fitted]
-        return self._explaining(key, architecture, run, options.get("precision", "float32"))
+        return self._explaining(key, architecture, run, options.get("precision", "float32"), self.batch)
 
     def measures(self, architecture: Mapping[str, Any], spec: Mapping[str, Any], records: int) -> float:
         """Return the cost per model of explaining and measuring records, beside two others; `spec` is that of `explanation-metrics`."""
@@ -112,8 +112,9 @@ class Costs:
                 for _ in range(2):
                     beside(one, one, task)
 
-        key = ["measures", architecture["input_shape"], architecture["classes"], asked]
-        return records * self._explaining(key, architecture, run, "float32")
+        batch = min(self.batch, records)  # of few records, a pass may cost little more than its start
+        key = ["measures", architecture["input_shape"], architecture["classes"], asked, batch]
+        return records * self._explaining(key, architecture, run, "float32", batch)
 
     def _once(self, key: list[Any], measure: Callable[[], Known]) -> Known:
         """Time equal costs only once."""
@@ -178,14 +179,14 @@ class Costs:
         protection.spent(training.epochs * protection.steps_per_epoch)
         return time.process_time() - start
 
-    def _rates(self, architecture: Mapping[str, Any], precision: Precision) -> Rates:
+    def _rates(self, architecture: Mapping[str, Any], precision: Precision, batch: int) -> Rates:
         if self.rate:
             return Rates(FORWARD / self.rate, (1 - FORWARD) / self.rate)
-        key = ["rates", _compute_of(architecture), precision]
-        return self._once(key, lambda: self._passes(construct(architecture, seed=0), architecture, precision))
+        key = ["rates", _compute_of(architecture), precision, batch]
+        return self._once(key, lambda: self._passes(construct(architecture, seed=0), architecture, precision, batch))
 
-    def _passes(self, model: nn.Module, architecture: Mapping[str, Any], precision: Precision) -> Rates:
-        """Time a pass forward without a graph, and one explanation by the gradient."""
+    def _passes(self, model: nn.Module, architecture: Mapping[str, Any], precision: Precision, batch: int) -> Rates:
+        """Time a pass of a batch forward without a graph, and one explanation by the gradient."""
         model = model.to(self.device).eval().requires_grad_(False)
         one: Mapping[str, Any] = {"explain": ["logit"], "explained_class": "predicted"}
 
@@ -198,13 +199,13 @@ class Costs:
             return lambda: explained_batch(model, inputs, labels, range(count), one, 0, gradients=True)
 
         with computing(model, precision):
-            there = extrapolated(forward, self.batch, clock=self._clock) / self.batch
-            return Rates(there, max(extrapolated(both, self.batch, clock=self._clock) / self.batch - there, 0.0))
+            there = extrapolated(forward, batch, clock=self._clock) / batch
+            return Rates(there, max(extrapolated(both, batch, clock=self._clock) / batch - there, 0.0))
 
     def _explaining(
-        self, key: list[Any], architecture: Mapping[str, Any], run: Explaining, precision: Precision
+        self, key: list[Any], architecture: Mapping[str, Any], run: Explaining, precision: Precision, batch: int
     ) -> float:
-        """Return the cost of a record: its passes through the model, and the rest as timed on a cheap stand-in."""
+        """Return the cost of a record in a batch: its passes through the model, and the rest as timed on a cheap stand-in."""
 
         def measured() -> tuple[tuple[int, int], float]:
             model = stand_in_for(architecture, run)
@@ -214,11 +215,11 @@ class Costs:
                 inputs, labels = self._records(architecture, count)
                 return lambda: run(model, inputs, labels.cpu().numpy())
 
-            own = self._passes(model, architecture, "float32").of(passes)
-            return passes, max(extrapolated(work, self.batch, clock=self._clock) / self.batch - own, 0.0)
+            own = self._passes(model, architecture, "float32", batch).of(passes)
+            return passes, max(extrapolated(work, batch, clock=self._clock) / batch - own, 0.0)
 
         passes, rest = self._once(key, measured)
-        return self._rates(architecture, precision).of(passes) + rest
+        return self._rates(architecture, precision, batch).of(passes) + rest
 
 
 def count_passes(model: nn.Module, architecture: Mapping[str, Any], run: Explaining) -> tuple[int, int]:

@@ -42,15 +42,15 @@ START_UP = {"train": 5.0, "signals": 4.5, "pretrain": 4.0, "architecture": 4.0, 
 
 LIGHT = 1.2
 
-WARM_UP = 12.0
+WARM_UP = 13.0
 """Seconds of processor time for Snakemake and the imports of the warm worker."""
 
-FORKED = {"train": 2.0, "signals": 1.1}
+FORKED = {"train": 2.0, "signals": 0.6}
 """Seconds of processor time of overhead in a job that the warm worker forks, by rule; `FORK` for all other rules."""
 
-FORK = 0.5
+FORK = 0.3
 
-PER_SETTING, PER_STUDY = 11.0, 7.0
+PER_SETTING, PER_STUDY = 8.0, 7.0
 """Seconds of processor time per setting, and per study of private explanations, for tables, figures and page."""
 
 ON_GPU = ("pretrain", "train", "signals", "explanation_metrics")
@@ -91,6 +91,12 @@ class Plan:
 
     def store(self, kind: str, size: float) -> None:
         self.disk[kind] = self.disk.get(kind, 0) + round(size)
+
+    def spread(self, rule: str, seconds: float) -> None:
+        """Add seconds to the stages of a rule, in proportion to what they take, or to the start-up if it has none."""
+        stages = {stage: known for stage, known in self.seconds.items() if known and stage.split()[0] == rule}
+        for stage, known in (stages or {"start-up": 1.0}).items():
+            self.add(stage, seconds * known / (sum(stages.values()) or 1.0))
 
     def repeat(self, times: int) -> None:
         """Count everything so far this many times, except the memory of a job."""
@@ -164,7 +170,9 @@ def estimate(
         plan.add("report", slower * seconds)
     plan.repeat(max(1, len(audit.seeds)))
     if costs:
-        plan.add("start-up", slower * (WARM_UP + sum(count * FORKED.get(rule, FORK) for rule, count in jobs.items())))
+        plan.add("start-up", slower * WARM_UP)
+        for rule, count in jobs.items():
+            plan.spread(rule, slower * count * FORKED.get(rule, FORK))
     return plan
 
 
