@@ -24,6 +24,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
+from scipy.special import betaincinv, ndtr, ndtri
 
 from mia_audit.errors import UserError, few
 from mia_audit.evaluation.files import KEYS, Scored, of_drawn_unit
@@ -67,8 +68,6 @@ def gaussian_epsilon(
     training without noise, or with other noise. For arrays of counts, return the largest bound; each bound has level 1
     − α.
     """
-    from scipy.special import ndtri
-
     fnr, fpr = _error_bounds(true_positives, false_positives, members, non_members, alpha)
     return min(RANGE, epsilon_of_gdp(max(0.0, float(np.max(ndtri(1 - fpr) - ndtri(fnr)))), delta))
 
@@ -103,7 +102,6 @@ def one_run_gaussian_epsilon(records: int, guesses: int, correct: int, alpha: fl
 
     The guesses refute μ-Gaussian DP up to some μ. The bound is the ε of that μ at δ.
     """
-    from scipy.special import ndtr, ndtri
 
     def curve(shown: np.ndarray, mu: np.ndarray) -> np.ndarray:
         return np.asarray(ndtr(ndtri(np.clip(shown, 0, 1)) - mu))
@@ -162,8 +160,6 @@ def _refuted(
 
 def one_run_bound(guesses: np.ndarray, correct: np.ndarray, alpha: float | np.ndarray) -> np.ndarray:
     """Return the bounds of `one_run_epsilon` at δ = 0, in closed form and for arrays; no bound with δ > 0 is larger."""
-    from scipy.special import betaincinv
-
     right = np.maximum(correct, 1)
     accuracy = np.where(correct > 0, betaincinv(right, guesses - np.minimum(right, guesses) + 1, alpha), 0.0)
     return np.asarray(np.maximum(np.log(np.maximum(accuracy, 0.5)) - np.log1p(-np.maximum(accuracy, 0.5)), 0))
@@ -177,8 +173,6 @@ def _error_bounds(
 
 
 def _upper(errors: Count, trials: Count, alpha: float) -> np.ndarray:
-    from scipy.special import betaincinv
-
     left = np.subtract(trials, errors)
     return np.where(left <= 0, 1.0, betaincinv(np.add(errors, 1), np.maximum(left, 1), 1 - alpha))
 

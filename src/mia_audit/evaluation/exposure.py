@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from zlib import compress, decompress
 
 import numpy as np
+from scipy.special import betaln, gammaln
 
 from mia_audit.evaluation.metrics import called_above
 from mia_audit.seeds import generator
@@ -230,8 +231,6 @@ def _likelihoods(counts: Int[np.ndarray, "2 N"], trials: Int[np.ndarray, "2 N"])
 
 def _chances(most: int, probability: Float[np.ndarray, " G"], related: float) -> Float[np.ndarray, "n k G"]:
     """Return beta-binomial probabilities of k of n calls, for all n up to `most`; 0 for k above n."""
-    from scipy.special import betaln, gammaln
-
     first, second = (one * (1 - related) / related for one in (probability, 1 - probability))
     n, k = np.arange(most + 1)[:, None, None], np.arange(most + 1)[None, :, None]
     less = np.minimum(k, n)

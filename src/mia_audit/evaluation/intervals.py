@@ -24,6 +24,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.special import expit, logit, ndtr, ndtri, stdtr, stdtrit
 
 from mia_audit.attacks.catalogue import attacks
 from mia_audit.attacks.design import RECORDS, Pairs, in_unit, recognise
@@ -67,8 +68,6 @@ class Within:
 
     def at(self, confidence: float, comparisons: int) -> tuple[float, float]:
         """Return the interval at another level: its distances on the logit scale are rescaled by the ratio of the normal quantiles."""
-        from scipy.special import expit, logit, ndtri
-
         if (confidence, comparisons) == (self.confidence, 1) or not 0 < self.low <= self.high < 1:
             return self.low, self.high
         wider = ndtri(1 - (1 - confidence) / comparisons / 2) / ndtri(1 - (1 - self.confidence) / 2)
@@ -195,8 +194,6 @@ class OverTargets:
         ones, because they share shadow models. If n and m are not known, Student's t over targets is used, and the
         result is NaN for a single target.
         """
-        from scipy.special import ndtr, stdtr
-
         pairs = self.members * self.non_members
         if self.count < 2 and (not self.count or math.isnan(pairs)):
             return math.nan
@@ -207,8 +204,6 @@ class OverTargets:
 
     def p_value(self) -> float:
         """Return the two-sided p of a mean of 0, for differences; NaN for a single target."""
-        from scipy.special import stdtr
-
         return float(2 * stdtr(self.count - 1, -abs(self.t()))) if self.count > 1 else math.nan
 
     def equivalence(self, margin: float) -> float:
@@ -234,8 +229,6 @@ class OverTargets:
         return gap / error if error > 0 else math.copysign(math.inf, gap) if gap else 0.0
 
     def _around(self, error: float, confidence: float, comparisons: int = 1) -> tuple[float, float]:
-        from scipy.special import stdtrit
-
         if self.count < 2:
             return math.nan, math.nan
         half = float(stdtrit(self.count - 1, 1 - (1 - confidence) / comparisons / 2)) * error
@@ -256,8 +249,6 @@ def two_one_sided(mean: float, error: float, freedom: int, margin: float) -> flo
     It is below α if and only if the 1 − 2α interval lies within the margin, which must be stated before the values are
     seen.
     """
-    from scipy.special import stdtr
-
     inside = margin - abs(mean)
     return float(stdtr(freedom, -inside / error)) if error else float(inside <= 0)
 

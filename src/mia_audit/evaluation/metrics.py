@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.special import betaincinv, ndtri
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -313,8 +314,6 @@ def tpr_at_fpr(scores: Scores, member: Member, fpr: float) -> float:
 
 def clopper_pearson(successes: int, trials: int, confidence: float) -> tuple[float, float]:
     """Return the exact two-sided interval of a proportion (Clopper and Pearson 1934)."""
-    from scipy.special import betaincinv
-
     tail = (1 - confidence) / 2
     low = 0.0 if successes == 0 else float(betaincinv(successes, trials - successes + 1, tail))
     high = 1.0 if successes == trials else float(betaincinv(successes + 1, trials - successes, 1 - tail))
@@ -329,8 +328,6 @@ def auc_interval(
     At an AUC of 0 or 1 that variance is 0. The bound is then that of Clopper and Pearson for min(members, non_members)
     independent pairs that are all ordered in the same way.
     """
-    from scipy.special import ndtri
-
     pairs = min(members, non_members)
     if value in (0.0, 1.0):
         return clopper_pearson(pairs if value else 0, pairs, confidence)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import polygamma
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,8 +110,6 @@ def _moderated(
     errors: Float[np.ndarray, " A"], related: Float[np.ndarray, "A A"], freedom: int
 ) -> tuple[Float[np.ndarray, " A"], float]:
     """Return standard errors shrunk towards their common level as far as they agree beyond chance, and their degrees of freedom."""
-    from scipy.special import polygamma
-
     alike = float(np.mean(related**2))
     if not (errors > 0).all():
         return errors, float(freedom)
