@@ -479,19 +479,14 @@ def _frame(root: Path, name: str) -> pl.DataFrame:
                 raise UserError(f"{path}: damaged ({' '.join(str(error).split())[:100]})") from None
             for column in frame:
                 needed = re.fullmatch(r"score_orig|(score|member)_ref_\d+", column.name)
-                if needed and not _is_full_of_numbers(column):
+                numbers = column.dtype.is_numeric() or column.dtype == pl.Boolean
+                if needed and (not numbers or column.null_count()):
                     held = f"{column.null_count()} empty cells" if column.null_count() else str(column.dtype).lower()
                     raise UserError(f"{path}: column '{column.name}' holds {held}; expected numbers")
             return frame
     raise UserError(
         f"{root}: no {name}.parquet or .csv; expected PrivacyGuard's frames df_train_merge and df_test_merge"
     )
-
-
-def _is_full_of_numbers(column: pl.Series) -> bool:
-    import polars as pl
-
-    return (column.dtype.is_numeric() or column.dtype == pl.Boolean) and not column.null_count()
 
 
 def _last(folder: Path) -> Path | None:
