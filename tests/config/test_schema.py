@@ -190,7 +190,7 @@ def test_a_stated_noise_multiplier_names_a_setting_instead_of_epsilon() -> None:
         (
             "architectures/mlp/mechanisms",
             {"dp-sgd": {"epsilon": [4]}},
-            "architectures.mlp.mechanisms.dp-sgd.epsilon: 4 is none of the mechanism's values: 8, 0.5",
+            "architectures.mlp.mechanisms.dp-sgd.epsilon: 4 is no value of the mechanism: 8, 0.5",
         ),
     ],
 )

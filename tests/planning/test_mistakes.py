@@ -150,7 +150,7 @@ CONFIGS = {
     ),
     "more records than there are": (
         "datasets: {digits: {records: 5000}}",
-        "but 'digits' has 1797 records; lower datasets.digits.public or datasets.digits.records",
+        "but 'digits' has 1797 records; lower datasets.digits.records or datasets.digits.public",
     ),
     "more public records than there are": (
         "datasets: {digits: {public: 5000}}",
@@ -727,7 +727,7 @@ ANY: dict[str, tuple[Callable[[Path], None], dict[str, Any], str]] = {
     "imputing by a mean": (
         people(school=[None, 1.5] * 30),
         {"datasets": {"impute": {"school": "mean"}}},
-        "datasets.mine.impute.school: 'mean' for a column of numbers: state a constant of that kind",
+        "datasets.mine.impute.school: 'mean' for a column of numbers: state one of that kind",
     ),
     "a batch larger than the half of the stated records": (
         beside(),

@@ -388,7 +388,7 @@ def test_every_column_is_checked(tmp_path, kind):
 def test_other_columns_of_signals_are_numbers(tmp_path):
     path = tmp_path / "t.parquet"
     pl.DataFrame(GIVEN["signals"] | {"name": ["a", "b"]}).write_parquet(path)
-    with pytest.raises(UserError, match=r"column 'name' holds .*; expected numbers, or leave the column out"):
+    with pytest.raises(UserError, match=r"column 'name' holds .*; expected numbers, or leave it out"):
         open_table(path, "signals")
     pl.DataFrame(GIVEN["scores"] | {"name": ["a", "b"]}).write_parquet(path)
     open_table(path, "scores")

@@ -71,9 +71,7 @@ def init_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a table of public records, which scale the columns of built-in models",
     )
-    parser.add_argument(
-        "--model", default="", help="train.py, package.module:Class or any built-in model (a small one)"
-    )
+    parser.add_argument("--model", default="", help="train.py, package.module:Class or any small built-in model")
     parser.add_argument(
         "--outputs", choices=["logits", "probabilities", "labels"], default="", help="what the script's predict returns"
     )
@@ -255,7 +253,7 @@ def run_check(options: argparse.Namespace) -> None:
 
 
 def _check_config(config: Path, with_code: bool) -> None:
-    from mia_audit.config.load import check_audit, code_named, loads_code, read_plain
+    from mia_audit.config.load import check_audit, code_named, loads_code
     from mia_audit.planning.check import check, missing, try_code
     from mia_audit.registry import file_digest
 

@@ -47,9 +47,7 @@ def canaries_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="use only canaries of these kinds; choose them beforehand",
     )
-    score.add_argument(
-        "--out", type=Path, required=True, help="CSV file for `mia-audit epsilon-bound --design bernoulli`"
-    )
+    score.add_argument("--out", type=Path, required=True, help="CSV file for `epsilon-bound --design bernoulli`")
     add_device(score)
 
 

@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 def explanation_metrics_arguments(parser: argparse.ArgumentParser) -> None:
     add_spec(parser, ExplanationMetricsSpec)
     add_pool(parser)
-    parser.add_argument(
-        "--architecture", required=True, type=Path, help="architecture.json, in the folder of the settings"
-    )
+    parser.add_argument("--architecture", required=True, type=Path, help="architecture.json, beside the settings")
     add_run(parser)
     parser.add_argument("--maps", required=True, type=Path, help="Parquet file for the maps in the report")
     parser.add_argument("--curves", required=True, type=Path, help="Parquet file for curves (deletion, insertion)")

@@ -209,9 +209,7 @@ def run_import(options: argparse.Namespace) -> None:
 
 
 def draw_membership_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--records", required=True, type=int, metavar="N", help="records on which models may be trained"
-    )
+    parser.add_argument("--records", required=True, type=int, metavar="N", help="records to train models on")
     parser.add_argument("--models", required=True, type=int, metavar="K", help="models; 16 or more for a first answer")
     parser.add_argument(
         "--person",

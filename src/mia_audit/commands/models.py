@@ -217,7 +217,7 @@ def run_target(options: argparse.Namespace) -> None:
     from mia_audit.pools.named_members import check_persons, named_members
     from mia_audit.pools.persons import Persons
     from mia_audit.pools.store import read_persons, write_membership
-    from mia_audit.storage import atomic_folder, read_table, sha256, table_metadata
+    from mia_audit.storage import atomic_folder, read_table
 
     spec = TargetSpec.read(options.spec)
     table = options.pool / "records.parquet"

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 def paper_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paper", help="the paper: huang2024, harder2020, fadp or patel2020; left out with --spec")
     parser.add_argument("results", nargs="*", type=Path, help="folders of finished audits' results")
-    parser.add_argument(
-        "--spec", type=Path, metavar="FILE", help="JSON file with the paper's name, under the key `paper`"
-    )
+    parser.add_argument("--spec", type=Path, metavar="FILE", help="JSON file with the paper's name as `paper`")
     parser.add_argument("--out", required=True, type=Path, help="folder for the tables and figures")
 
 
@@ -86,7 +84,6 @@ def _write_studies(asked: str, chosen: "Paper", folders: Sequence[Path], out: Pa
 
 
 def _write_table(out: Path, name: str, table: "pl.DataFrame") -> None:
-    from mia_audit.sanitise import csv
     from mia_audit.storage import write_text
 
     write_text(out / f"table_{name}.csv", csv(table))
@@ -105,9 +102,7 @@ def _draw(out: Path, drawings: "Mapping[str, Callable[[], Figure | None]]", capt
 
 
 def reproduce_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "scores", type=Path, help="folder of published score matrices, such as the authors' attack_data"
-    )
+    parser.add_argument("scores", type=Path, help="published score matrices, such as the authors' attack_data")
     parser.add_argument("--out", required=True, type=Path, help="folder for the table and the figure")
     parser.add_argument(
         "--where",

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 
 def release_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", type=Path, help="YAML file of an audit that has been run")
-    parser.add_argument(
-        "--setting", required=True, metavar="NAME", help="audited setting, DATASET/ARCHITECTURE/MECHANISM-epsE"
-    )
+    parser.add_argument("--setting", required=True, metavar="NAME", help="setting, DATASET/ARCHITECTURE/MECHANISM-epsE")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="new folder of the release")
     parser.add_argument("--results", type=Path, help="folder of the audit's results (results/AUDIT)")
     parser.add_argument("--to", default="anybody", metavar="WHOM", help="the recipient, for the ledger (anybody)")

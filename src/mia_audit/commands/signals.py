@@ -59,14 +59,11 @@ def run_signals(options: argparse.Namespace) -> None:
     shadows = parse_range(options.shadows, "--shadows")
     folders = shadow_folders(options.models, shadows, weights=False)  # existing signals need no model
     acquire_gpu(planned.compute.device)
-    import numpy as np
-    import pyarrow as pa
-
     from mia_audit.learners.protocol import TrainedModel, TrainedOn, open_learner
-    from mia_audit.pools.store import read_membership, read_records
+    from mia_audit.pools.store import read_records
     from mia_audit.signals.compute import SignalsTask, model_signals
     from mia_audit.signals.families import columns
-    from mia_audit.storage import sha256, write_table
+    from mia_audit.storage import sha256
     from mia_audit.storage.tables import column_of, diverged_metadata, diverged_models
     from mia_audit.training.task import Records, identity
 
@@ -139,7 +136,7 @@ KEY = "key"
 
 def _computed(path: Path, key: str) -> bool:
     """Return whether a complete table of the signals with this key exists."""
-    from mia_audit.storage import digests, table_metadata
+    from mia_audit.storage import digests
 
     if not path.exists() or digests.state(path) != "whole":
         return False

@@ -36,7 +36,6 @@ def discard_arguments(parser: argparse.ArgumentParser) -> None:
 def run_discard(options: argparse.Namespace) -> None:
     """Delete the models' files, but keep their tables, the masks of their noise and the first model."""
     from mia_audit.storage import write_text
-    from mia_audit.storage.tables import parse_range
     from mia_audit.training.stored import discard
 
     shadows = parse_range(options.shadows, "--shadows")

@@ -71,12 +71,8 @@ def _table(heading: str, model: type[BaseModel]) -> str:
 def _row(name: str, field: FieldInfo, readers: list[str] | None = None) -> str:
     """Return the row of a key; `readers` are the members that declare it, if any."""
     only = f"{', '.join(f'`{reader}`' for reader in readers)}: " if readers else ""
-    return f"| `{name}` | {_type(field)} | {_default(field)} | {only}{_meaning(field)} |"
-
-
-def _meaning(field: FieldInfo) -> str:
-    """Return a key's docstring on one line, for a row of a table."""
-    return " ".join((field.description or "").split())
+    meaning = " ".join((field.description or "").split())
+    return f"| `{name}` | {_type(field)} | {_default(field)} | {only}{meaning} |"
 
 
 def _type(field: FieldInfo) -> str:

@@ -11,7 +11,7 @@ from mia_audit.errors import UserError, suggest
 from mia_audit.explain.catalogue import EXPLANATION_SETS, kind_of
 from mia_audit.learners.naming import BUILT_IN
 from mia_audit.pools import pools
-from mia_audit.pools.section import Dataset, Header, check_keys, check_kind
+from mia_audit.pools.section import Dataset, Header, check_enough, check_keys, check_kind
 
 KINDS = {"image": "images", "table": "rows of a table"}
 """Descriptions of the kinds of pools."""
@@ -79,7 +79,8 @@ def _header(name: str, section: Dataset) -> Header:
     header = pools[section.source].known(section)
     check_kind(section, header.kind, where)
     _check_columns(section, header, where)
-    _check_count(section, header, where)
+    if header.records is not None:
+        check_enough(section, header.records, "records", where)
     return header
 
 
@@ -103,20 +104,6 @@ def _check_columns(section: Dataset, header: Header, where: str) -> None:
                 raise UserError(
                     f"{where}.{key}: {section.path} has no column '{name}': {suggest(name, header.columns)}"
                 )
-
-
-def _check_count(section: Dataset, header: Header, where: str) -> None:
-    if header.records is None:
-        return
-    units = "persons" if section.by_person else "records"
-    wanted = section.drawn + (section.records or 1)
-    if wanted > header.records:
-        asked = f"{section.records} {units} and " if section.records else ""
-        raise UserError(
-            f"{where}: {asked}{section.drawn} public {units} are requested, but '{section.source}' has {header.records} records"
-            f"{'' if section.records else ', and some must be left to audit'}; lower {where}.public"
-            + (f" or {where}.records" if section.records else "")
-        )
 
 
 def _models(audit: Audit, headers: Mapping[str, Header]) -> Iterator[str]:

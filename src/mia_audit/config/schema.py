@@ -268,9 +268,7 @@ class Audit(Section):
                     raise ValueError(f"{where}: unknown mechanism '{mechanism}': {suggest(mechanism, self.mechanisms)}")
                 if odd := [epsilon for epsilon in under.epsilon if epsilon not in section.settings]:
                     known = few(section.settings)
-                    raise ValueError(
-                        f"{where}.{mechanism}.epsilon: {odd[0]} is none of the mechanism's values: {known}"
-                    )
+                    raise ValueError(f"{where}.{mechanism}.epsilon: {odd[0]} is no value of the mechanism: {known}")
             for mechanism in self.budgets(name):
                 try:
                     self.training_of(name, mechanism)

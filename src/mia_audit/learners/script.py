@@ -186,7 +186,16 @@ class ScriptModel:
 
     def save(self, folder: Path) -> None:
         """Store the model with the script's `save`, or store an estimator or a torch module in its own format."""
-        save_model(self._script, self.model, folder)
+        if self._script.has("save"):
+            self._script.call("save", self.model, folder)
+            if not any(folder.iterdir()):
+                raise UserError(f"{self._script.where}: save(model, folder) wrote nothing to its folder")
+        elif is_module(self.model):
+            from mia_audit.models.weights import WEIGHTS, save_weights
+
+            save_weights(self.model, folder / WEIGHTS)
+        else:
+            save_estimator(self.model, folder)
 
 
 class ExplainedScriptModel(ScriptModel):
@@ -365,17 +374,3 @@ def check_storable(script: Script, model: Any) -> None:
             f"{script.where}: a torch module is stored by its weights: define build(shape, classes, **parameters), which returns"
             " the untrained module, or save(model, folder) and load(folder)"
         )
-
-
-def save_model(script: Script, model: Any, folder: Path) -> None:
-    """Store a model that passed `check_storable`."""
-    if script.has("save"):
-        script.call("save", model, folder)
-        if not any(folder.iterdir()):
-            raise UserError(f"{script.where}: save(model, folder) wrote nothing to its folder")
-    elif is_module(model):
-        from mia_audit.models.weights import WEIGHTS, save_weights
-
-        save_weights(model, folder / WEIGHTS)
-    else:
-        save_estimator(model, folder)

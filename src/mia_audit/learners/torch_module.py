@@ -118,7 +118,8 @@ def _part(
     rows = slice(start, min(start + size, len(labels)))
     truth = torch.from_numpy(labels[rows].astype(np.int64)).to(inputs.device)
     records = numbers[rows].tolist()
-    shared = shares_pass(request)
+    # explanations need the gradients of the pass that computes the logits
+    shared = any(explainers[name].family == GRADIENT for name in request.explainers)
     batch = explained_batch(
         module, inputs[rows], truth, records, request.options, request.seed, shared, members, request.model
     )
@@ -136,11 +137,6 @@ def _part(
         {name: values.cpu().numpy() for name, values in scalars.items()},
         {key: values.cpu().numpy() for key, values in explanations.items()},
     )
-
-
-def shares_pass(request: ExplanationRequest) -> bool:
-    """Return whether explanations need the gradients of the pass that computes the logits."""
-    return any(explainers[name].family == GRADIENT for name in request.explainers)
 
 
 def _outputs(batch: Batch, labels: Tensor) -> Mapping[str, Tensor]:

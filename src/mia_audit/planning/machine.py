@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from getpass import getuser
 from pathlib import Path
 from typing import Literal
@@ -37,8 +38,8 @@ TIMEOUT = 10.0
 class CheckResult:
     """The result of one check: `ok`, `warn` (an audit runs, with a limitation) or `fail` (an audit would stop)."""
 
-    verdict: Literal["ok", "warn", "fail"]
     what: str
+    verdict: Literal["ok", "warn", "fail"]
     says: str
 
 
@@ -63,73 +64,64 @@ def gpus(
     `torch_cuda` is the version of CUDA for which torch was built, or None. `problem` returns the error that torch
     raises on a GPU, if any. `wanted` is the config's compute.device. With `slurm`, jobs run on other machines.
     """
+    found = partial(CheckResult, "gpus")
     needed: Literal["warn", "fail"] = "fail" if wanted.startswith("cuda") and not slurm else "warn"
     listed = ask(["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"])
     if not listed:
         where = "jobs on SLURM use those of their partition" if slurm else "everything runs on the CPU"
         says = f"the NVIDIA driver does not respond to nvidia-smi: {where}"
-        yield CheckResult(
-            "fail" if needed == "fail" else "ok",
-            "gpus",
-            says + (f", but compute.device is {wanted}" * (needed == "fail")),
+        yield found(
+            "fail" if needed == "fail" else "ok", says + (f", but compute.device is {wanted}" * (needed == "fail"))
         )
         return
     names = "; ".join(listed.splitlines())
     if torch_cuda is None:
-        yield CheckResult(
-            needed, "gpus", f"{names}; but this torch is built without CUDA: install a torch with CUDA (pytorch.org)"
-        )
+        yield found(needed, f"{names}; but this torch is built without CUDA: install a torch with CUDA (pytorch.org)")
     elif trouble := problem():
-        yield CheckResult(
+        yield found(
             needed,
-            "gpus",
             f"{names}; but torch, built for CUDA {torch_cuda}, cannot use them ({trouble}): update the driver, or install a torch"
             " built for an older CUDA",
         )
     else:
-        yield CheckResult("ok", "gpus", f"{names}; torch is built for CUDA {torch_cuda}")
+        yield found("ok", f"{names}; torch is built for CUDA {torch_cuda}")
 
 
 def slurm(ask: Ask, which: Callable[[str], str | None], profile: Path | None) -> Iterator[CheckResult]:
     """Check that SLURM answers and has a profile's partitions and accounts, and that it keeps accounts; without a profile, nothing."""
+    found = partial(CheckResult, "slurm")
     if profile is None:
         return
     if which("sbatch") is None:
-        yield CheckResult("ok", "slurm", "SLURM is not installed here: jobs run on this machine")
+        yield found("ok", "SLURM is not installed here: jobs run on this machine")
         return
     said = ask(["sinfo", "--noheader", "--format=%P %a"])
     if said is None:
-        yield CheckResult(
-            "warn",
-            "slurm",
-            "sinfo does not answer: an audit runs on this machine; to use the cluster, start its controller",
+        yield found(
+            "warn", "sinfo does not answer: an audit runs on this machine; to use the cluster, start its controller"
         )
         return
     known = {line.split()[0].rstrip("*"): line.endswith(" up") for line in said.splitlines()}
     if odd := [
         name for names in stated_in(profile, "slurm_partition") for name in names.split(",") if name not in known
     ]:
-        yield CheckResult(
-            "fail", "slurm", f"{profile}: slurm_partition: no partition '{odd[0]}': {suggest(odd[0], known)}"
-        )
+        yield found("fail", f"{profile}: slurm_partition: no partition '{odd[0]}': {suggest(odd[0], known)}")
     elif not any(known.values()):
-        yield CheckResult("warn", "slurm", "no partition is available: audits run on this machine, not on the cluster")
+        yield found("warn", "no partition is available: audits run on this machine, not on the cluster")
     else:
-        yield CheckResult("ok", "slurm", f"partitions {', '.join(name for name, up in known.items() if up)}")
+        yield found("ok", f"partitions {', '.join(name for name, up in known.items() if up)}")
     listed = ask(["sacctmgr", "-n", "-s", "list", "user", getuser(), "format=account%256"]) or ""
     accounts = {line.strip().lower() for line in listed.splitlines()}
     if accounts and (odd := [name for name in stated_in(profile, "slurm_account") if name.lower() not in accounts]):
-        yield CheckResult(
-            "fail", "slurm", f"{profile}: slurm_account: no account '{odd[0]}' of yours: {suggest(odd[0], accounts)}"
-        )
+        yield found("fail", f"{profile}: slurm_account: no account '{odd[0]}' of yours: {suggest(odd[0], accounts)}")
     if ask(["sacct", "--noheader", "--parsable2", "--starttime=now-1minute", "--format=JobID"]) is None:
         yield CheckResult(
-            "warn",
             "slurm accounts",
+            "warn",
             "sacct does not answer: jobs are lost when the controller cannot be reached; ask the cluster's administrators for slurmdbd",
         )
     else:
-        yield CheckResult("ok", "slurm accounts", "sacct answers")
+        yield CheckResult("slurm accounts", "ok", "sacct answers")
 
 
 def slurm_profile(folder: Path) -> Path | None:
@@ -153,28 +145,26 @@ def disk(
     results: Path, needed: int, usage: Callable[[Path], "tuple[int, int, int]"] = shutil.disk_usage
 ) -> CheckResult:
     """Compare the free bytes at the results with those that the plan needs."""
+    found = partial(CheckResult, "disk")
     free = usage(existing(results))[2]
     if free < needed:
-        return CheckResult(
-            "fail", "disk", f"{human(free)} free at {results}, but the audit writes about {human(needed)}: make room"
-        )
+        return found("fail", f"{human(free)} free at {results}, but the audit writes about {human(needed)}: make room")
     verdict: Literal["ok", "warn"] = "ok" if free > 2 * needed else "warn"
     tight = "" if verdict == "ok" else ": tight"
-    return CheckResult(
-        verdict, "disk", f"{human(free)} free at {results}; the audit writes about {human(needed)}{tight}"
-    )
+    return found(verdict, f"{human(free)} free at {results}; the audit writes about {human(needed)}{tight}")
 
 
 def memory(job: int, available: int) -> CheckResult:
     """Compare the available bytes with those that the largest job needs."""
     says = f"{human(available)} available; the largest job takes about {human(job)}"
     if available < job:
-        return CheckResult("fail", "memory", f"{says}: lower compute.micro_batch")
-    return CheckResult("ok", "memory", f"{says}: {available // job} at a time")
+        return CheckResult("memory", "fail", f"{says}: lower compute.micro_batch")
+    return CheckResult("memory", "ok", f"{says}: {available // job} at a time")
 
 
 def file_system(results: Path) -> Iterator[CheckResult]:
     """Check that files in the folder of results can be written, renamed, locked and removed, and compare their dates with the clock."""
+    found = partial(CheckResult, "file system")
     folder = existing(results)
     try:
         with tempfile.TemporaryDirectory(dir=folder, prefix=".check.") as name:
@@ -190,37 +180,32 @@ def file_system(results: Path) -> Iterator[CheckResult]:
             dated = new.stat().st_mtime
             skew = dated - min(max(dated, before), after)  # the time spent waiting in between does not matter
     except OSError as error:
-        yield CheckResult("fail", "file system", f"{folder}: {error.strerror}: choose a folder in which you may write")
+        yield found("fail", f"{folder}: {error.strerror}: choose a folder in which you may write")
         return
     if not renamed:
-        yield CheckResult(
-            "fail", "file system", f"{folder}: a rename does not replace a file: keep results on another file system"
-        )
+        yield found("fail", f"{folder}: a rename does not replace a file: keep results on another file system")
     elif not locked:
-        yield CheckResult(
+        yield found(
             "fail",
-            "file system",
             f"{folder}: locks (flock) do not work: jobs would use the same GPUs and files at once; mount the file system with"
             " locks, or use another folder",
         )
     else:
-        yield CheckResult("ok", "file system", f"{folder}: written, renamed and locked")
+        yield found("ok", f"{folder}: written, renamed and locked")
     yield clock(skew, time.time())
 
 
 def clock(skew: float, now: float) -> CheckResult:
     """Check that the clocks of the file system and of this machine differ by at most `SKEW` seconds, and that the date is plausible."""
+    found = partial(CheckResult, "clock")
     if abs(skew) > SKEW:
-        return CheckResult(
+        return found(
             "fail",
-            "clock",
             f"the dates of files differ by {skew:+.0f} s from this machine's clock: synchronise both clocks (ntp)",
         )
     if now < EARLIEST_DATE:
-        return CheckResult(
-            "fail", "clock", f"the date here is {time.strftime('%Y-%m-%d', time.gmtime(now))}: set the clock"
-        )
-    return CheckResult("ok", "clock", time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(now)))
+        return found("fail", f"the date here is {time.strftime('%Y-%m-%d', time.gmtime(now))}: set the clock")
+    return found("ok", time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(now)))
 
 
 def _lock_excludes(path: Path) -> bool:

@@ -23,7 +23,16 @@ from mia_audit.pools.frames import FRAME
 from mia_audit.pools.images import Images
 from mia_audit.pools.persons import Persons, check_apart
 from mia_audit.pools.scaling import STANDARDISATIONS, Constants, Scaling
-from mia_audit.pools.section import BadRecordError, Dataset, Rows, Source, check_kind, check_numbers, load_public
+from mia_audit.pools.section import (
+    BadRecordError,
+    Dataset,
+    Rows,
+    Source,
+    check_enough,
+    check_kind,
+    check_numbers,
+    load_public,
+)
 from mia_audit.runtime.progress import Reporter, reporter
 from mia_audit.seeds import generator
 
@@ -248,7 +257,7 @@ def build_pool(
     left = Persons.numbered(persons.of[distinct.rows])
     if section.records is None:
         wanted = len(left)
-    _check_enough(section, where, len(left))
+    check_enough(section, len(left), "persons" if section.by_person else "distinct records", where)
     sides = (np.flatnonzero(np.isin(left.of, side)) for side in SIDES[section.take](section.drawn, wanted))
     public, audited = (side[np.argsort(distinct.rows[side])] for side in sides)
     opened = distinct if others is None else others
@@ -314,7 +323,7 @@ def check_source(source: Source, section: Dataset, where: str) -> tuple[Constant
     by_person = section.by_person and source.persons is not None
     ids = source.persons if by_person and source.persons is not None else np.arange(len(source.records))
     persons = Persons.numbered(ids)
-    _check_enough(section, where, len(persons))
+    check_enough(section, len(persons), "persons" if section.by_person else "distinct records", where)
     return constants, persons
 
 
@@ -374,21 +383,6 @@ def _check_channels(section: Dataset, channels: int, where: str) -> None:
             raise UserError(
                 f"{where}.{key}: {len(given)} numbers, but the images have {channels} channels: give one number per channel, or a single number"
             )
-
-
-def _check_enough(section: Dataset, where: str, available: int) -> None:
-    units, distinct = ("persons", "persons") if section.by_person else ("records", "distinct records")
-    if section.drawn >= available:
-        raise UserError(
-            f"{where}.public: {section.drawn} public {units} are requested, but '{section.source}' has {available} {distinct}, and"
-            " some must be left to audit; request fewer"
-        )
-    wanted = section.drawn + (section.records or 0)
-    if wanted > available:
-        raise UserError(
-            f"{where}: {section.records} {units} and {section.drawn} public ones are {wanted}, but '{section.source}' has"
-            f" {available} {distinct}; lower {where}.records or {where}.public"
-        )
 
 
 def _with_label_noise(

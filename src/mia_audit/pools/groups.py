@@ -63,7 +63,7 @@ def groupings(source: Source, section: Dataset, pool: Path, where: str) -> list[
     groups = []
     for name, edges in section.edges_of_groups.items():
         if name == CLASS:
-            groups.append(_of_classes(labels, source.classes))
+            groups.append(Grouping(CLASS, tuple(source.classes), labels.astype(np.int64)))
             continue
         if name == RECORDS:
             ids = read_persons(pool)
@@ -103,10 +103,6 @@ def grouping(name: str, values: pl.Series, edges: Sequence[float], where: str) -
         of = np.where(known, of, len(labels))
         labels = [*labels, UNKNOWN]
     return Grouping(name, tuple(labels), of)
-
-
-def _of_classes(labels: np.ndarray, classes: Sequence[str]) -> Grouping:
-    return Grouping(CLASS, tuple(classes), labels.astype(np.int64))
 
 
 def _of_numbers(values: np.ndarray, known: np.ndarray, edges: Sequence[float]) -> tuple[list[str], np.ndarray]:

@@ -297,9 +297,7 @@ def _imputed(frame: pl.DataFrame, constants: Mapping[str, float | str], where: s
         column = frame[name]
         if column.dtype.is_numeric() != isinstance(constant, int | float):
             kind = "numbers" if column.dtype.is_numeric() else "text"
-            raise UserError(
-                f"{where}.impute.{name}: '{constant}' for a column of {kind}: state a constant of that kind"
-            )
+            raise UserError(f"{where}.impute.{name}: '{constant}' for a column of {kind}: state one of that kind")
         if column.dtype.is_integer() and float(constant).is_integer():
             constant = int(constant)
         elif column.dtype.is_integer():

@@ -201,9 +201,7 @@ class Dataset(Section):
         if (self.standardise == "stated") != bool(self.constants):
             raise ValueError("standardise: stated and constants require each other: give both, or neither")
         if self.frame and self.standardise != "none":
-            raise ValueError(
-                "standardise: a frame has the file's values; scale them in the model, and leave the key out"
-            )
+            raise ValueError("standardise: a frame has the file's values; scale them in the model, not here")
         return self
 
 
@@ -362,6 +360,22 @@ def check_kind(section: Dataset, kind: str, where: str) -> None:
         raise UserError(f"{where}.standardise: only for tables, but these records are images: see mean and std")
     if kind == "table" and (given := [key for key in ("mean", "std") if getattr(section, key) is not None]):
         raise UserError(f"{where}.{given[0]}: only for images, but these records are rows of a table: see standardise")
+
+
+def check_enough(section: Dataset, available: int, held: str, where: str) -> None:
+    """Raise UserError if a section asks for more records (persons) than the `available` ones, which the message says are `held`."""
+    units = "persons" if section.by_person else "records"
+    if section.drawn >= available:
+        raise UserError(
+            f"{where}.public: {section.drawn} public {units} are requested, but '{section.source}' has {available} {held}, and some"
+            " must be left to audit; request fewer"
+        )
+    wanted = section.drawn + (section.records or 0)
+    if wanted > available:
+        raise UserError(
+            f"{where}: {section.records} {units} and {section.drawn} public ones are {wanted}, but '{section.source}' has"
+            f" {available} {held}; lower {where}.records or {where}.public"
+        )
 
 
 def load_source(section: Dataset, where: str) -> Source:

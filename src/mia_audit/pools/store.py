@@ -112,9 +112,7 @@ def persons_of(path: Path) -> Persons:
     """Return the persons of a pool's audited records; UserError if they are unknown, or if they also have public records."""
     ids, public = read_persons(path), path.with_name("public.parquet")
     if ids is None:
-        raise UserError(
-            f"{path}: no column 'person', which unit: person needs; name the persons in datasets.NAME.person"
-        )
+        raise UserError(f"{path}: no column 'person', which unit: person needs; name persons in datasets.NAME.person")
     check_apart(ids, read_persons(public) if public.exists() else None, str(path), str(public))
     return Persons.numbered(ids)
 

@@ -39,11 +39,6 @@ def make_deterministic() -> None:
     torch.set_deterministic_debug_mode("error")
 
 
-def lacks_deterministic_kernel(error: RuntimeError) -> bool:
-    """Return whether an operation raised because it has no deterministic kernel."""
-    return NOT_DETERMINISTIC in str(error)
-
-
 def allow_nondeterminism(error: RuntimeError) -> None:
     """Allow nondeterministic operations from here on, and print the name of the operation that needs this to stderr."""
     torch.set_deterministic_debug_mode("warn")
@@ -122,7 +117,7 @@ class AdaptiveBatchSize:
 
 def is_retryable(error: Exception) -> bool:
     """Return whether `AdaptiveBatchSize` retries after this error; code that catches a model's errors must re-raise it."""
-    return isinstance(error, RuntimeError) and (out_of_memory(error) or lacks_deterministic_kernel(error))
+    return isinstance(error, RuntimeError) and (out_of_memory(error) or NOT_DETERMINISTIC in str(error))
 
 
 OUT_OF_MEMORY_MESSAGES = ("can't allocate memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")

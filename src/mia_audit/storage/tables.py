@@ -178,9 +178,7 @@ def check_columns(path: Path, schema: pa.Schema, kind: str) -> None:
         if field.name in optional and not optional[field.name][1](field.type):
             raise UserError(f"{path}: column '{field.name}' holds {field.type}; expected {optional[field.name][0]}")
         if field.name not in contract | optional and not holds(field.type):
-            raise UserError(
-                f"{path}: column '{field.name}' holds {field.type}; expected {words}, or leave the column out"
-            )
+            raise UserError(f"{path}: column '{field.name}' holds {field.type}; expected {words}, or leave it out")
 
 
 SCHEMA_VERSION = "1"

@@ -107,8 +107,6 @@ def cnn_strided(shape: tuple[int, ...], classes: int) -> nn.Module:
     The network maps [B, C, H, W] to [B, classes] and has 26,010 parameters for 28 × 28 grey pixels and 10 classes.
     Raises UserError for tables, and for images with fewer than 14 pixels on a side.
     """
-    from torch import nn
-
     channels, sides = channels_and_size("cnn-strided", shape)
     if min(sides) < LEAST:
         raise UserError(

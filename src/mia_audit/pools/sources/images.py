@@ -193,7 +193,10 @@ def idx(dataset: Dataset, where: str) -> Source:
     """Return uint8 [n, 1, H, W], the images of all files in order with those of `train` first, and labels numbered from 0."""
     root = root_of(dataset, where)
     names = {path.name.removesuffix(".gz") for path in root.glob(f"*{IMAGES}*")} if root.is_dir() else set()
-    stems = sorted((name.removesuffix(IMAGES) for name in names if name.endswith(IMAGES)), key=_training_first)
+    stems = sorted(
+        (name.removesuffix(IMAGES) for name in names if name.endswith(IMAGES)),
+        key=lambda stem: ("train" not in stem, stem),
+    )
     if not stems:
         raise UserError(f"{where}.path: {root}: no file …{IMAGES} or …{IMAGES}.gz; expected one, and its …{LABELS}")
     parts = [(_read(root / f"{stem}{IMAGES}", where), _read(root / f"{stem}{LABELS}", where)) for stem in stems]
@@ -211,10 +214,6 @@ def idx(dataset: Dataset, where: str) -> Source:
     images, labels = (np.concatenate([part[side] for part in parts]) for side in (0, 1))
     classes = [str(number) for number in range(int(labels.max(initial=0)) + 1)]
     return Source("image", images[:, None], labels.astype(np.int64), classes, [])
-
-
-def _training_first(stem: str) -> tuple[bool, str]:
-    return "train" not in stem, stem
 
 
 def _read(path: Path, where: str) -> np.ndarray:

@@ -36,13 +36,9 @@ def cifar_files(kind: Any, root: Path) -> list[tuple[str, str | None]]:
 def mnist_files(kind: Any, root: Path) -> list[tuple[str, str | None]]:
     """List the files of MNIST and similar sets, packed or not."""
     names = [Path(url).stem for url, _ in kind.resources]
-    below = "" if _has_any(root, names) else f"{kind.__name__}/raw/"
+    # published files may be in the root itself rather than in torchvision's folder
+    below = "" if any(packed_or_not(root / name) for name in names) else f"{kind.__name__}/raw/"
     return [(f"{below}{name}", None) for name in names]
-
-
-def _has_any(root: Path, names: Iterable[str]) -> bool:
-    """Return whether published files are in the root itself rather than in torchvision's folder."""
-    return any(packed_or_not(root / name) for name in names)
 
 
 def from_packed(kind: Any) -> Any:
@@ -70,10 +66,6 @@ def from_packed(kind: Any) -> Any:
     return type(kind.__name__, (kind,), methods)
 
 
-def _as_it_is(kind: Any) -> Any:
-    return kind
-
-
 @dataclass(frozen=True)
 class TorchvisionSet:
     """One of torchvision's data sets: all of its training images, then all of its test images.
@@ -91,7 +83,7 @@ class TorchvisionSet:
     needs: Callable[[Any, Path], Iterable[tuple[str, str | None]]]
     varies: bool = False
     files: Callable[[Any], list[Any]] | None = None
-    reads: Callable[[Any], Any] = _as_it_is
+    reads: Callable[[Any], Any] = lambda kind: kind
     """Turns torchvision's class into one that reads the files."""
     package: tuple[str, str] | None = None
     """The Debian package with the files, and the folder into which it installs them."""
