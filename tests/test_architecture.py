@@ -1,6 +1,7 @@
 """The layers of the package: a module imports from its own package and from lower layers only, and no imports form a cycle."""
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -9,6 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import mia_audit
+from mia_audit.config import expand, specs
+from mia_audit.planning import requests
 
 ROOT = Path(mia_audit.__file__).parent
 
@@ -114,6 +117,19 @@ def test_no_module_imports_from_a_higher_layer() -> None:
 
 def test_no_modules_import_each_other_in_a_cycle() -> None:
     assert cycles(graph()) == set()
+
+
+def test_the_rules_use_what_the_modules_have() -> None:
+    """A name in a rule's function is looked up when its jobs are planned, and no type checker reads rules."""
+    modules = {"audits": expand, "specs": specs, "requests": requests}
+    used = {
+        (path.name, module, name)
+        for path in sorted((ROOT / "workflow").rglob("*"))
+        if path.suffix == ".smk" or path.name == "Snakefile"
+        for module, name in re.findall(r"\b(audits|specs|requests)\.(?!py\b)(\w+)", path.read_text(encoding="utf-8"))
+    }
+    assert used
+    assert {one for one in used if not hasattr(modules[one[1]], one[2])} == set()
 
 
 def test_a_word_names_one_class() -> None:

@@ -1,7 +1,7 @@
 rule pool:
     input:
         # changes are noticed by the files' digests in the specification, not by their modification times
-        lambda w: [ancient(f) for f in audits.files_of(AUDIT.datasets[w.dataset])],
+        lambda w: [ancient(f) for f in AUDIT.datasets[w.dataset].files],
     output:
         records="<pool>/records.npy",
         table="<pool>/records.parquet",
