@@ -134,7 +134,7 @@ def test_a_sweep_takes_keys_of_training_too() -> None:
 
 def test_the_files_that_a_pool_is_read_from_are_known(tmp_path: Path) -> None:
     def files(root: Path) -> list[str]:
-        return expand.files_of(audit(datasets={"mine": {"source": "arrays", "path": str(root)}}).datasets["mine"])
+        return audit(datasets={"mine": {"source": "arrays", "path": str(root)}}).datasets["mine"].files
 
     assert files(tmp_path) == []
     paths = [tmp_path / name for name in ("records.npy", "labels.npy", "some.npz")]

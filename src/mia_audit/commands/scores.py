@@ -111,9 +111,8 @@ def run_evaluate(options: argparse.Namespace) -> None:
     rows: list[dict[str, Any]] = []
     with threadpool_limits(1, "blas"):  # products of small matrices gain nothing from threads
         for scored in read_scores(options.scores):
-            if (
-                options.signals and further is None
-            ):  # a setting whose models all diverged has neither scores nor signals
+            # a setting whose models all diverged has neither scores nor signals
+            if options.signals and further is None:
                 further = _attacked(options)
             without = _without(further, scored, section.fprs) if further and not scored.key[-1] else None
             rows += metric_rows(scored, section.fprs, section.confidence, without)

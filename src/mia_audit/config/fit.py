@@ -86,9 +86,7 @@ def _header(name: str, section: Dataset) -> Header:
 
 def _check_columns(section: Dataset, header: Header, where: str) -> None:
     """Raise UserError for columns that the header of a table does not have."""
-    if (
-        len(header.columns) < 2
-    ):  # the header is missing or has another separator; the source has a better message for that
+    if len(header.columns) < 2:  # without a header, or with another separator, the source has a better message
         return
     named = {
         "label": [section.label],

@@ -410,12 +410,8 @@ class PrivateExplanationsSpec(Spec):
         """Specify a data set's study."""
         stated = audit.private_explanations[dataset]
         unread = {"black_boxes", "architectures", "pictures", "attacked"}
-        optional = {
-            "repetitions",
-            "parts",
-            "traced",
-            "nearest",
-        }  # keys at their defaults are left out, so that older studies keep their digests
+        # at their defaults they are left out, so that older studies keep their digests
+        optional = {"repetitions", "parts", "traced", "nearest"}
         unread |= optional - stated.model_dump(include=optional, exclude_defaults=True).keys()
         return cls(seed=audit.seed, dataset=dataset, study=PrivateExplanations(**stated.model_dump(exclude=unread)))
 

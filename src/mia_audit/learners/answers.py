@@ -15,6 +15,7 @@ from mia_audit.errors import NotFinite, UserError, few, shown
 from mia_audit.explain.catalogue import explainers, needs_module
 from mia_audit.explain.shapley import Box
 from mia_audit.learners.protocol import Attribution, ExplanationRequest
+from mia_audit.pools.frames import FRAME, frame_of
 from mia_audit.seeds import generator
 from mia_audit.training.task import Records
 
@@ -138,6 +139,28 @@ def check_order(
         )
 
 
+class BatchedModel:
+    """A model that is queried `size` records at a time; its first outputs are compared with those in another order."""
+
+    def __init__(self, where: str, size: int) -> None:
+        self._where, self._size, self._checked = where, size, False
+
+    def logits(self, records: Records) -> Float[np.ndarray, "n C"]:
+        """Return logits, or logarithms of smoothed probabilities."""
+        logits = self._asked(records)
+        if not self._checked:
+            check_order(self._asked, records, logits, self._where)
+            self._checked = True
+        return logits
+
+    def _asked(self, records: Records) -> Float[np.ndarray, "n C"]:
+        parts = [self._batch(records[start : start + self._size]) for start in range(0, len(records), self._size)]
+        return np.concatenate(parts) if parts else np.zeros((0, records.classes))
+
+    def _batch(self, records: Records) -> Float[np.ndarray, "b C"]:
+        raise NotImplementedError
+
+
 FITTED_CLASSES = "mia_audit_classes_"
 """The attribute of an estimator for the pool's classes that its labels 0, 1 … stand for, where classes are missing from its training set."""
 
@@ -148,18 +171,23 @@ def known_classes(estimator: Any) -> np.ndarray | None:
     return None if known is None else np.asarray(known)
 
 
+def prepared_rows(rows: np.ndarray, metadata: Mapping[str, Any]) -> Any:
+    """Return rows of a pool with these metadata as estimators receive them: a frame, or tables as stored, or pixels in [0, 1]."""
+    if FRAME in metadata:
+        return frame_of(rows, metadata[FRAME])
+    return rows.astype(np.float32) / np.float32(255) if rows.dtype == np.uint8 else rows
+
+
 def boxed_attributions(
     ask: Callable[[Records], Float[np.ndarray, "n C"]],
     records: Records,
     request: ExplanationRequest,
     names: Iterable[str],
     estimator: Any = None,
-    prepare: Callable[[np.ndarray, Mapping[str, Any]], Any] = lambda rows, metadata: rows,
 ) -> dict[Attribution, Float[np.ndarray, "n d"]]:
     """Return the attributions of explainers that need only a model's outputs, or its fitted estimator.
 
-    `prepare` converts rows in the pool's form, and its metadata, to rows for an estimator. Raises UserError if an explainer supports none
-    of the requested quantities.
+    Raises UserError if an explainer supports none of the requested quantities.
     """
     shape = records.values.shape[1:]
 
@@ -182,7 +210,7 @@ def boxed_attributions(
     key = (request.seed, "shap", *(() if request.model is None else (request.model,)))
     box = Box(
         *(flat(records.values), np.asarray(classes), logits, members, key, estimator, known),
-        prepare=lambda rows: prepare(rows, records.metadata),
+        prepare=lambda rows: prepared_rows(rows, records.metadata),
     )
     attributions: dict[Attribution, np.ndarray] = {}
     for name in names:

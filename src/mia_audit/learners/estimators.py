@@ -24,16 +24,16 @@ from mia_audit.errors import UserError, first_line, suggest
 from mia_audit.learners.answers import (
     FITTED_CLASSES,
     UNKNOWN_VOTES,
+    BatchedModel,
     boxed_attributions,
     check_frame,
-    check_order,
     known_classes,
     logits_of,
+    prepared_rows,
 )
 from mia_audit.learners.finished import copy_into
 from mia_audit.learners.naming import Outputs, packages_of, script_and_function, seed_everything, user_code
 from mia_audit.learners.protocol import Attribution, Compute, ExplanationRequest, ModelSection, described
-from mia_audit.pools.frames import FRAME, frame_of
 from mia_audit.registry import CLASS, IN_FILE, MODULE, load_class, load_file
 from mia_audit.seeds import seed_for
 from mia_audit.storage import atomic_write
@@ -151,24 +151,15 @@ ASKED: dict[str, str] = {"probabilities": "predict_proba", "logits": "decision_f
 """The method that returns each kind of output."""
 
 
-class EstimatorModel:
+class EstimatorModel(BatchedModel):
     """A fitted estimator, queried one batch of records at a time."""
 
     def __init__(self, estimator: Any, outputs: Outputs, votes: int, compute: Compute, where: str) -> None:
+        super().__init__(where, compute.micro_batch)
         self.estimator = estimator
         self._outputs = outputs
         self._votes = votes or votes_of(estimator) or UNKNOWN_VOTES
-        self._compute = compute
-        self._where = where
-        self._checked = False
-
-    def logits(self, records: Records) -> Float[np.ndarray, "n C"]:
-        """Return logarithms of the smoothed probabilities, or the logits if the config declares them."""
-        logits = self._asked(records)
-        if not self._checked:
-            check_order(self._asked, records, logits, self._where)
-            self._checked = True
-        return logits
+        self._threads = compute.threads
 
     def attributions(
         self, records: Records, request: ExplanationRequest
@@ -176,13 +167,8 @@ class EstimatorModel:
         """Return the attributions of explainers that need the estimator, or only its outputs."""
         from threadpoolctl import threadpool_limits
 
-        with threadpool_limits(self._compute.threads):
-            return boxed_attributions(self._asked, records, request, request.explainers, self.estimator, prepared_rows)
-
-    def _asked(self, records: Records) -> Float[np.ndarray, "n C"]:
-        size = self._compute.micro_batch
-        parts = [self._batch(records[start : start + size]) for start in range(0, len(records), size)]
-        return np.concatenate(parts) if parts else np.zeros((0, records.classes))
+        with threadpool_limits(self._threads):
+            return boxed_attributions(self._asked, records, request, request.explainers, self.estimator)
 
     def _batch(self, records: Records) -> Float[np.ndarray, "b C"]:
         from threadpoolctl import threadpool_limits
@@ -194,7 +180,7 @@ class EstimatorModel:
             raise UserError(
                 f"{self._where}: the estimator has no {method}; it supports outputs: {' or '.join(able) or 'none'}"
             )
-        with user_code(self._where), threadpool_limits(self._compute.threads):
+        with user_code(self._where), threadpool_limits(self._threads):
             returned = ask(rows_of(records))
         check_frame(returned, records, self._where)
         answer = real_array(returned, self._where)
@@ -202,9 +188,8 @@ class EstimatorModel:
         if self._outputs == "labels" and hasattr(self.estimator, FITTED_CLASSES):
             answer = np.asarray(getattr(self.estimator, FITTED_CLASSES))[answer.astype(np.int64)]
         known = np.arange(records.classes) if known is None else known
-        return logits_of(
-            self._of_all_classes(answer, known, records.classes), self._outputs, records, self._votes, self._where
-        )
+        answer = self._of_all_classes(answer, known, records.classes)
+        return logits_of(answer, self._outputs, records, self._votes, self._where)
 
     def _of_all_classes(self, answer: np.ndarray, known: np.ndarray, classes: int) -> np.ndarray:
         """Return outputs with a column for each of the pool's classes; classes without a training record get the record's smallest value."""
@@ -391,13 +376,6 @@ def _seed(*key: int | str) -> int:
 def rows_of(records: Records) -> Any:
     """Return records as rows: tables as stored or as a frame, images flattened and with pixels in [0, 1]."""
     return prepared_rows(np.ascontiguousarray(records.values).reshape(len(records), -1), records.metadata)
-
-
-def prepared_rows(rows: np.ndarray, metadata: Mapping[str, Any]) -> Any:
-    """Return rows of a pool with these metadata as estimators receive them: a frame, or tables as stored, or pixels in [0, 1]."""
-    if FRAME in metadata:
-        return frame_of(rows, metadata[FRAME])
-    return rows.astype(np.float32) / np.float32(255) if rows.dtype == np.uint8 else rows
 
 
 def votes_of(estimator: Any) -> int:

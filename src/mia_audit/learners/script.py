@@ -21,13 +21,12 @@ import numpy as np
 from mia_audit.arrays import check_row_order, real_array
 from mia_audit.errors import UserError, suggest
 from mia_audit.explain.catalogue import OWN
-from mia_audit.learners.answers import UNKNOWN_VOTES, boxed_attributions, check_order, logits_of
+from mia_audit.learners.answers import UNKNOWN_VOTES, BatchedModel, boxed_attributions, logits_of
 from mia_audit.learners.estimators import (
     FILE,
     EstimatorModel,
     is_estimator,
     load_estimator,
-    prepared_rows,
     save_estimator,
     versions,
 )
@@ -146,24 +145,15 @@ def own_checkpoints(task: TrainingTask, elsewhere: Path) -> Path:
     return folder
 
 
-class ScriptModel:
-    """A model queried through the script's `predict`, `batch` records at a time."""
+class ScriptModel(BatchedModel):
+    """A model queried through the script's `predict`."""
 
     def __init__(self, script: Script, model: Any, architecture: Mapping[str, Any], compute: Compute) -> None:
+        super().__init__(f"{script.where}: predict", compute.micro_batch)
         self.model = model
         self._script = script
         self._outputs = cast(Outputs, architecture["outputs"])
         self._votes = architecture["votes"] or UNKNOWN_VOTES
-        self._batch = compute.micro_batch
-        self._checked = False
-
-    def logits(self, records: Records) -> Float[np.ndarray, "n C"]:
-        """Return the logits computed from the result of `predict`."""
-        logits = self._asked(records)
-        if not self._checked:
-            check_order(self._asked, records, logits, f"{self._script.where}: predict")
-            self._checked = True
-        return logits
 
     def attributions(
         self, records: Records, request: ExplanationRequest
@@ -174,15 +164,11 @@ class ScriptModel:
                 f"{self._script.where}: {own[0]} in explainers.methods needs a function explain(model, records, classes); define it in the script"
             )
         estimator = self.model if is_estimator(self.model) else None
-        return boxed_attributions(self._asked, records, request, request.explainers, estimator, prepared_rows)
+        return boxed_attributions(self._asked, records, request, request.explainers, estimator)
 
-    def _asked(self, records: Records) -> Float[np.ndarray, "n C"]:
-        parts = []
-        for start in range(0, len(records), self._batch):
-            part = records[start : start + self._batch]
-            answer = self._script.call("predict", self.model, received_records(part))
-            parts.append(logits_of(answer, self._outputs, part, self._votes, f"{self._script.where}: predict"))
-        return np.concatenate(parts) if parts else np.zeros((0, records.classes))
+    def _batch(self, records: Records) -> Float[np.ndarray, "b C"]:
+        answer = self._script.call("predict", self.model, received_records(records))
+        return logits_of(answer, self._outputs, records, self._votes, self._where)
 
     def save(self, folder: Path) -> None:
         """Store the model with the script's `save`, or store an estimator or a torch module in its own format."""

@@ -382,10 +382,8 @@ class TorchLearner:
                 return inputs
         metadata = taken_by(self.architecture, records.metadata)
         inputs = Inputs(records.values, metadata, self.architecture["input_shape"], self.device)
-        self._prepared = [
-            *self._prepared[-1:],
-            (records, inputs),
-        ]  # keep the inputs of two: a pool's records and its public records
+        # keep the inputs of two: a pool's records and its public records
+        self._prepared = [*self._prepared[-1:], (records, inputs)]
         return inputs
 
     def _inputs_and_labels(self, records: Records) -> tuple[Inputs, Tensor]:

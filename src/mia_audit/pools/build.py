@@ -308,9 +308,8 @@ def _side(
 def _collected(source: Source, section: Dataset) -> dict[str, Any]:
     """Return the classes, and the values of columns of text, that were collected from the records and not stated."""
     classes = {} if source.published or section.classes else {"classes": list(source.classes)}
-    return classes | (
-        {"categories": {name: list(values) for name, values in source.collected.items()}} if source.collected else {}
-    )
+    categories = {name: list(values) for name, values in source.collected.items()}
+    return classes | ({"categories": categories} if categories else {})
 
 
 def check_source(source: Source, section: Dataset, where: str) -> tuple[Constants, Persons]:

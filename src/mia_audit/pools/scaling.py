@@ -305,17 +305,10 @@ def _imputed(frame: pl.DataFrame, constants: Mapping[str, float | str], where: s
         if column.dtype.is_float():
             column = column.fill_nan(None)
         try:
-            filled.append(
-                column.fill_null(constant).alias(name) if column.dtype.is_numeric() else _text(column, str(constant))
-            )
+            whole = column if column.dtype.is_numeric() else column.cast(pl.String)
+            filled.append(whole.fill_null(constant))
         except pl.exceptions.InvalidOperationError:
             raise UserError(
                 f"{where}.impute.{name}: '{constant}' does not fit into the column's type, {column.dtype}: convert the column, or drop it"
             ) from None
     return frame.with_columns(filled)
-
-
-def _text(column: pl.Series, constant: str) -> pl.Series:
-    import polars as pl
-
-    return column.cast(pl.String).fill_null(constant)

@@ -32,9 +32,8 @@ def make_deterministic() -> None:
     """
     os.environ.setdefault(WORKSPACE, ":4096:8")
     switches: Any = torch.utils.deterministic
-    switches.fill_uninitialized_memory = (
-        False  # nothing here reads uninitialised memory, so filling it would only cost time
-    )
+    # nothing here reads uninitialised memory, so filling it would only cost time
+    switches.fill_uninitialized_memory = False
     # the backward pass of fused attention is deterministic only in the mode "error"
     torch.set_deterministic_debug_mode("error")
 

@@ -335,9 +335,8 @@ def diverged_models(path: Path, kind: str) -> dict[int, str]:
 
 def diverged_of_all(paths: Iterable[Path], kind: str) -> dict[str, Any]:
     """Return the metadata for a table merged from others; the result lists every model that one of these tables lacks."""
-    return diverged_metadata(
-        {str(number): reason for path in paths for number, reason in diverged_models(path, kind).items()}
-    )
+    every = (diverged_models(path, kind).items() for path in paths)
+    return diverged_metadata({str(number): reason for models in every for number, reason in models})
 
 
 STAMPS = ".jobs"
