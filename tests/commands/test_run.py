@@ -25,7 +25,8 @@ def test_targets_and_options_are_read_as_such_by_snakemake(monkeypatch: pytest.M
         asked.append(words)
         return subprocess.CompletedProcess(words, 0)
 
-    monkeypatch.setattr("mia_audit.commands.before._checked", lambda config: None)
+    monkeypatch.setattr("mia_audit.commands.before._checked", lambda *_: None)
+    monkeypatch.setattr("mia_audit.commands.before.load_audit", lambda path: None)
     monkeypatch.setattr(subprocess, "run", started)
     targets = ["results/digits/a.parquet", "results/digits/b.parquet"]
     start(ROOT / "config" / "digits.yaml", 2, [*targets, "--keep-going", "--config", "seed=1"])
@@ -65,7 +66,8 @@ def test_an_interrupt_is_left_to_the_workflow(monkeypatch: pytest.MonkeyPatch) -
         signal.raise_signal(signal.SIGINT)
         return subprocess.CompletedProcess(words, 1)
 
-    monkeypatch.setattr("mia_audit.commands.before._checked", lambda config: None)
+    monkeypatch.setattr("mia_audit.commands.before._checked", lambda *_: None)
+    monkeypatch.setattr("mia_audit.commands.before.load_audit", lambda path: None)
     monkeypatch.setattr(subprocess, "run", interrupted)
     before = signal.getsignal(signal.SIGINT)
     assert start(ROOT / "config" / "digits.yaml", 2, []) == 1
@@ -88,16 +90,18 @@ def test_a_folder_that_cannot_be_written_stops_the_run(
 ) -> None:
     (tmp_path / "results" / "mine").mkdir(parents=True)
     (tmp_path / "a.yaml").write_text("audit: mine\n")
-    monkeypatch.setattr("mia_audit.commands.before._checked", lambda config: None)
+    monkeypatch.setattr("mia_audit.commands.before._checked", lambda *_: None)
+    monkeypatch.setattr("mia_audit.commands.before.load_audit", lambda path: None)
     monkeypatch.setattr("os.access", lambda path, mode: Path(path).absolute() != tmp_path / name)
-    with pytest.raises(UserError, match=f"{re.escape(str(tmp_path / name))}: read-only, but results are written there"):
+    with pytest.raises(UserError, match=f"{re.escape(str(tmp_path / name))}: read-only, but results go there"):
         start(tmp_path / "a.yaml", 2, [])
 
 
 def test_a_partition_that_slurm_lacks_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "slurm").mkdir()
     (tmp_path / "slurm" / "config.yaml").write_text("default-resources: {slurm_partition: gpus}\n")
-    monkeypatch.setattr("mia_audit.commands.before._checked", lambda config: None)
+    monkeypatch.setattr("mia_audit.commands.before._checked", lambda *_: None)
+    monkeypatch.setattr("mia_audit.commands.before.load_audit", lambda path: None)
     monkeypatch.setattr("shutil.which", lambda name: name)
     monkeypatch.setattr("mia_audit.planning.machine.ask", lambda words: "gpu* up" if words[0] == "sinfo" else "")
     for given in (["--workflow-profile", "slurm"], ["--workflow-profile=slurm"]):
