@@ -112,9 +112,7 @@ def draw(
     if count < FEWEST:
         raise UserError(f"--count {count}: expected at least {FEWEST} canaries; 1000 is a usual number")
     if count >= len(labels):
-        raise UserError(
-            f"--count {count}: the data set has {len(labels)} records, and each canary replaces one of them"
-        )
+        raise UserError(f"--count {count}: the data set has {len(labels)} records, and each canary replaces one")
     if classes < 2:
         raise UserError(f"the data set has {classes} class; canaries need at least two classes")
     order = random.permutation(len(labels))

@@ -208,9 +208,7 @@ def signals(
     except ValidationError as error:
         raise UserError(f"signals: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
     if fitted := [name for name in section.methods if known_explainers[name].needs_training_records]:
-        raise UserError(
-            f"signals: {fitted[0]} is fitted to training records, which only an audit provides; leave it out"
-        )
+        raise UserError(f"signals: {fitted[0]} is fitted to training records, which only audits provide; leave it out")
     rows = real_array(records, "signals: records")
     truth = class_numbers(labels, "signals: labels")
     if rows.ndim < 2 or truth.shape != rows.shape[:1]:

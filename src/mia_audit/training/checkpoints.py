@@ -85,9 +85,7 @@ class Checkpoint:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def _warn_damaged(self, path: Path, why: str) -> None:
-        print(
-            f"warning: {path}: damaged checkpoint ignored ({why}); training starts from the beginning", file=sys.stderr
-        )
+        print(f"warning: {path}: damaged checkpoint ignored ({why}); training starts anew", file=sys.stderr)
 
 
 @contextmanager

@@ -144,9 +144,7 @@ class Movement:
             raise RuntimeError("training changed a parameter that is frozen")
         for name, value in self._model.named_parameters():
             if name in self._first and torch.equal(value, self._first[name]):
-                raise UserError(
-                    f"training.trainable: the training left '{name}' at its initial values: take more steps"
-                )
+                raise UserError(f"training.trainable: the training left '{name}' at its initial values: train longer")
 
 
 class Features:
