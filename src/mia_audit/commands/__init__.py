@@ -1,1 +1,1 @@
-"""Subcommands of the command line, one file each: parse arguments, call a pure function, write files."""
+"""Subcommands of the command line by subject (`MODULES` in cli.py): parse arguments, call a pure function, write files."""

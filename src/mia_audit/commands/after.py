@@ -1,9 +1,4 @@
-"""`mia-audit answer`: the report's answer in the terminal.
-
-`mia-audit gate`: check a finished audit against a policy.
-
-`mia-audit verify`: check that no file of an audit was changed since it was written.
-"""
+"""Commands after an audit: print its answer, check it against a policy, and check that no file was changed."""
 
 import argparse
 from pathlib import Path

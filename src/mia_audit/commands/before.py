@@ -1,13 +1,4 @@
-"""`mia-audit init`: inspect data and a script, ask for what cannot be read from them, and write a config that runs.
-
-`mia-audit check`: find mistakes in a config, its data, its models and this machine, without running any code that it names.
-
-`mia-audit plan`: estimate the cost of an audit, before anything is trained.
-
-`mia-audit run`: check a config, then run the workflow on it.
-
-`mia-audit epsilon`: compute the ε of a noise multiplier, or the noise multiplier of an ε.
-"""
+"""Commands before an audit: write a config, check it, plan it and run it; the ε of a noise multiplier."""
 
 import argparse
 import json

@@ -1,9 +1,4 @@
-"""`mia-audit canaries`: audit one real training run with canaries; a fair coin decides for each whether it is in the training set.
-
-`mia-audit canary-draw`: draw the canaries of a data set.
-
-`mia-audit canary-bounds`: train once on canaries, as for a release, and compute lower bounds on ε.
-"""
+"""Commands for canaries: in a training run of the user's own, and in one of an audit."""
 
 import argparse
 from pathlib import Path

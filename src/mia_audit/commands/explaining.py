@@ -1,11 +1,4 @@
-"""`mia-audit explanation-metrics`: measure the explanations of an architecture's settings, and compare them.
-
-`mia-audit black-box`: store a black box's outputs on a pool, from which its explanations are computed.
-
-`mia-audit explain-privately`: run a study of a black box's private explanations, and compare them with exact ones.
-
-`mia-audit explanation-signals`: compute signals of membership in the explanation set of a fixed black box.
-"""
+"""Stages that measure explanations, and those of studies of private explanations of a black box."""
 
 import argparse
 from collections.abc import Iterator

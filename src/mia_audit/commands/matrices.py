@@ -1,9 +1,4 @@
-"""`mia-audit audit`: audit score matrices, without training anything.
-
-`mia-audit import`: convert files of other tools to a signals.parquet.
-
-`mia-audit draw-membership`: draw the records on which each of your own models should be trained.
-"""
+"""Commands for models trained elsewhere: draw their membership, import what they answered, audit score matrices."""
 
 import argparse
 import os

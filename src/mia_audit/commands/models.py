@@ -1,11 +1,4 @@
-"""`mia-audit architecture`: check that a model fits its pool and its mechanisms, before anything is trained.
-
-`mia-audit weights`: download published weights, or read them from a file, and adapt them to the pool.
-
-`mia-audit pretrain`: train the public model from which shadow models start.
-
-`mia-audit target`: import a finished model, and write the records on which it was trained.
-"""
+"""Stages that describe a model, and that make or import weights other than those of shadow models."""
 
 from __future__ import annotations
 

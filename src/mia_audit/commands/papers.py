@@ -1,7 +1,4 @@
-"""`mia-audit paper`: write a paper's tables and figures, with its printed numbers beside those of finished audits.
-
-`mia-audit reproduce`: compare the paper's Table 3 with its published score matrices.
-"""
+"""Commands that compare papers' printed numbers with finished audits, and with published score matrices."""
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence

@@ -1,9 +1,4 @@
-"""`mia-audit pool`: load a data set and write its pool.
-
-`mia-audit groups`: write the groups of every audited record of a pool.
-
-`mia-audit membership`: draw every shadow model's training set.
-"""
+"""Stages that build a pool, the groups of its records, and the membership of shadow models."""
 
 import argparse
 import sys

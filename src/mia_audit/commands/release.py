@@ -1,7 +1,4 @@
-"""`mia-audit release`: train one model on the whole pool for release, and write its card.
-
-`mia-audit ledger`: print the releases from a data set, their recipients and total cost, or add a release by another program.
-"""
+"""Commands for releases: train one model on the whole pool, and show or extend the data set's ledger."""
 
 import argparse
 import json

@@ -1,11 +1,4 @@
-"""`mia-audit report`: write the tables of an audit (CSV, Parquet, LaTeX), its figures (PDF, SVG, PNG) and its page.
-
-`mia-audit filters`: draw the filters of locally linear maps, every setting side by side.
-
-`mia-audit over-seeds`: write the means over an audit's seeds.
-
-`mia-audit manifest`: list the files of finished results with their SHA-256.
-"""
+"""Stages that write what an audit found: its report, figures of filters, means over seeds, and the list of files."""
 
 from __future__ import annotations
 

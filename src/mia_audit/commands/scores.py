@@ -1,11 +1,4 @@
-"""`mia-audit attack`: turn the signals of a setting into membership scores.
-
-`mia-audit evaluate`: compute ROC metrics of the membership scores of a setting.
-
-`mia-audit evaluate-groups`: compute the metrics of every group of a setting's records, or persons.
-
-`mia-audit epsilon-bound`: compute lower bounds on ε from the attacks on a setting, or from lists of scores.
-"""
+"""Stages from signals to metrics, and the command for lower bounds on ε."""
 
 import argparse
 from pathlib import Path

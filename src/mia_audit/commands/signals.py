@@ -1,7 +1,4 @@
-"""`mia-audit signals`: compute the signals of some shadow models.
-
-`mia-audit merge`: join the tables of all shadow models of a setting.
-"""
+"""Stages that compute the signals of shadow models, and join the tables of a setting's models."""
 
 import argparse
 from collections.abc import Iterator, Mapping

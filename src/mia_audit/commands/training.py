@@ -1,9 +1,4 @@
-"""`mia-audit train`: train a block of shadow models.
-
-`mia-audit discard`: delete the weights of shadow models whose signals are computed.
-
-The training set of a model: drawn from a specification, or read from a table.
-"""
+"""Stages that train shadow models, and delete weights that are no longer needed."""
 
 from __future__ import annotations
 
