@@ -20,7 +20,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +30,7 @@ from mia_audit.models.architecture import build
 from mia_audit.privacy.catalogue import Job, Mechanism, PerRecord, mechanisms
 from mia_audit.privacy.noise import Stream
 from mia_audit.training.section import Training
-from mia_audit.training.trainable import PARTS
+from mia_audit.training.trainable import choose_part
 
 IMAGE = {"img_size": 224, "patch_size": 16, "embed_dim": 192, "depth": 4, "num_heads": 3}
 SMALL = {**IMAGE, "img_size": 32, "patch_size": 4}
@@ -51,12 +51,14 @@ MODELS: dict[str, tuple[str, dict[str, Any], tuple[int, ...], int]] = {
 Step = Callable[[Tensor, Tensor], None]
 
 
-def ours(mechanism: str, part: str = "all", way: PerRecord | None = None) -> Callable[[nn.Module, int], Step]:
+def ours(
+    mechanism: str, part: Literal["all", "head", "bias"] = "all", way: PerRecord | None = None
+) -> Callable[[nn.Module, int], Step]:
     """Return a step of this project's loop, for all or part of the parameters, with one method of per-record gradients."""
 
     def make(model: nn.Module, batch: int) -> Step:
-        PARTS[part](model)
-        training = Training(batch=batch, per_record=way)
+        training = Training(batch=batch, per_record=way, trainable=part)
+        choose_part(model, training)
         job = Job(model, 50 * batch, 8.0 if mechanism == "dp-sgd" else math.inf, training, MICRO_BATCH, b"step")
         options = {"clipping": "flat", "accountant": "rdp"} if mechanism == "dp-sgd" else {}
         section = Mechanism(mechanism=mechanism, **options)
@@ -131,7 +133,8 @@ def noise_for(name: str, side: str) -> Callable[[], None] | None:
         return None
     architecture, parameters, shape, _ = MODELS[name]
     model = build(architecture, parameters, shape, CLASSES, 0)
-    PARTS[part if (part := side.partition(", ")[2]) in PARTS else "all"](model)
+    part = side.partition(", ")[2]
+    choose_part(model, Training(trainable=part if part in ("head", "bias") else "all"))
     total = torch.zeros(sum(p.numel() for p in model.parameters() if p.requires_grad), dtype=torch.float64)
     stream = Stream(b"step", "noise")
 

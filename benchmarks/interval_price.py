@@ -40,13 +40,22 @@ def priced(likelihood: str, values: np.ndarray, member: np.ndarray) -> tuple[flo
     return first, seconds(lambda: without_each(run, [reading], member, stored, FPRS))
 
 
-def audited(member: np.ndarray, values: np.ndarray) -> tuple[float, float]:
-    """Return the CPU and wall-clock seconds of `mia-audit audit --no-report`."""
+def example(records: int, models: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return a membership and a signal, both [records, models], of records that differ in level."""
+    random = np.random.default_rng(0)
+    member = np.asfortranarray(random.random((records, models)) < 0.5)
+    noise = random.normal(size=member.shape)
+    values = 2 * random.normal(size=(records, 1)) + noise + 0.5 * member
+    return member, np.asfortranarray(values, dtype=np.float32)
+
+
+def audited(member: np.ndarray, values: np.ndarray, *options: str) -> tuple[float, float]:
+    """Return the CPU and wall-clock seconds of `mia-audit audit` with these options."""
     with tempfile.TemporaryDirectory() as folder:
         np.save(Path(folder, "member.npy"), member)
         np.save(Path(folder, "confidence.npy"), values)
         given = ["--membership", f"{folder}/member.npy", "--signal", f"confidence={folder}/confidence.npy"]
-        command = [sys.executable, "-m", "mia_audit.cli", "audit", *given, "--out", f"{folder}/out", "--no-report"]
+        command = [sys.executable, "-m", "mia_audit.cli", "audit", *given, "--out", f"{folder}/out", *options]
         before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"})
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -60,15 +69,12 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=20_000)
     parser.add_argument("--models", type=int, default=33)
     options = parser.parse_args()
-    random = np.random.default_rng(0)
-    member = np.asfortranarray(random.random((options.records, options.models)) < 0.5)
-    noise = random.normal(size=member.shape)
-    values = np.asfortranarray(2 * random.normal(size=(options.records, 1)) + noise + 0.5 * member, dtype=np.float32)
+    member, values = example(options.records, options.models)
     print("| likelihood | scores | intervals | both / scores |\n|---|---|---|---|")
     for likelihood in ("blend", "types", "hierarchical", "pooled"):
         first, further = priced(likelihood, values, member)
         print(f"| {likelihood} | {first:.2f} | {further:.2f} | {1 + further / first:.2f} |", flush=True)
-    processor, wall = audited(member, values)
+    processor, wall = audited(member, values, "--no-report")
     print(
         f"\n`mia-audit audit --no-report`, {options.records:,} × {options.models}: {processor:.1f} CPU s, {wall:.1f} s"
     )

@@ -35,24 +35,23 @@ def large(models: int, per_job: int) -> dict[str, object]:
     }
 
 
-def main(models: int = 257, per_job: int = 9) -> None:
-    """Plan and measure."""
+def planned(models: int = 257, per_job: int = 9) -> tuple[int, float, float, float]:
+    """Plan, and return the number of jobs, elapsed and processor seconds, and gigabytes."""
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder, "large.yaml")
         config.write_text(json.dumps(large(models, per_job)))
         words = [sys.executable, "-m", "snakemake", "--dryrun", "--quiet", "rules", "--cores", "1", "--profile", "none"]
         words += ["--scheduler", "greedy", "--snakefile", str(ROOT / "Snakefile"), "--configfile", str(config)]
         environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-        start = time.monotonic()
+        before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
         done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=True)
         elapsed = time.monotonic() - start
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     jobs = sum(read_counts(done.stdout + done.stderr).values())
-    print(
-        f"{5 * 5 * 5 * models:,} models, {jobs:,} jobs: {elapsed:.0f} s, {used.ru_utime + used.ru_stime:.0f} CPU seconds,"
-        f" {used.ru_maxrss * 1024 / 1e9:.2f} GB"
-    )
+    processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return jobs, elapsed, processor, after.ru_maxrss * 1024 / 1e9
 
 
 if __name__ == "__main__":
-    main(*(int(word) for word in sys.argv[1:]))
+    jobs, elapsed, processor, size = planned(*(int(word) for word in sys.argv[1:]))
+    print(f"{jobs:,} jobs: {elapsed:.0f} s, {processor:.0f} CPU seconds, {size:.2f} GB")

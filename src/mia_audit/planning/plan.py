@@ -42,7 +42,7 @@ START_UP = {"train": 5.0, "signals": 4.5, "pretrain": 4.0, "architecture": 4.0, 
 
 LIGHT = 1.2
 
-WARM_UP = 13.0
+WARM_UP = 16.0
 """Seconds of processor time for Snakemake and the imports of the warm worker."""
 
 FORKED = {"train": 2.0, "signals": 0.6}
