@@ -10,7 +10,7 @@ import pytest
 from mia_audit.cli import main
 from mia_audit.config import expand, specs
 from mia_audit.config import specs as report_specs
-from mia_audit.config.load import parse
+from mia_audit.config.load import load_audit, parse
 from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError
 
@@ -342,3 +342,11 @@ def test_settings_with_more_models_than_others_are_evaluated_by_as_many_too() ->
     )
     models = {name: specs.EvaluationSpec.from_audit(of, name).models for name in ("none", "few", "imported")}
     assert models == {"none": 5, "few": None, "imported": None}
+
+
+def test_the_digest_of_a_pool_stays() -> None:
+    """The bytes of a pool have it, and the noise and the batches of all trainings from a public start follow from these."""
+    known = specs.PoolSpec.from_audit(
+        load_audit(Path(__file__).parents[2] / "config" / "digits.yaml"), "digits"
+    ).dataset.digest
+    assert known == "af7384328f29f009445b1244b76b98775a348c86b8d5fecc3c9538aed7bdb4c7"

@@ -144,7 +144,8 @@ class Dataset(Section):
     def digest(self) -> str:
         """The SHA-256 of the keys that a pool depends on, and of the files that they name."""
         values = self.model_dump(mode="json", exclude_defaults=True, exclude={"groups", "architectures"})
-        values["files"] = {file: file_digest(file) for file in [*code_files(values), *self.files]}
+        files = {file: file_digest(file) for file in [*code_files(values), *self.files]}
+        values |= {"files": files} if files else {}  # the keys of trainings follow from the digest
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     @property
