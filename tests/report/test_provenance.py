@@ -36,15 +36,15 @@ def test_every_trained_setting_has_the_digest_of_its_training(small):
     results, mechanisms = small.results(), {"none": {}, "dp-sgd": {"epsilon": [8, 1]}}
     sections = {"datasets": {"toy": {"path": "/a/x"}}, "architectures": {"net": {}}, "mechanisms": mechanisms}
     object.__setattr__(results.spec, "config", dict(results.spec.config) | sections)
-    told = [one["training_sha256"] for one in provenance(results, find(results).settings)["settings"]]
+    digests = [one["training_sha256"] for one in provenance(results, find(results).settings)["settings"]]
     names = [(one.mechanism, one.epsilon) for one in results.spec.settings]
     setting = {"dataset": "toy", "architecture": "net"}
     elsewhere = sections | {"datasets": {"toy": {"path": "/b/x"}}}
-    assert told == [
+    assert digests == [
         trained(elsewhere, setting | {"mechanism": mechanism, "epsilon": epsilon})["training_sha256"]
         for mechanism, epsilon in names
     ]
-    assert len(set(told)) == len(names)
+    assert len(set(digests)) == len(names)
 
 
 def test_it_is_json_and_says_the_same_every_time(small, imported):

@@ -10,12 +10,12 @@ import base64
 import io
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -490,6 +490,8 @@ def _drawn_names(axes: Axes) -> Any:
     return label
 
 
+Name = TypeVar("Name", bound=Hashable)
+
 if TYPE_CHECKING:
     Subjects = Callable[[ReportedAudit], Mapping[str, Any]]
     Drawing = Callable[[Results, Findings, Any], Figure | str]
@@ -536,6 +538,14 @@ def once_for(prefix: str, chosen: Callable[[ReportedAudit], Iterable[Any]]) -> S
         return f"{prefix}_{subject if isinstance(subject, str) else '_'.join(subject)}"
 
     return lambda spec: {name(subject): subject for subject in chosen(spec)}
+
+
+def with_several(pairs: Iterable[tuple[Name, str]], least: int = 2) -> list[Name]:
+    """Return the names that stand with at least so many different values, in the order of the pairs."""
+    values: dict[Name, set[str]] = {}
+    for name, value in pairs:
+        values.setdefault(name, set()).add(value)
+    return [name for name, several in values.items() if len(several) >= least]
 
 
 def figure_files(spec: ReportedAudit) -> list[str]:

@@ -30,6 +30,7 @@ from mia_audit.report.figures.catalogue import (
     shared_legend,
     signed_colours,
     tick,
+    with_several,
 )
 from mia_audit.report.findings import Finding, Findings, reference
 from mia_audit.report.formatting import titled
@@ -324,11 +325,9 @@ def releases(results: Results, findings: Findings, place: tuple[str, str]) -> Fi
 
 def _explained_by_several(spec: ReportedAudit) -> list[str]:
     """Name the data sets whose records are explained by several models; sweeps are left out."""
-    models: dict[str, set[str]] = {}
-    for one in spec.settings if spec.explanation_maps else ():
-        if one.group in spec.measured_groups and not one.swept:
-            models.setdefault(one.dataset, set()).add(one.model or one.architecture)
-    return [dataset for dataset, known in models.items() if len(known) > 1]
+    shown = set(spec.measured_groups if spec.explanation_maps else ())
+    known = (one for one in spec.settings if one.group in shown and not one.swept)
+    return with_several((one.dataset, one.model or one.architecture) for one in known)
 
 
 @figure(

@@ -28,6 +28,7 @@ from mia_audit.report.figures.catalogue import (
     panel_inches,
     shared_legend,
     tick,
+    with_several,
 )
 from mia_audit.report.findings import Finding, Findings
 from mia_audit.report.formatting import power, protection, rate
@@ -66,20 +67,12 @@ NOTHING = "No model of these settings was trained to the end."
 
 def curves_over_epsilon(settings: Sequence[AuditedSetting]) -> list[tuple[str, str]]:
     """List data set and architecture of the trained settings that have at least three values of ε, inf included."""
-    values: dict[tuple[str, str], set[str]] = {}
-    for setting in settings:
-        if setting.trained:
-            values.setdefault(setting.group, set()).add(setting.named)
-    return [group for group, several in values.items() if len(several) >= CURVE]
+    return with_several(((one.group, one.named) for one in settings if one.trained), CURVE)
 
 
 def swept_parameters(settings: Sequence[AuditedSetting]) -> list[str]:
     """List the parameters that sweeps vary."""
-    values: dict[str, set[str]] = {}
-    for setting in settings:
-        for key, value in setting.swept.items():
-            values.setdefault(key, set()).add(str(value))
-    return [key for key, several in values.items() if len(several) > 1]
+    return with_several((key, str(value)) for one in settings for key, value in one.swept.items())
 
 
 @figure(
@@ -410,11 +403,7 @@ FEWER_THAN_TWO = "No two of these settings were attacked."
 
 def _with_architectures(spec: ReportedAudit) -> list[str]:
     """List the data sets on which several architectures were trained; sweeps are left out."""
-    several: dict[str, set[str]] = {}
-    for setting in spec.trained:
-        if not setting.swept:
-            several.setdefault(setting.dataset, set()).add(setting.architecture)
-    return [name for name, known in several.items() if len(known) > 1]
+    return with_several((one.dataset, one.architecture) for one in spec.trained if not one.swept)
 
 
 @figure(
