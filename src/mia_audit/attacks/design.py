@@ -190,15 +190,19 @@ def _adjacent(member: Member) -> bool:
 
 def _balanced(member: Member) -> bool:
     """Return whether `_adjacent` holds, and is unlikely to hold by chance for independent memberships."""
-    from scipy.stats import binom
-
     count = member.sum(axis=1)
     low, high = int(count.min()), int(count.max())
     models, share = member.shape[1], float(member.mean())
     if high - low > 1 or not 0 < share < 1:
         return False
-    chance = sum(float(binom.pmf(number, models, share)) for number in range(low, high + 1))
+    chance = sum(_binomial(number, models, share) for number in range(low, high + 1))
     return len(member) * math.log(max(chance, 1e-300)) < math.log(CHANCE)
+
+
+def _binomial(number: int, of: int, share: float) -> float:
+    """Return the probability of this many of `of` at a share between 0 and 1."""
+    ways = math.lgamma(of + 1) - math.lgamma(number + 1) - math.lgamma(of - number + 1)
+    return math.exp(ways + number * math.log(share) + (of - number) * math.log1p(-share))
 
 
 def _partners(member: Member) -> tuple[int, ...]:

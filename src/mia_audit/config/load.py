@@ -12,17 +12,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import chdir, contextmanager
 from itertools import accumulate, groupby
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from mia_audit.config.fit import check_fit
-from mia_audit.config.schema import Audit
 from mia_audit.errors import UserError, suggest
 from mia_audit.registry import FILE, code_of
-from mia_audit.report.spec import Policy
+
+if TYPE_CHECKING:
+    from mia_audit.config.schema import Audit
+    from mia_audit.report.spec import Policy
 
 MOST_BYTES = 1 << 18
 """Largest size of a config in bytes."""
@@ -256,6 +257,9 @@ def load_audit(path: Path) -> Audit:
 
 def check_audit(values: Any, where: str) -> Audit:
     """Validate the mapping of an audit's YAML file; UserError for a mistake in it, with `where` and the key."""
+    from mia_audit.config.fit import check_fit  # audits of matrices parse parts of a config, and need neither
+    from mia_audit.config.schema import Audit
+
     refuse_excess(values, where)
     audit = parse(Audit, values, where)
     check_fit(audit, where)
@@ -341,6 +345,8 @@ def _section(model: type[BaseModel], location: tuple[int | str, ...]) -> type[Ba
 
 def load_policy(path: Path) -> Policy:
     """Return the policy of a YAML file; UserError for a mistake, with the file, the key and a way to fix it."""
+    from mia_audit.report.spec import Policy
+
     if not path.is_file():
         raise UserError(f"{path}: no such file; a policy is one YAML file, see docs/how-to/release.md")
     return parse(Policy, read_plain(path), str(path))

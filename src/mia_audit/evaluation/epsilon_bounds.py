@@ -24,7 +24,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
-from scipy.special import betaincinv, ndtr, ndtri
+from scipy.special import betainc, betaincinv, ndtr, ndtri
 
 from mia_audit.errors import UserError, few
 from mia_audit.evaluation.files import KEYS, Scored, of_drawn_unit
@@ -179,14 +179,13 @@ def _upper(errors: Count, trials: Count, alpha: float) -> np.ndarray:
 
 def _one_run_p_value(records: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
     """Bound the probability of at least this many correct guesses under (ε, δ)-DP: a binomial tail, plus what δ can add to it."""
-    from scipy.stats import binom
-
     accuracy = 1 / (1 + math.exp(-epsilon))
-    tail = float(binom.sf(correct - 1, guesses, accuracy))
+    counts = np.arange(correct, 0, -1) if delta else np.array([correct])
+    tails = betainc(counts, guesses - counts + 1, accuracy)  # the probabilities of at least so many
     if delta == 0.0:
-        return min(tail, 1.0)
-    below = np.cumsum(binom.pmf(np.arange(correct - 1, -1, -1), guesses, accuracy)) / np.arange(1, correct + 1)
-    return min(tail + float(below.max()) * delta * 2 * records, 1.0)
+        return float(tails[0])
+    below = (np.append(tails[1:], 1.0) - tails[0]) / np.arange(1, correct + 1)
+    return min(float(tails[0] + below.max() * delta * 2 * records), 1.0)
 
 
 def _largest(holds: Callable[[float], bool]) -> float:

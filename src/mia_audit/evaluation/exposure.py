@@ -313,8 +313,6 @@ def _one_differs(halves: Halves, fpr: str) -> bool:
     The former is corrected for the number of records (Fisher's combination of both halves), the latter, given all calls
     of the record, for the number of records with as many.
     """
-    from scipy.stats import hypergeom
-
     hits, alarms, members, others = halves.hits[fpr], halves.alarms[fpr], halves.members, halves.others
     related, mean = _related(hits, members), float(hits.sum() / max(members.sum(), 1))
     if not 0 < mean < 1:
@@ -322,6 +320,10 @@ def _one_differs(halves: Halves, fpr: str) -> bool:
     tails = _chances(int(members.max()), np.array([mean]), related)[..., 0][:, ::-1].cumsum(axis=1)[:, ::-1]
     both = np.prod([tails[n, k] for n, k in zip(members, hits, strict=True)], axis=0)
     rare = both * (1 - np.log(both)) * len(both) <= SINGLE
+    if not rare.any():
+        return False
+    from scipy.stats import hypergeom
+
     calls, every = hits + alarms, members + others
     chances = [
         hypergeom.sf(of[rare] - 1, total[rare], inside[rare], called[rare])

@@ -46,7 +46,7 @@ NUMBERS_OF_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREAD
 """Variables that Snakemake sets for a job. When libraries are imported, they read these, and variables with the prefixes above."""
 COMPUTING = ("architecture", "pretrain", "train", "signals", "target", "explanation-metrics")
 """The stages that import PyTorch."""
-SHARED = ("polars", "pyarrow.parquet", "scipy.stats", "pandas")
+SHARED = ("polars", "pyarrow.parquet", "scipy.special", "pandas")
 """Libraries that most stages import; pandas by pyarrow, where it is installed."""
 PROGRAM = "import sys; from mia_audit.cli import serve; serve(int(sys.argv[1]), pytorch=sys.argv[2] == '1')"
 Main = Callable[[Sequence[str]], int]

@@ -118,6 +118,13 @@ def median(values: np.ndarray) -> float:
     return float(ordered[half]) if len(values) % 2 else (float(ordered[half - 1]) + float(ordered[half])) / 2
 
 
+def ranks_of(values: np.ndarray) -> np.ndarray:
+    """Return the ranks of values from 1, equal ones with their mean rank."""
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: np.ndarray = np.cumsum(counts) - (counts - 1) / 2
+    return ranks[places]
+
+
 def slices(start: int, stop: int, models: int) -> Iterator[slice]:
     """Yield slices of similar size, small enough that a block of records stays in the processor's cache."""
     parts = -(-(stop - start) // max(BLOCK_RECORDS, BLOCK_CELLS // models))

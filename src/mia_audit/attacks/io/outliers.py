@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mia_audit.errors import UserError, few
-from mia_audit.signals.name import Reading, columns_of, median
+from mia_audit.signals.name import Reading, columns_of, median, ranks_of
 
 if TYPE_CHECKING:
     from mia_audit.signals.name import Cells, Columns, Signal
@@ -187,10 +187,8 @@ def _copies(signal: Signal, values: Cells, described: np.ndarray, models: Sequen
 
 def _astray(signal: Signal, scaled: Columns, models: Sequence[int] | np.ndarray) -> Iterator[str]:
     """Name the models that do not rank records at all as the others do. Models of one recipe may rank norms of explanations so."""
-    from scipy.stats import rankdata
-
     some = slice(None, None, max(1, len(scaled) // COMPARED))
-    ranks = np.stack([rankdata(scaled.at(model)[some]).astype(np.float32) for model in range(scaled.shape[1])])
+    ranks = np.stack([ranks_of(scaled.at(model)[some]).astype(np.float32) for model in range(scaled.shape[1])])
     ranks -= ranks.mean(axis=1, keepdims=True)
     together = ranks.sum(axis=0)
     alike = np.array([_cosine(own, together - own) for own in ranks])

@@ -19,7 +19,7 @@ from mia_audit.attacks.design import of_targets
 from mia_audit.attacks.engine.joint import JOINT_PAIRWISE, JOINT_RATIOS
 from mia_audit.attacks.engine.likelihood import LIKELIHOODS, authors_ratio, likelihood_ratio, offline_ratio
 from mia_audit.attacks.engine.ratios import PAIRWISE, RATIOS
-from mia_audit.signals.name import Columns, all_but, columns_of, every, named, others
+from mia_audit.signals.name import Columns, all_but, columns_of, every, named, others, ranks_of
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -149,9 +149,8 @@ def threshold(
     (reading,) = readings
     values, high = reading.prepared(Columns.stored, scaled=False), reading.signal.members == "high"
     if not _fits(values):
-        from scipy.stats import rankdata
-
-        return of_targets(rankdata(values if high else -values, axis=0), pairs)
+        ranks = [ranks_of(column if high else -column) for column in values.T]
+        return of_targets(np.stack(ranks, axis=1), pairs)
     scores: Float[np.ndarray, "N K"] = of_targets(values, pairs).astype(np.float32)
     return scores if high else np.negative(scores, out=scores)
 

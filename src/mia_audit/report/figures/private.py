@@ -301,14 +301,13 @@ def parts(axes: Axes, one: Studied) -> None:
 
 def correlation(one: Studied) -> Estimate | None:
     """Return Spearman's correlation of the loss with the misclassification around a query; None if one of the two is constant."""
-    from scipy.stats import rankdata
 
     def of_ranks(again: Studied) -> float | None:
         rows = again.protocol("non-adaptive")
         if "misclassified" not in rows.columns or rows["misclassified"].n_unique() < 2:
             return None
-        ranks = [rankdata(rows[name].to_numpy()) for name in ("misclassified", "excess_loss")]
-        return float(np.corrcoef(*ranks)[0, 1])
+        ranks = np.stack([rows[name].rank().to_numpy() for name in ("misclassified", "excess_loss")])
+        return float(np.corrcoef(ranks)[0, 1])
 
     return one.over(of_ranks)
 
