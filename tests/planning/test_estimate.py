@@ -72,11 +72,20 @@ class FixedCosts(Costs):
         return 0.4
 
 
+FIXED = FixedCosts()
+
+
+def planned(
+    changes: Mapping[str, Any] = {}, costs: Costs | None = FIXED, metadata: Mapping[str, Any] = METADATA
+) -> Plan:
+    """Estimate the audit with other sections, costs or a model that is described by other numbers."""
+    sizes = {"digits": Size(1000, 100, (1, 8, 8), 10)}
+    return estimate(parse(Audit, CONFIG | changes, "tiny.yaml"), sizes, {("digits", "mlp"): metadata}, costs, {})
+
+
 @pytest.fixture
 def plan() -> Plan:
-    audit = parse(Audit, CONFIG, "tiny.yaml")
-    sizes = {"digits": Size(1000, 100, (1, 8, 8), 10)}
-    return estimate(audit, sizes, {("digits", "mlp"): METADATA}, FixedCosts(), {})
+    return planned()
 
 
 def test_the_start_of_jobs_counts_for_the_stages_of_their_rule() -> None:
@@ -104,22 +113,17 @@ def test_every_model_step_and_record_is_counted(plan: Plan) -> None:
 
 
 def test_explanations_fitted_to_training_records_count_their_labels() -> None:
-    config = CONFIG | {
-        "explainers": {"methods": ["ixg", "local_linear", "private_local:1"], "explain": ["probability"]}
-    }
-    audit = parse(Audit, config, "tiny.yaml")
+    explainers = {"methods": ["ixg", "local_linear", "private_local:1"], "explain": ["probability"]}
     costs = type("Two", (FixedCosts,), {"measures": lambda *_: 0.0})()
-    plan = estimate(audit, {"digits": Size(1000, 100, (1, 8, 8), 10)}, {("digits", "mlp"): METADATA}, costs, {})
+    plan = planned({"explainers": explainers}, costs)
     # both explainers are one family; a model labels its 500 records once
     assert plan.seconds["signals local_linear"] == pytest.approx(30 * (1000 * 0.02 + 500 * 0.0005))
 
 
 def test_what_is_not_counted_is_named() -> None:
     study = {"black_boxes": ["forest", "labels"], "attacked": ["inf", 1]}
-    audit = parse(Audit, CONFIG | {"private_explanations": {"digits": study}}, "tiny.yaml")
     costs = type("Broken", (FixedCosts,), {"step": lambda *_: 1.0, "signals": lambda *_: 1 / 0})()
-    sizes = {"digits": Size(1000, 100, (1, 8, 8), 10)}
-    plan = estimate(audit, sizes, {("digits", "mlp"): METADATA}, costs, {})
+    plan = planned({"private_explanations": {"digits": study}}, costs)
     assert [what.partition(" (")[0] for what in plan.untimed] == [
         "the rest of mlp under none",
         "the rest of mlp under dp-sgd",
@@ -134,13 +138,7 @@ def test_seconds_on_a_gpu_are_those_of_models(plan: Plan) -> None:
 
 
 def test_nothing_is_timed_without_costs() -> None:
-    plan = estimate(
-        parse(Audit, CONFIG, "tiny.yaml"),
-        {"digits": Size(1000, 100, (1, 8, 8), 10)},
-        {("digits", "mlp"): METADATA},
-        None,
-        {},
-    )
+    plan = planned(costs=None)
     assert not plan.seconds and plan.models == 30 and plan.memory["train"] > 0
 
 
@@ -161,9 +159,7 @@ def test_disk_and_memory(plan: Plan) -> None:
 
 def test_a_mechanism_with_fewer_models_costs_less() -> None:
     fewer = CONFIG["mechanisms"] | {"dp-sgd": CONFIG["mechanisms"]["dp-sgd"] | {"models": 4}}
-    audit = parse(Audit, CONFIG | {"mechanisms": fewer}, "tiny.yaml")
-    sizes = {"digits": Size(1000, 100, (1, 8, 8), 10)}
-    plan = estimate(audit, sizes, {("digits", "mlp"): METADATA}, FixedCosts(), {})
+    plan = planned({"mechanisms": fewer})
     assert plan.models == 10 + 4 + 4
     # the noise is calibrated in one job for each budget
     assert plan.seconds["train dp-sgd"] == pytest.approx(2 * (4 * (10 * 0.1 + 1000 * 0.002 + 1000 * 0.0005) + 7))
@@ -204,18 +200,14 @@ def test_buffers_that_are_stored_with_every_model_are_planned(plan: Plan) -> Non
 
     projected = describe("maps", "locally-linear-maps", {"projection": 30}, (1, 8, 8), 10)
     assert projected["stored_bytes"] == 4 * (projected["parameters"] + 30 * 30 * 64)
-    audit = parse(Audit, CONFIG, "tiny.yaml")
-    sizes = {"digits": Size(1000, 100, (1, 8, 8), 10)}
     buffers = 1_000_000
-    more = METADATA | {"stored_bytes": METADATA["stored_bytes"] + buffers}
-    planned = estimate(audit, sizes, {("digits", "mlp"): more}, FixedCosts(), {"train": 9, "attack": 3})
-    assert planned.disk["weights"] - plan.disk["weights"] == (30 + 1) * buffers
-    assert planned.memory["train"] - plan.memory["train"] == buffers
+    more = planned(metadata=METADATA | {"stored_bytes": METADATA["stored_bytes"] + buffers})
+    assert more.disk["weights"] - plan.disk["weights"] == (30 + 1) * buffers
+    assert more.memory["train"] - plan.memory["train"] == buffers
 
 
 def test_temporary_weights_are_those_of_a_setting_at_work_and_those_that_are_kept() -> None:
     changes = {"compute": CONFIG["compute"] | {"weights": "temporary"}, "explanation_metrics": {"records": 0}}
-    audit, sizes = parse(Audit, CONFIG | changes, "tiny.yaml"), {"digits": Size(1000, 100, (1, 8, 8), 10)}
-    disk = estimate(audit, sizes, {("digits", "mlp"): METADATA}, FixedCosts(), {}).disk
+    disk = planned(changes).disk
     assert disk["weights"] == 20_000 * (1 + 3), "the public start, and a model of every setting"
     assert disk["weights of a setting until its signals are merged"] == 20_000 * 10
