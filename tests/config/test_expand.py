@@ -1,7 +1,6 @@
 """Expanding a config: settings, blocks of shadow models, and the groups that are compared."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -10,16 +9,7 @@ from mia_audit.config.load import parse
 from mia_audit.config.schema import Audit
 from mia_audit.config.specs import ReportSpec, TrainingSpec
 
-CONFIG: dict[str, Any] = {
-    "audit": "tiny",
-    "datasets": {"digits": {"public": 100}},
-    "architectures": {"mlp": {}},
-    "mechanisms": {"none": {}, "dp-sgd": {"epsilon": [8, 2], "training": {"epochs": 3}}},
-}
-
-
-def audit(**changes: Any) -> Audit:
-    return parse(Audit, CONFIG | changes, "tiny.yaml")
+from .test_specs import CONFIG, audit
 
 
 def test_settings_are_all_combinations_in_the_order_of_the_config() -> None:

@@ -97,10 +97,7 @@ def test_how_a_job_runs_is_no_part_of_a_specification(spec: specs.Spec) -> None:
     ("text", "message"),
     [
         ('{"seed": 0, "dataset": "digits"}', "spec.json: missing key 'membership'"),
-        (
-            '{"seed": 0, "dataset": "digits", "membership": {"modelz": 4}}',
-            "unknown key 'membership.modelz': did you mean",
-        ),
+        ('{"seed": 0, "dataset": "digits", "membership": {"modelz": 4}}', "unknown key 'membership.modelz'"),
         ('{"seed": 0, "dataset": "digits", "membership": {"models": 1}}', "membership.models: "),
         ("[]", "spec.json: expected keys and values (seed, dataset, membership, unit), got list"),
         ("{", "spec.json: not JSON: "),

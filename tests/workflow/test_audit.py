@@ -3,7 +3,6 @@
 from typing import Any
 
 import polars as pl
-import pytest
 
 from mia_audit.storage import table_metadata
 
@@ -49,23 +48,11 @@ def test_membership_is_shared_by_all_settings(finished: Any) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"explaners": {}}, "tiny.yaml: unknown key 'explaners': did you mean 'explainers'?"),
-        (
-            {"mechanisms": {"dp-sgd": {"epsilon": [0]}}},
-            "mechanisms.dp-sgd.epsilon.0: expected a positive number or inf as ε, got '0'",
-        ),
-    ],
-)
-def test_a_wrong_config_is_refused_before_anything_runs(
-    workflow: Any, tiny: dict[str, Any], changes: dict[str, Any], message: str
-) -> None:
-    workflow.configure(tiny | changes)
+def test_a_wrong_config_is_refused_before_anything_runs(workflow: Any, tiny: dict[str, Any]) -> None:
+    workflow.configure(tiny | {"explaners": {}})
     code, output = workflow.dry_run()
     assert code == 1
-    assert message in output
+    assert "tiny.yaml: unknown key 'explaners': did you mean 'explainers'?" in output
     assert "Traceback" not in output
     assert not workflow.results.exists()
 
