@@ -114,10 +114,7 @@ def test_label_noise_makes_that_share_of_labels_wrong(share: float) -> None:
 @pytest.mark.parametrize(
     ("section", "expected"),
     [
-        (
-            {"public": 50},
-            r"datasets\.some\.public: 50 public records are requested, but 'digits' has 50 distinct records",
-        ),
+        ({"public": 50}, r"some\.public: 50 public records are requested, but 'digits' has 50"),
         ({"public": 20, "records": 31}, r"31 records and 20 public ones are 51, but 'digits' has 50 distinct records"),
     ],
 )

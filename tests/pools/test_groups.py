@@ -9,7 +9,6 @@ from PIL import Image
 
 from mia_audit.cli import main
 from mia_audit.config.specs import GroupsSpec, PoolSpec
-from mia_audit.errors import UserError
 from mia_audit.pools.groups import Grouping, grouping, read_groups
 from mia_audit.pools.persons import Persons
 from mia_audit.pools.section import Dataset
@@ -39,13 +38,6 @@ def test_many_numbers_are_cut_at_their_quartiles() -> None:
 def test_records_without_a_value_are_a_group() -> None:
     assert of([1.0, None, float("nan"), 2.0]) == (("1", "2", "unknown"), [0, 2, 2, 1])
     assert of([None, "x"]) == (("x", "unknown"), [1, 0])
-
-
-def test_edges_of_words_and_too_many_words_are_refused() -> None:
-    with pytest.raises(UserError, match="edges cannot divide"):
-        of(["a", "b"], 3)
-    with pytest.raises(UserError, match="60 different values: expected at most 50 groups"):
-        of([f"w{number}" for number in range(60)])
 
 
 def test_a_person_is_where_most_of_their_records_are_in_any_order() -> None:
@@ -137,12 +129,3 @@ def test_images_have_groups_in_the_file_of_their_persons(tmp_path: Path) -> None
     (found,) = grouped(tmp_path, section | {"groups": ["camera"]})
     kept = pl.read_parquet(tmp_path / "pool" / "records.parquet")["label"].to_list()
     assert labelled(found) == ["old" if label == 0 else "new" for label in kept]
-
-
-def test_an_unknown_column_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pl.DataFrame({"x": [1.0, 2.0, 3.0], "site": list("aab"), "label": [0, 1, 1]}).write_csv(tmp_path / "t.csv")
-    with pytest.raises(AssertionError):
-        grouped(tmp_path, {"source": "table", "path": str(tmp_path / "t.csv"), "groups": ["sight"]})
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert line.startswith(f"mia-audit: datasets.d.groups: {tmp_path / 't.csv'} has no column 'sight': ")
-    assert "site" in line

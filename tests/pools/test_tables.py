@@ -219,7 +219,7 @@ def test_a_workbook_without_its_reader_says_how_to_get_it(tmp_path: Path, monkey
         load(workbook(tmp_path / "t.xlsx", data=[NAMES, *ROWS]))
 
 
-@pytest.mark.parametrize("mark", ["{} %", "${}", "{} €", "−{}", "{},000", "{}'000", "1 {}00"])
+@pytest.mark.parametrize("mark", ["{} %", "${}", "{} €", "−{}", "{},000", "{}'000", "1 {}00", "0x{}"])
 def test_a_number_with_a_mark_is_no_category(mark: str, tmp_path: Path) -> None:
     """Otherwise each number would silently become a column of 0 and 1."""
     lines = [f'{row[0]},"{mark.format(1 + row[0] % 5)}",{row[3]}' for row in ROWS]
