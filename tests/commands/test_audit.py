@@ -182,10 +182,7 @@ def test_truncated_files_are_named(folder, capsys, kind):
         (["--signal", "loss=again.npy"], "given twice"),
         (["--signal", "what=x.npy"], "give its scale"),
         (["--signal", "ixg_l1=none.npy"], "no such file"),
-        (
-            ["--attacks", "lrt:loss+confidence"],
-            "lrt reads one signal at a time; joint-lrt and shadow-classifier and vector-classifier and vector-lrt read",
-        ),
+        (["--attacks", "lrt:loss+confidence"], "lrt reads one signal at a time; joint-lrt and shadow-classifier"),
         (["--attacks", "joint-lrt:loss+loss"], "'loss' is given twice"),
         (["--attacks", "rmia:confidence"], "read only losses"),
         (["--table", "signals.parquet"], "--table alone, or several --setting"),

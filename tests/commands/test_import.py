@@ -71,16 +71,8 @@ def test_several_settings_need_a_choice(published, capsys):
         ("losses_CIFAR10/{}/2.csv", "", "0 records, but 20 were expected"),
         ("losses_CIFAR10/{}/2.csv", "2\n" + "0.5 1\n" * 20, "2 columns; expected one number per record"),
         ("losses_CIFAR10/{}/2.csv", "2\n" + "0.5\n" * 19 + "-1\n", "-1 at model 2, record 19, but 'loss' is positive"),
-        (
-            "losses_CIFAR10/{}/2.csv",
-            "2\n" + "0.5\n" * 19 + "1e40\n",
-            "1e+40 at model 2, record 19; signals are stored in",
-        ),
-        (
-            "losses_CIFAR10/{}/2.csv",
-            "2\n" + "0.5\n" * 19 + "1e-40\n",
-            "1e-40 at model 2, record 19; signals are stored in",
-        ),
+        ("losses_CIFAR10/{}/2.csv", "2\n" + "0.5\n" * 19 + "1e40\n", "1e+40 at model 2, record 19"),
+        ("losses_CIFAR10/{}/2.csv", "2\n" + "0.5\n" * 19 + "1e-40\n", "1e-40 at model 2, record 19"),
         ("indices_CIFAR10/{}/2.csv", "2\n" + "0\n" * 20, "model 2 has no member"),
         ("indices_CIFAR10/{}/2.csv", "2\n" + "3\n" * 20, "values other than 0 and 1"),
     ],

@@ -110,8 +110,3 @@ def test_a_damaged_file_is_one_line_that_names_it(
     assert signals(audit, "gradient") == 2
     assert str(path) in one_line(capsys)
     assert not [path for path in audit.glob("out/*/*") if path.name != "shadow-2.parquet"]
-
-
-def test_an_unknown_captum_method_is_one_line(audit: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert signals(audit, "ig", explainers=["captum:DeepLyft"]) == 2
-    assert "did you mean 'DeepLift'?" in one_line(capsys)
