@@ -12,14 +12,12 @@ from mia_audit.attacks.engine.ratios import RATIOS
 from mia_audit.evaluation.metrics import auc
 from mia_audit.signals.name import Reading, read_signal
 
+from ..builders import halves
+
 RECORDS, MODELS, DRAWS = 200, 8, 40
 
 SLOWER = {"blend": 4, "types": 2}
 """By how much fewer draws there are of likelihoods that take longer."""
-
-
-def half(random, records=RECORDS, models=MODELS):
-    return np.stack([random.permutation(records) < records // 2 for _ in range(models)], axis=1)
 
 
 def balanced(random, records=RECORDS, models=MODELS, inside=None):
@@ -27,7 +25,7 @@ def balanced(random, records=RECORDS, models=MODELS, inside=None):
 
 
 def pairs(random, records=RECORDS, models=MODELS):
-    first = half(random, records, models // 2)
+    first = halves(random, records, models // 2)
     return np.stack([first, ~first], axis=2).reshape(records, models)
 
 
@@ -38,7 +36,7 @@ DESIGNS = {"balanced": balanced, "pairs": pairs}
 def test_independent_memberships_are_left_alone(models):
     random = np.random.default_rng(0)
     for member in (
-        half(random, models=models),
+        halves(random, RECORDS, models),
         random.random((RECORDS, models)) < 0.5,
         random.random((60, models)) < 0.9,
     ):
@@ -189,7 +187,7 @@ def mean_aucs(attack, likelihood, design, draws, leak=0.0, models=MODELS):
     found = []
     for seed in range(draws):
         random = np.random.default_rng([seed, 5])
-        member = design(random, models=models)
+        member = design(random, RECORDS, models)
         scores = attacks[attack].score(reading(attack, random, member, leak), member, likelihood)
         found.append(np.mean([auc(score, here) for score, here in zip(scores.T, member.T, strict=True)]))
     return np.array(found)
@@ -219,5 +217,5 @@ def test_four_models_leave_one_on_either_side(attack, likelihood, kind):
 def test_a_leak_is_that_of_random_halves_with_one_model_fewer(attack, likelihood, kind):
     draws = 15 // min(SLOWER.get(likelihood, 1), 2)
     corrected = mean_aucs(attack, likelihood, DESIGNS[kind], draws, leak=0.7)
-    halves = mean_aucs(attack, likelihood, half, draws, leak=0.7, models=MODELS - 1)
-    assert abs(corrected.mean() - halves.mean()) < 0.015
+    independent = mean_aucs(attack, likelihood, halves, draws, leak=0.7, models=MODELS - 1)
+    assert abs(corrected.mean() - independent.mean()) < 0.015

@@ -9,8 +9,9 @@ from mia_audit.attacks.engine.joint import JOINT_RATIOS
 from mia_audit.attacks.engine.ratios import RATIOS
 from mia_audit.attacks.engine.type_ratio import TINY, Evidence, blend_weights, equalised, first_types
 from mia_audit.attacks.engine.types import TEMPER, Grid, learn, score
-from mia_audit.evaluation.metrics import auc
 from mia_audit.signals.name import Columns
+
+from ...builders import mean_auc
 
 
 def draw(seed, records=300, models=9, signals=1):
@@ -22,10 +23,6 @@ def draw(seed, records=300, models=9, signals=1):
         3 * easy + random.normal(size=member.shape) * (1 - 0.9 * easy) + (1 - easy) * member for _ in range(signals)
     ]
     return values, member
-
-
-def mean_auc(scores, member):
-    return np.mean([auc(one, here) for one, here in zip(scores.T, member.T, strict=True)])
 
 
 @pytest.mark.parametrize("alike", [1, 10**9])

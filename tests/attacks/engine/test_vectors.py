@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
-from scipy.stats import multivariate_normal, rankdata
+from scipy.stats import multivariate_normal
 
 from mia_audit.attacks.design import NO_MODEL, left_out
 from mia_audit.attacks.engine import vectors as engine
 from mia_audit.attacks.engine.vectors import Stack, hierarchical_vector_ratio, vector_ratio
 from mia_audit.signals.name import Columns
+
+from ...builders import mean_auc
 
 RATIOS = [vector_ratio, hierarchical_vector_ratio]
 
@@ -65,14 +67,6 @@ def by_loop(vectors, member):
     return scores
 
 
-def auc(scores, member):
-    found = []
-    for score, inside in zip(scores.T, member.T, strict=True):
-        ranks = rankdata(score)
-        found.append((ranks[inside].sum() - inside.sum() * (inside.sum() + 1) / 2) / (inside.sum() * (~inside).sum()))
-    return float(np.mean(found))
-
-
 @pytest.mark.parametrize("design", ["independent", "balanced", "pairs"])
 @pytest.mark.parametrize("numbers", [1, 1 << 20])
 def test_agrees_with_a_loop_over_targets(design, numbers, monkeypatch):
@@ -124,12 +118,12 @@ def test_blocks_that_are_kept_in_memory_or_not_give_the_same_scores(ratio, monke
 def test_vectors_without_a_leak_are_guessed_by_chance(ratio, design, models):
     vectors, member = drawn(1500, models, design=design)
     scores = ratio(vectors, member)
-    assert abs(auc(np.nan_to_num(scores), member) - 0.5) < 4 * 0.3 / np.sqrt(1500 * models) + 0.005
+    assert abs(mean_auc(np.nan_to_num(scores), member) - 0.5) < 4 * 0.3 / np.sqrt(1500 * models) + 0.005
 
 
 def test_shrunk_shifts_tell_more_from_few_models():
     vectors, member = drawn(1500, 5, size=10, leak=0.4)
-    pooled, shrunk = (auc(np.nan_to_num(ratio(vectors, member)), member) for ratio in RATIOS)
+    pooled, shrunk = (mean_auc(np.nan_to_num(ratio(vectors, member)), member) for ratio in RATIOS)
     assert shrunk > pooled + 0.01
 
 
@@ -139,5 +133,5 @@ def test_constant_and_repeated_coordinates_change_little(ratio):
     more = np.concatenate([vectors, vectors[:, :, :1], np.full((*member.shape, 1), 7, dtype=np.float32)], axis=2)
     scores = ratio(more, member)
     assert np.isfinite(scores[np.isfinite(ratio(vectors, member))]).all()
-    assert auc(np.nan_to_num(scores), member) > auc(np.nan_to_num(ratio(vectors, member)), member) - 0.03
+    assert mean_auc(np.nan_to_num(scores), member) > mean_auc(np.nan_to_num(ratio(vectors, member)), member) - 0.03
     assert not np.nan_to_num(ratio(np.ones((40, 5, 3), dtype=np.float32), member[:40, :5])).any()

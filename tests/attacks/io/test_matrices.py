@@ -11,6 +11,8 @@ from mia_audit.attacks.io.parquet import check_coins, check_loss, check_orientat
 from mia_audit.errors import UserError
 from mia_audit.signals.families import confidence_from_loss
 
+from ...builders import halves
+
 MATRIX = np.round(np.random.default_rng(0).random((7, 5)), 6)
 
 
@@ -188,14 +190,9 @@ def test_probabilities_of_0_and_1_have_finite_signals_and_more_than_1_is_refused
         file.read(file.signals[0])
 
 
-def halves(records, models, seed=0):
-    random = np.random.default_rng(seed)
-    return np.stack([random.permutation(records) < records // 2 for _ in range(models)], axis=1)
-
-
 @pytest.mark.parametrize("sharp", [0.5, 3.0])
 def test_probabilities_are_no_losses(sharp):
-    member = halves(400, 8)
+    member = halves(np.random.default_rng(0), 400, 8)
     loss = np.random.default_rng(1).exponential(1 / sharp, member.shape) * (1 - 0.4 * member)
     check_loss(loss, member, "loss.npy")
     with pytest.raises(UserError, match="softmax probability, not its loss; give them as probability=FILE"):
@@ -205,13 +202,13 @@ def test_probabilities_are_no_losses(sharp):
 @pytest.mark.parametrize("lowest", [0.0, 0.4])
 def test_small_losses_are_losses(lowest):
     """Of a model that fits well, and of one with two classes that hardly learned."""
-    member = halves(400, 8)
+    member = halves(np.random.default_rng(0), 400, 8)
     loss = lowest + 0.5 * np.random.default_rng(1).random(member.shape) ** 2 * (1 - 0.2 * member)
     check_loss(loss, member, "loss.npy")
 
 
 def test_a_transposed_membership_is_named(capsys):
-    member = halves(200, 12)
+    member = halves(np.random.default_rng(0), 200, 12)
     check_orientation(member, "member.npy")
     with pytest.raises(UserError, match=r"read as 12 records of 200 models, but all rows .* transpose it"):
         check_orientation(member.T, "member.npy")
@@ -225,6 +222,6 @@ def test_halves_and_balanced_designs_are_no_coins():
     random = np.random.default_rng(0)
     check_coins(random.random((400, 8)) < 0.5, "--design bernoulli")
     with pytest.raises(UserError, match="exactly 200 of 400 records, so membership was not drawn by fair coins"):
-        check_coins(halves(400, 8), "--design bernoulli")
+        check_coins(halves(np.random.default_rng(0), 400, 8), "--design bernoulli")
     with pytest.raises(UserError, match="depend on each other"):
         check_coins(random.random((400, 8)).argsort(axis=1) < 4, "--design bernoulli")
