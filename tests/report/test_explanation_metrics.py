@@ -13,11 +13,9 @@ from mia_audit.report.figures.catalogue import NEGATIVE, POSITIVE, data_uri, dra
 from mia_audit.report.figures.explanations import curves, explanation_metrics, explanations, releases
 from mia_audit.report.opened import find
 from mia_audit.report.series import interpretations, similarity
-from mia_audit.report.tables.catalogue import latex, tables, tables_of
+from mia_audit.report.tables.catalogue import latex, tables
 
-
-def build(results, findings):
-    return {name: kind(results, findings) for name, kind in tables_of(results.spec).items()}
+from .built import build
 
 
 @pytest.fixture(scope="module")

@@ -29,6 +29,12 @@ from mia_audit.storage.digests import write_manifest
 LEAKS, HOLDS = "toy/net/none-epsinf", "toy/net/dp-sgd-eps1"
 
 
+@pytest.fixture
+def copy(ended: Path, tmp_path: Path) -> Path:
+    """A copy of the finished results, to be changed."""
+    return Path(shutil.copytree(ended, tmp_path / "copy"))
+
+
 def verdicts(root: Path, **policy: Any) -> dict[tuple[str, str], Judged]:
     return {(one.criterion, one.setting): one for one in judge(finished(root), Policy(**policy))}
 
@@ -70,47 +76,42 @@ def test_every_criterion_has_its_verdict(ended: Path) -> None:
     assert told["test accuracy", HOLDS] == Verdict.FAIL
 
 
-def test_a_claim_below_the_lower_bound_fails(ended: Path, tmp_path: Path) -> None:
-    shutil.copytree(ended, tmp_path / "copy")
-    sources = json.loads((ended / "provenance.json").read_text())
+def test_a_claim_below_the_lower_bound_fails(copy: Path) -> None:
+    sources = json.loads((copy / "provenance.json").read_text())
     (leaking,) = [one for one in sources["settings"] if one["path"] == LEAKS]
     leaking |= {"private": True, "epsilon": "0.01", "delta": 1e-5}
-    write_json(tmp_path / "copy" / "provenance.json", sources)
-    assert verdicts(tmp_path / "copy", epsilon_below_claim=True)["lower bound on ε", LEAKS].verdict == Verdict.FAIL
+    write_json(copy / "provenance.json", sources)
+    assert verdicts(copy, epsilon_below_claim=True)["lower bound on ε", LEAKS].verdict == Verdict.FAIL
 
 
 @pytest.mark.parametrize(("shown", "verdict"), [(0.9, Verdict.PASS), (1.1, Verdict.FAIL)])
-def test_a_claim_below_the_bound_from_canaries_fails(
-    ended: Path, tmp_path: Path, shown: float, verdict: Verdict
-) -> None:
-    shutil.copytree(ended, tmp_path / "copy")
+def test_a_claim_below_the_bound_from_canaries_fails(copy: Path, shown: float, verdict: Verdict) -> None:
     rows = [f"one-run-f-dp,{shown},0.00001,0.95,400", "one-run-gaussian,9.0,0.00001,0.95,400"]
-    sources = json.loads((ended / "provenance.json").read_text())
+    sources = json.loads((copy / "provenance.json").read_text())
     for setting in (LEAKS, HOLDS):
-        path = tmp_path / "copy" / setting / "canaries.csv"
+        path = copy / setting / "canaries.csv"
         path.write_text("\n".join(["method,epsilon,delta,confidence,canaries", *rows, ""]))
         sources["inputs_sha256"][f"{setting}/canaries.csv"] = sha256(path)
-    write_json(tmp_path / "copy" / "provenance.json", sources)
-    found = verdicts(tmp_path / "copy", epsilon_below_claim=True)
+    write_json(copy / "provenance.json", sources)
+    found = verdicts(copy, epsilon_below_claim=True)
     judged = found["lower bound on ε from canaries", HOLDS]
     assert judged.verdict == verdict and "400 canaries" in judged.note
     assert ("lower bound on ε from canaries", LEAKS) not in found  # nothing is claimed of it
-    assert ("lower bound on ε from canaries", HOLDS) not in verdicts(tmp_path / "copy", auc=0.9)
+    assert ("lower bound on ε from canaries", HOLDS) not in verdicts(copy, auc=0.9)
     path.write_text("method\n")
     with pytest.raises(UserError, match=r"canaries\.csv: damaged"):
-        verdicts(tmp_path / "copy", epsilon_below_claim=True)
+        verdicts(copy, epsilon_below_claim=True)
     path.unlink()
     with pytest.raises(UserError, match=r"canaries\.csv: missing"):
-        verdicts(tmp_path / "copy", epsilon_below_claim=True)
+        verdicts(copy, epsilon_below_claim=True)
 
 
 @pytest.mark.parametrize("policy", [{"epsilon_below_claim": True}, {"canaries": 400}])
-def test_canaries_of_an_earlier_training_are_refused(ended: Path, tmp_path: Path, policy: dict[str, Any]) -> None:
-    shutil.copytree(ended, tmp_path / "copy")
+def test_canaries_of_an_earlier_training_are_refused(copy: Path, policy: dict[str, Any]) -> None:
     rows = "method,epsilon,delta,confidence,canaries\none-run-f-dp,0.1,0.00001,0.95,400\n"
-    (tmp_path / "copy" / HOLDS / "canaries.csv").write_text(rows)
+    (copy / HOLDS / "canaries.csv").write_text(rows)
     with pytest.raises(UserError, match=r"canaries\.csv: of an earlier audit"):
-        verdicts(tmp_path / "copy", **policy)
+        verdicts(copy, **policy)
 
 
 def test_the_provenance_names_the_bounds_from_canaries(small: Any, tmp_path: Path) -> None:
@@ -151,12 +152,10 @@ def test_an_uninformative_signal_alone_passes_no_policy_that_names_the_loss(writ
     assert (found.verdict, found.note) == (Verdict.CANNOT_TELL, "not among them: loss")
 
 
-def test_groups_of_the_data_set_are_judged(ended: Path, tmp_path: Path) -> None:
-    root, pool = tmp_path / "copy", Path("pools", "toy")
-    shutil.copytree(ended, root)
-    site = np.arange(300) % 2
-    write_groups(root / pool / "groups.parquet", [Grouping("site", ("north", "south"), site)], 300)
-    found = verdicts(root, settings=[LEAKS], groups={"auc": 0.6, "columns": ["site"]})["AUC per site", LEAKS]
+def test_groups_of_the_data_set_are_judged(copy: Path) -> None:
+    site = Grouping("site", ("north", "south"), np.arange(300) % 2)
+    write_groups(copy / "pools" / "toy" / "groups.parquet", [site], 300)
+    found = verdicts(copy, settings=[LEAKS], groups={"auc": 0.6, "columns": ["site"]})["AUC per site", LEAKS]
     assert found.verdict == Verdict.FAIL
     assert found.note.endswith(("site north", "site south"))
 

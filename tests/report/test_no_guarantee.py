@@ -22,12 +22,9 @@ from mia_audit.report.page import render
 from mia_audit.report.provenance import provenance
 from mia_audit.report.statements import no_guarantee_sentence
 from mia_audit.report.tables.attacks import settings_layout
-from mia_audit.report.tables.catalogue import Cell, tables_of, to_csv, write
+from mia_audit.report.tables.catalogue import Cell, to_csv, write
 
-
-def build(results: Any, findings: Any) -> Any:
-    return {name: kind(results, findings) for name, kind in tables_of(results.spec).items()}
-
+from .built import build
 
 REASON = "the mask is computed from the private batch"
 

@@ -12,16 +12,13 @@ from mia_audit.report.provenance import provenance
 from mia_audit.report.results import Results
 from mia_audit.storage import read_table, write_table
 
+from .test_private import RUNS
+
 RENAMED = {"ixg_variance": "private_local:0.5_variance", "ig_probability_l1": "local_linear_l1"}
 STUDY = {
     "black_boxes": [], "queries": 6, "epsilons": [0.5, 5.0], "epsilon": 0.5, "delta": 1e-6, "steps": 20, "c": 1.0,
     "kernel": "stable", "adjacency": "replacement", "attacked": [], "scale": None, "pictures": 0,
 }  # fmt: skip
-RUNS = [
-    *(("epsilon", "non-adaptive", published, epsilon) for published in ("", "sigma") for epsilon in STUDY["epsilons"]),
-    *(("protocols", name, "", 0.5) for name in ("non-adaptive", "adaptive", "enhanced", "non-interactive")),
-    *((name, "adaptive", "", 0.5) for name in ("random", "dense", "sparse", "overfitted")),
-]
 
 
 def answers(distance):

@@ -13,9 +13,7 @@ from mia_audit.report.tables.catalogue import tables_of, to_csv, write
 from mia_audit.sanitise import tex
 from mia_audit.storage import read_table, table_metadata, write_table
 
-
-def build(results, findings):
-    return {name: kind(results, findings) for name, kind in tables_of(results.spec).items()}
+from ..built import build
 
 
 @pytest.fixture(scope="module")
