@@ -179,22 +179,13 @@ def test_a_config_takes_the_keys_that_members_in_files_declare(folder: Path) -> 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"mechanisms": {"shrunk": {"mechanism": "mechanism.py:Shrunk", "shrink": 1}}},
-            "mechanisms.shrunk.shrink: unk",
-        ),
-        (
-            {"mechanisms": {"shrunk": {"mechanism": "mechanism.py:Shrunk", "clip_norm": 1}}},
-            "does not read this key; it is a key of dp-sgd",
-        ),
+        ({"mechanisms": {"shrunk": {"mechanism": "mechanism.py:Shrunk", "shrink": 1}}}, "shrunk.shrink: unk"),
+        ({"mechanisms": {"shrunk": {"mechanism": "mechanism.py:Shrunk", "clip_norm": 1}}}, "a key of dp-sgd"),
         ({"mechanisms": {"shrunk": {"mechanism": "mechanism.py:Shrunk", "shrinkage": "x"}}}, "shrunk.shrinkage: input"),
         ({"attacks": {"methods": ["attack.py:positive"]}}, "attack.py has no 'positive': known: negative"),
         ({"attacks": {"methods": ["attack.py:undecorated"]}}, "attack.py, line 11: 'undecorated' is not declared"),
         ({"attacks": {"methods": ["missing.py:f"]}}, "no such file: missing.py in"),
-        (
-            {"datasets": {"spiral": {"source": "missing.py:f"}}},
-            "datasets.spiral.source: source 'missing.py:f': no such",
-        ),
+        ({"datasets": {"spiral": {"source": "missing.py:f"}}}, "spiral.source: source 'missing.py:f': no such"),
     ],
 )
 def test_a_mistake_is_one_line(folder: Path, change: dict[str, Any], message: str) -> None:

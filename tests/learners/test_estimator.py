@@ -218,11 +218,7 @@ def test_images_are_flattened_and_scaled() -> None:
         ),
         ("no_such_package:Model", {}, "No module named 'no_such_package'; install the package"),
         (FOREST, {"parameters": {"trees": 3}}, "unexpected keyword argument 'trees'"),
-        (
-            FOREST,
-            {"outputs": "logits"},
-            "the estimator has no decision_function; it supports outputs: probabilities or labels",
-        ),
+        (FOREST, {"outputs": "logits"}, "no decision_function; it supports outputs: probabilities or labels"),
         ("sklearn.cluster:KMeans", {}, "the estimator has no predict_proba; it supports outputs: labels"),
         ("pathlib:PurePath", {}, "no class 'PurePath' with a method fit"),
     ],

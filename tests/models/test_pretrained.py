@@ -159,10 +159,7 @@ def test_a_bare_pickle_of_code_is_one_line_and_nothing_is_written(
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (
-            {"depth": 3},
-            r"weights of another architecture than 'vit_small_patch16_224'.* \(Unexpected key\(s\) in state_dict: \"blocks\.2",
-        ),
+        ({"depth": 3}, r"another architecture than 'vit_small_patch16_224'.* \(Unexpected key\(s\) in .*: \"blocks\.2"),
         ({"depth": 1}, r"Missing key\(s\) in state_dict: \"blocks\.1"),
         ({"embed_dim": 16}, r"size mismatch for cls_token\)"),
         ({"model": "beit_base_patch16_224"}, r"Missing key\(s\) in state_dict: \"pos_embed\""),

@@ -50,7 +50,3 @@ def test_the_exponential_mechanism_costs_the_worst_of_its_dominating_pairs(epsil
     worst = (ndtri(np.exp(losses) * absent) - ndtri(absent)).max()
     assert selection_cost(epsilon) == pytest.approx(worst**2, rel=1e-6)
     assert selection_epsilon(selection_cost(epsilon)) == pytest.approx(epsilon, rel=1e-9)
-
-
-def test_a_step_costs_what_a_gaussian_costs():
-    assert step_cost(2.0) == 1 / 4

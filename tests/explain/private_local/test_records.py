@@ -153,10 +153,7 @@ def test_a_probabilitys_rounding_is_forgiven():
     [
         ((np.zeros((0, 2)), np.zeros(0)), "has no records"),
         ((np.zeros((1, 2)), np.zeros(1), 0.0), "scale 0"),
-        (
-            (np.array([["a", 10**400]], dtype=object), np.zeros(1)),
-            "records of the explanation set have the type object",
-        ),
+        ((np.array([["a", 10**400]], dtype=object), np.zeros(1)), "records of the explanation set have the type obj"),
         ((np.zeros((1, 2)), np.array([1j])), "values of the explanation set have the type complex128"),
     ],
 )

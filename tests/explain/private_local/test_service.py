@@ -143,14 +143,14 @@ TABLE_QUERIES = st.lists(st.lists(st.integers(0, 599), min_size=1, max_size=6), 
 
 @settings(max_examples=25, deadline=None)
 @given(batches=TABLE_QUERIES, protocol=st.sampled_from(sorted(PROTOCOLS)), budget=st.sampled_from([0.05, 0.6, 1.5]))
-def test_no_order_of_queries_overspends(clustered_table, batches, protocol, budget):
+def test_no_order_of_queries_overspends(table, batches, protocol, budget):
     terms = ExplanationTerms(epsilon=0.5, delta=1e-6, budget=budget, steps=9)
-    service = explainer(clustered_table, terms, protocol)
+    service = explainer(table, terms, protocol)
     released = 0.0
     for batch in batches:
         before = (service.ledger.mu_squared, len(service.ledger.entries))
         try:
-            answers = service.answer(clustered_table.records[batch])
+            answers = service.answer(table.records[batch])
         except UserError as error:
             assert "nothing was spent on this query" in str(error)
             charged = service.ledger.entries[before[1] :]
@@ -161,11 +161,6 @@ def test_no_order_of_queries_overspends(clustered_table, batches, protocol, budg
     assert service.ledger.mu_squared == pytest.approx(released)
     assert service.ledger.mu_squared <= terms.mu_squared * (1 + 1e-12)
     assert service.epsilon <= budget * (1 + 1e-9)
-
-
-@pytest.fixture(scope="session")
-def clustered_table(clustered):
-    return clustered(600, 4)
 
 
 @pytest.mark.parametrize("protocol", ["non-adaptive", "enhanced"])

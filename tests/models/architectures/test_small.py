@@ -32,11 +32,7 @@ def test_images_are_padded_only_where_they_must_be(
 @pytest.mark.parametrize(
     ("parameters", "shape", "told"),
     [
-        (
-            {"padding": 0},
-            (1, 8, 8),
-            "an image of 8 × 8 pixels is too small for two convolutions of 5 × 5 with padding 0",
-        ),
+        ({"padding": 0}, (1, 8, 8), "8 × 8 pixels is too small for two convolutions of 5 × 5 with padding 0"),
         ({"img_size": 2, "kernel": 7}, (1, 8, 8), "an image of 2 × 2 pixels is too small"),
         ({"hidden": 0}, (1, 8, 8), "parameters.hidden: expected a whole number of at least 1, not 0"),
         ({"padding": -1}, (1, 8, 8), "parameters.padding: expected a whole number of at least 0, not -1"),

@@ -20,6 +20,7 @@ from mia_audit.training.section import Training
 from mia_audit.training.trainable import choose_part
 
 from ...killing import Killed
+from .test_dp_sgd import flat_gradient
 
 VIT = {"img_size": 8, "patch_size": 4, "embed_dim": 12, "depth": 2, "num_heads": 2, "global_pool": "avg"}
 EMPTY = torch.zeros(0, 1, 8, 8), torch.zeros(0, dtype=torch.long)
@@ -46,10 +47,6 @@ def protect(mechanism: str, model: nn.Module, **section: Any) -> Any:
     keys = {"clipping": "flat", "clip_norm": 0.5} | section
     job = Job(model, 24, epsilon, Training(batch=8, epochs=3), 16, b"test", records(seed=2))
     return mechanisms[mechanism].protect(Mechanism(mechanism=mechanism, **keys), job)
-
-
-def flat_gradient(model: nn.Module) -> Tensor:
-    return torch.cat([value.grad.flatten() for value in model.parameters() if value.grad is not None])
 
 
 @pytest.mark.parametrize("clipping", ["flat", "automatic"])
