@@ -5,6 +5,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from mia_audit.config.specs import PoolSpec
@@ -148,9 +149,11 @@ def test_the_same_records_under_another_part_or_name_are_refused(recipe):
     released(recipe(privacy=north, datasets=BOTH))
     refused(recipe(privacy=north | {"part": "hospitals/south"}, datasets=BOTH), "as the part 'hospitals/north' before")
     other = recipe("same/mlp/dp-sgd-eps4", privacy=north, datasets=BOTH)
-    refused(other, r"some of its records are in .*pools/rows too, .* as its part 'hospitals/north'")
+    refused(other, r"some of its records are or were in .*pools/rows too, .* as its part 'hospitals/north'")
     Path("results", "tiny").rename(Path("results", "first"))
-    refused(recipe(privacy=LEDGER | {"ledger": "new.ledger"}), r"some of its records are in .*first/pools/rows too")
+    refused(
+        recipe(privacy=LEDGER | {"ledger": "new.ledger"}), r"some of its records are or were in .*first/pools/rows too"
+    )
     released(recipe(privacy=north | {"ledger": "rows.ledger"}), "third")
     assert [one.what for one in read_ledger(Path("rows.ledger"))[1]] == [MODEL, AGAIN]
 
@@ -160,11 +163,51 @@ def test_the_same_records_in_the_results_of_a_seed_are_refused(recipe):
     Path("results", "several").mkdir()
     Path("results", "tiny").rename(Path("results", "several", "seed-0"))
     other = recipe(privacy=LEDGER | {"ledger": "new.ledger"})
-    refused(other, r"some of its records are in .*several/seed-0/pools/rows too")
+    refused(other, r"some of its records are or were in .*several/seed-0/pools/rows too")
     Path("results", "tiny").rename(Path("results", "several", "seed-1"))
     refused(replace(other, results=Path("results", "several", "seed-1")), r"seed-0/pools/rows too")
     Path("results", "several", "seed-0").rename(Path("results", "first"))
     refused(replace(other, results=Path("results", "several", "seed-1")), r"first/pools/rows too")
+
+
+WAS = r"some of its records are or were in .*pools/rows too"
+
+
+@pytest.mark.parametrize("rebuilt", [False, True])
+def test_records_of_a_pool_that_is_gone_are_known_under_every_name(recipe, rebuilt):
+    first = recipe(privacy=LEDGER)
+    released(first)
+    section = PoolSpec.from_audit(first.audit, "rows").dataset
+    source = load_source(section, "datasets.rows")
+    shutil.rmtree(first.pool)
+    if rebuilt:
+        write_pool(build_pool(replace(source, records=source.records + 1), section, "rows", 0), first.pool)
+    other = {"datasets": {"same": ROWS}, "setting": "same/mlp/dp-sgd-eps4"}
+    refused(recipe(privacy=LEDGER | {"ledger": "new.ledger"}, **other), WAS)
+    assert released(recipe(privacy=LEDGER, **other), "second")["ledger"]["entries"] == 2
+
+
+def test_what_was_charged_later_is_known_for_all_records_that_were_released(recipe):
+    """A release without a ledger is charged with one of few of its records; one of others of them comes after that."""
+    released(recipe(), "elsewhere/first")
+    few = {"few": ROWS | {"records": 30}}
+    assert released(recipe("few/mlp/dp-sgd-eps4", datasets=few, privacy=LEDGER), "second")["ledger"]["entries"] == 2
+    Path("late").mkdir()
+    for name in ("records", "labels"):
+        np.save(Path("late", f"{name}.npy"), np.load(Path("data", f"{name}.npy"))[40:])
+    late = {"late": ROWS | {"path": "late"}}
+    refused(recipe("late/mlp/dp-sgd-eps4", datasets=late, privacy=LEDGER | {"ledger": "new.ledger"}), WAS)
+
+
+def test_results_behind_a_link_are_compared_with_those_beside_the_link(recipe, tmp_path):
+    released(recipe(privacy=LEDGER))
+    results = Path("results", "tiny")
+    results.rename("results/before")
+    other = recipe(privacy=LEDGER | {"ledger": "new.ledger"})
+    (tmp_path / "disk").mkdir()
+    results.rename(tmp_path / "disk" / "tiny")
+    results.symlink_to(tmp_path / "disk" / "tiny")
+    refused(other, WAS)
 
 
 def ended_from_an_older_state(prepared, kill_at):

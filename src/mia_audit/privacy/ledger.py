@@ -28,7 +28,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Self
@@ -484,7 +484,8 @@ def charge(
         _allow(path, header, [], entries)  # no ledger is created if it would refuse its first entry
         with suppress(UserError):  # another process may create it first, for other entries
             Ledger(path, header, _check, patience).close()
-    header = terms.header(order=read_ledger(path)[0].terms.get("order"))
+    known = read_ledger(path)[0].terms  # the same records may have another name now
+    header = replace(terms, dataset=str(known.get("dataset"))).header(order=known.get("order"))
     return _charge(path, header, entries, patience, remember)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 from mia_audit.errors import UserError
 from mia_audit.foreign_json import read_object
 from mia_audit.privacy import accounting, ledger
-from mia_audit.privacy.ledger import KEPT, RESTART, Entry, Receipt, remembered
+from mia_audit.privacy.ledger import KEPT, RESTART, UNCHARGED, Entry, Receipt, remembered
 from mia_audit.regular_files import locked, open_regular
 from mia_audit.releasing.card import CARD
 from mia_audit.releasing.recipe import PROTECTED, UNPROTECTED, ReleaseRecipe, Unfinished, read_uncharged
@@ -68,16 +69,20 @@ def charge_for(
     Without a ledger the results keep them, and the first ledger that a config names is charged for them too. One process
     at a time charges for releases from any results in a folder; others wait.
     """
-    path = recipe.beside / LOCK
+    with ExitStack() as held:
+        for folder in recipe.beside:
+            held.enter_context(locked(_lock(folder / LOCK)))
+        return _charge(recipe, work, charges, to)
+
+
+def _lock(path: Path) -> int:
     try:
-        lock = open_regular(path, os.O_RDWR | os.O_CREAT, 0o666, own=False)
+        return open_regular(path, os.O_RDWR | os.O_CREAT, 0o666, own=False)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise UserError(
             f"{path}: {reason}; all who release from results in this folder must be able to write it"
         ) from None
-    with locked(lock):
-        return _charge(recipe, work, charges, to)
 
 
 def _charge(
@@ -92,15 +97,19 @@ def _charge(
     _check_ledger(recipe, known)
     _check_names(recipe)
     forgotten = _check_cards(recipe, work.folder.parent)
+    if entries:
+        recipe.remember_records()
     if path:
+        uncharged = recipe.uncharged
 
         def remember(one: Receipt) -> None:
             values = {"ledger": one.ledger, "head": one.head, "entries": one.entries, "part": privacy.part}
-            write_json(kept, values)
+            for other in uncharged:  # those of other names have other records too
+                write_json(other.with_name(other.name.replace(UNCHARGED, KEPT, 1)), values)
 
         named = [*recipe.earlier(), *forgotten, *_named(Path(path), entries)]
         receipt = ledger.charge(Path(path), ledger_terms(recipe), named, remember)
-        for one in recipe.uncharged:
+        for one in uncharged:
             one.unlink(missing_ok=True)
     elif entries:
         own = recipe.uncharged[0]
@@ -200,7 +209,7 @@ def _check_names(recipe: ReleaseRecipe) -> None:
         if (other["ledger"], other["part"]) != (now, recipe.audit.privacy.part):
             part = f" as its part '{other['part']}'" if other["part"] else ""
             raise UserError(
-                f"datasets.{recipe.setting.dataset}: some of its records are in {pool} too, from which releases were charged to the ledger"
+                f"datasets.{recipe.setting.dataset}: some of its records are or were in {pool} too, from which releases were charged to the ledger"
                 f" {other['ledger']}{part}; charge this one there as well (privacy.ledger, privacy.part)"
             )
 

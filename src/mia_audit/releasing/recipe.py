@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from mia_audit.config import expand
 from mia_audit.config.expand import Setting
@@ -36,7 +37,7 @@ from mia_audit.privacy.ledger import UNCHARGED, Entry
 from mia_audit.regular_files import open_regular, private_folder
 from mia_audit.sections import STATED
 from mia_audit.seeds import folder_of_seed, folders_of_seeds
-from mia_audit.storage import open_table, read_table, sha256, write_json
+from mia_audit.storage import open_table, read_table, sha256, write_json, write_table
 from mia_audit.storage.atomic import sync
 from mia_audit.training.task import Records, identity
 
@@ -165,20 +166,30 @@ class ReleaseRecipe:
         return self.results / "pools" / self.setting.dataset
 
     @property
-    def beside(self) -> Path:
-        """The folder of the results of all audits."""
-        own = self.results.resolve()
-        return own.parent.parent if own in folders_of_seeds(own.parent) else own.parent
+    def beside(self) -> list[Path]:
+        """The folder of the results of all audits; two if these results are a link to another folder."""
+        owns = {self.results.absolute(), self.results.resolve()}
+        parents = {own.parent.parent if own in folders_of_seeds(own.parent) else own.parent for own in owns}
+        return sorted({parent.resolve() for parent in parents})
 
     def others(self, kept: str) -> Iterator[tuple[Path, Path]]:
-        """Yield hidden files of this kind of other names, audits and seeds whose pools have some of the same records, and the pools."""
+        """Yield hidden files of this kind of other names, audits and seeds that released some of the same records, and their pools."""
         mine = self.results.resolve() / f"{kept}{self.setting.dataset}"
-        paths = {*self.beside.glob(f"*/{kept}*"), *self.beside.glob(f"*/{folder_of_seed('*')}/{kept}*")} - {mine}
-        own = set(_hashes(self.pool)) if paths else set()
-        for path in sorted(paths):
-            pool = path.parent / "pools" / path.name.removeprefix(kept)
-            if (pool / "records.parquet").exists() and own & set(_hashes(pool)):
+        patterns = (f"*/{kept}*", f"*/{folder_of_seed('*')}/{kept}*")
+        paths = {path.resolve() for folder in self.beside for pattern in patterns for path in folder.glob(pattern)}
+        own = set(_hashes(self.pool / "records.parquet")) if paths - {mine} else set()
+        for path in sorted(paths - {mine}):
+            dataset = path.name.removeprefix(kept)
+            pool, released = path.parent / "pools" / dataset, _released(path.parent, dataset)
+            if own & set(_hashes(released if released.exists() else pool / "records.parquet")):
                 yield path, pool
+
+    def remember_records(self) -> None:
+        """Keep the digests of the pool's records with those of earlier releases, whatever becomes of the pool."""
+        path = _released(self.results, self.setting.dataset)
+        hashes = sorted({*_hashes(path), *_hashes(self.pool / "records.parquet")})
+        private_folder(path.parent)
+        write_table(path, pa.table({"sha256": pa.array(hashes, pa.string())}), "records", len(hashes))
 
     @property
     def uncharged(self) -> list[Path]:
@@ -302,9 +313,13 @@ def read_uncharged(path: Path) -> list[Entry]:
         raise UserError(f"{path}: damaged; expected {expected}") from None
 
 
-def _hashes(pool: Path) -> Iterator[str]:
-    path = pool / "records.parquet"
-    if "sha256" in open_table(path, "records").schema_arrow.names:  # pools of other tools may lack it
+def _released(results: Path, dataset: str) -> Path:
+    """Return the table of the digests of all records that releases of a data set's name have read."""
+    return results / ".released" / f"{dataset}.parquet"
+
+
+def _hashes(path: Path) -> Iterator[str]:
+    if path.exists() and "sha256" in open_table(path, "records").schema_arrow.names:  # pools of other tools may lack it
         yield from read_table(path, "records", ["sha256"])["sha256"].to_pylist()
 
 
