@@ -59,7 +59,14 @@ def ours(
     def make(model: nn.Module, batch: int) -> Step:
         training = Training(batch=batch, per_record=way, trainable=part)
         choose_part(model, training)
-        job = Job(model, 50 * batch, 8.0 if mechanism == "dp-sgd" else math.inf, training, MICRO_BATCH, b"step")
+        job = Job(
+            model=model,
+            records=50 * batch,
+            epsilon=8.0 if mechanism == "dp-sgd" else math.inf,
+            training=training,
+            micro_batch=MICRO_BATCH,
+            key=b"step",
+        )
         options = {"clipping": "flat", "accountant": "rdp"} if mechanism == "dp-sgd" else {}
         section = Mechanism(mechanism=mechanism, **options)
         protection = mechanisms[mechanism].protect(section, job)

@@ -56,7 +56,15 @@ def step_of(model: str, side: str) -> Callable[[], None]:
     mechanism = side.partition(",")[0]
     section = Mechanism(mechanism=mechanism, **({"clipping": "flat", "accountant": "rdp"} | SIDES[side]))
     budget = float("inf") if mechanism == "none" else 3.0
-    job = Job(built, 50 * BATCH, budget, Training(batch=BATCH), BATCH, b"step", data(shape, 1))
+    job = Job(
+        model=built,
+        records=50 * BATCH,
+        epsilon=budget,
+        training=Training(batch=BATCH),
+        micro_batch=BATCH,
+        key=b"step",
+        public=data(shape, 1),
+    )
     protection = mechanisms[mechanism].protect(section, job)
     optimizer = torch.optim.Adam(built.parameters(), lr=1e-6, fused=True)
     inputs, labels = data(shape, 0)

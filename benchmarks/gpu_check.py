@@ -99,7 +99,9 @@ def halving(device: str) -> Iterator[Row]:
 
     def step() -> Arrays:
         model = construct(described, seed=0).to(device)
-        job = Job(model, 640, 8.0, Training(epochs=1, batch=64), 64, b"halving")
+        job = Job(
+            model=model, records=640, epsilon=8.0, training=Training(epochs=1, batch=64), micro_batch=64, key=b"halving"
+        )
         protection = mechanisms["dp-sgd"].protect(Mechanism(mechanism="dp-sgd", delta=1e-5, accountant="rdp"), job)
         protection.backward(data[0:64], labels)
         return {"gradient": torch.cat([value.grad.flatten() for value in model.parameters()]).cpu().numpy()}

@@ -59,7 +59,13 @@ def work(stage: str, described: Path, batch: int) -> None:
         training, mechanism = audit.training_of("net", stage), audit.mechanisms[stage]
         public = torch.zeros(1, *architecture["input_shape"]), torch.zeros(1, dtype=torch.long)
         job = Job(
-            model.train(), 2 * batch, 8.0 if mechanism.kind.private else np.inf, training, batch, b"memory", public
+            model=model.train(),
+            records=2 * batch,
+            epsilon=8.0 if mechanism.kind.private else np.inf,
+            training=training,
+            micro_batch=batch,
+            key=b"memory",
+            public=public,
         )
         protection = mechanism.kind.protect(mechanism, job)
         optimizer = OPTIMIZERS[training.optimizer](list(model.parameters()), training)

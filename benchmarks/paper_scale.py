@@ -120,7 +120,14 @@ class Bench:
         labels = torch.tensor(numbers, device=self.device)
         training = Training(epochs=1, batch=self.records, optimizer="sgd", learning_rate=1e-3)
         budget = float("inf") if mechanism == "none" else 8.0
-        job = Job(model, self.records, budget, training, self.batch, b"benchmark")
+        job = Job(
+            model=model,
+            records=self.records,
+            epsilon=budget,
+            training=training,
+            micro_batch=self.batch,
+            key=b"benchmark",
+        )
         private = {} if mechanism == "none" else {"delta": 1e-5, "accountant": "rdp"}
         section = Mechanism(mechanism=mechanism, **private)
 

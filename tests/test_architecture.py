@@ -143,6 +143,25 @@ def test_a_word_names_one_class() -> None:
     assert {name for name, count in Counter(named).items() if count > 1} == {"Audit", "Compute", "Mechanism"}
 
 
+MOST = 5
+"""Largest number of positional arguments in a call of the project's own functions and classes."""
+
+
+def test_long_calls_name_their_arguments() -> None:
+    trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+    nodes = [(name, node) for name, tree in trees.items() for node in ast.walk(tree)]
+    own = {node.name for _, node in nodes if isinstance(node, ast.ClassDef)}
+    functions = [node for _, node in nodes if isinstance(node, ast.FunctionDef)]
+    own |= {node.name for node in functions} - {node.name for node in functions if node.args.vararg}
+    long = [
+        f"{name}:{node.lineno}: {ast.unparse(node.func)}"
+        for name, node in nodes
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in own
+        if len(node.args) > MOST
+    ]
+    assert not long
+
+
 def test_imports_are_seen_wherever_they_stand() -> None:
     source = """
 from typing import TYPE_CHECKING

@@ -143,4 +143,11 @@ def _task(trained: object) -> object:
 
     records = Records.from_stored(trained)  # type: ignore[arg-type]
     members = np.ones(len(records), dtype=bool)
-    return TrainingTask(records, members, Training(), Mechanism(mechanism="none"), float("inf"), ("canaries",))
+    return TrainingTask(
+        records=records,
+        members=members,
+        training=Training(),
+        mechanism=Mechanism(mechanism="none"),
+        epsilon=float("inf"),
+        key=("canaries",),
+    )

@@ -34,7 +34,7 @@ def task(table: Records) -> Callable[..., TrainingTask]:
         mechanism = Mechanism(mechanism="none" if epsilon == float("inf") else "own", delta=1e-4)
         members = np.arange(len(records)) % 2 == 0
         values = {"training": Training(epochs=3, batch=8), "key": (0, "test"), "shadow": 3} | changes
-        return TrainingTask(records, members, mechanism=mechanism, epsilon=epsilon, **values)
+        return TrainingTask(records=records, members=members, mechanism=mechanism, epsilon=epsilon, **values)
 
     return make
 

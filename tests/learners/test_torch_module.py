@@ -41,7 +41,15 @@ def records() -> Records:
 def task(records: Records) -> TrainingTask:
     members = np.arange(COUNT) % 2 == 0
     training = Training(epochs=2, batch=4, learning_rate=0.05)
-    return TrainingTask(records, members, training, Mechanism(mechanism="none"), float("inf"), (0, "test"), shadow=3)
+    return TrainingTask(
+        records=records,
+        members=members,
+        training=training,
+        mechanism=Mechanism(mechanism="none"),
+        epsilon=float("inf"),
+        key=(0, "test"),
+        shadow=3,
+    )
 
 
 def test_a_model_is_the_same_after_it_was_saved(architecture: dict[str, Any], records: Records, tmp_path: Path) -> None:

@@ -140,7 +140,14 @@ def test_a_batch_of_more_persons_than_there_are_is_refused() -> None:
 
 
 def test_a_mechanism_of_persons_without_persons_is_refused() -> None:
-    job = Job(build("mlp", {"width": 4}, (5,), 2, 0), 20, 8.0, Training(batch=5, epochs=1), 8, b"key")
+    job = Job(
+        model=build("mlp", {"width": 4}, (5,), 2, 0),
+        records=20,
+        epsilon=8.0,
+        training=Training(batch=5, epochs=1),
+        micro_batch=8,
+        key=b"key",
+    )
     with pytest.raises(UserError, match="needs the person of every record"):
         mechanisms["dp-sgd"].protect(Mechanism(mechanism="dp-sgd", unit="person"), job)  # type: ignore[call-arg]
 
@@ -148,7 +155,15 @@ def test_a_mechanism_of_persons_without_persons_is_refused() -> None:
 def test_fadp_protects_persons_too() -> None:
     model = build("cnn", {"img_size": 8, "first": 2, "second": 2, "hidden": 2}, (1, 8, 8), 2, 0)
     persons = torch.arange(20) // 4
-    job = Job(model, 20, 8.0, Training(batch=2, epochs=1), 8, b"key", persons=persons)
+    job = Job(
+        model=model,
+        records=20,
+        epsilon=8.0,
+        training=Training(batch=2, epochs=1),
+        micro_batch=8,
+        key=b"key",
+        persons=persons,
+    )
     section = Mechanism(mechanism="fadp", importance="past", unit="person", records_per_person=2)  # type: ignore[call-arg]
     protection = mechanisms["fadp"].protect(section, job)
     assert protection.terms.unit == "person" and protection.terms.sampling_rate == 2 / 5

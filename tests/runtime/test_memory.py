@@ -49,7 +49,14 @@ def test_training_continues_with_smaller_batches(
     trained = []
     for room in (1000, 5):
         model = Small(room)
-        job = Job(model, 40, math.inf, Training(epochs=2, batch=16, optimizer="sgd", learning_rate=0.1), 16, b"test")
+        job = Job(
+            model=model,
+            records=40,
+            epsilon=math.inf,
+            training=Training(epochs=2, batch=16, optimizer="sgd", learning_rate=0.1),
+            micro_batch=16,
+            key=b"test",
+        )
         fit(job, mechanisms["none"].protect(Mechanism(mechanism="none"), job), *table)
         trained.append(torch.cat([value.detach().flatten() for value in model.parameters()]))
         assert hits_and_losses(model, *table, 16)[0].shape == (40,)

@@ -79,7 +79,14 @@ def test_training_in_bf16_moves_the_weights_in_the_same_direction(mechanism: str
         model = build("vision_transformer", TINY, (1, 8, 8), 3, 0)
         start = torch.cat([value.detach().flatten() for value in model.parameters()])
         training = Training(epochs=2, batch=32, optimizer="sgd", learning_rate=0.05, precision=precision)  # type: ignore[arg-type]
-        job = Job(model, 32, math.inf if mechanism == "none" else 8, training, 32, b"test")
+        job = Job(
+            model=model,
+            records=32,
+            epsilon=math.inf if mechanism == "none" else 8,
+            training=training,
+            micro_batch=32,
+            key=b"test",
+        )
         protection = mechanisms[mechanism].protect(
             Mechanism(mechanism=mechanism, **({} if mechanism == "none" else {"accountant": "rdp"}), delta=1e-3), job
         )

@@ -58,13 +58,13 @@ def task(start: Path, mechanism: str = "none", **changes: Any) -> TrainingTask:
     epsilon = math.inf if mechanism == "none" else 8.0
     training = TRAINING.model_copy(update=changes)
     return TrainingTask(
-        records(),
-        np.arange(COUNT) % 2 == 0,
-        training,
-        Mechanism(mechanism=mechanism),
-        epsilon,
-        (0, "test"),
-        0,
+        records=records(),
+        members=np.arange(COUNT) % 2 == 0,
+        training=training,
+        mechanism=Mechanism(mechanism=mechanism),
+        epsilon=epsilon,
+        key=(0, "test"),
+        shadow=0,
         start=start,
     )
 

@@ -36,7 +36,14 @@ def trained(
     """Train an MLP with dropout for 5 epochs of 3 steps, or until a step at which it is killed."""
     model = build("mlp", {"width": 8, "dropout": 0.3}, (5,), 3, 0)
     training = Training(epochs=5, batch=16, optimizer=optimizer, learning_rate=0.05)  # type: ignore[arg-type]
-    job = Job(model, 40, math.inf if mechanism == "none" else 8, training, 64, b"test")
+    job = Job(
+        model=model,
+        records=40,
+        epsilon=math.inf if mechanism == "none" else 8,
+        training=training,
+        micro_batch=64,
+        key=b"test",
+    )
     protection = mechanisms[mechanism].protect(
         Mechanism(mechanism=mechanism, **({} if mechanism == "none" else {"accountant": "rdp"}), delta=1e-3), job
     )
@@ -84,7 +91,7 @@ def test_it_goes_on_where_it_was_and_can_be_killed_again(table: Table, tmp_path:
     epochs: list[int] = []
     again = build("mlp", {"width": 8, "dropout": 0.3}, (5,), 3, 0)
     training = Training(epochs=5, batch=16, optimizer="adamw", learning_rate=0.05)
-    job = Job(again, 40, 8, training, 64, b"test")
+    job = Job(model=again, records=40, epsilon=8, training=training, micro_batch=64, key=b"test")
     protection = mechanisms["dp-sgd"].protect(Mechanism(mechanism="dp-sgd", delta=1e-3, accountant="rdp"), job)
     fit(job, protection, *table, lambda records, epoch: epochs.append(epoch), Checkpoint(tmp_path, "same"))
     assert set(epochs) == set(range(done + 1, 6))

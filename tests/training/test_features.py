@@ -77,7 +77,8 @@ def steps_of_whole_model(recipe: Recipe, shadow: int) -> Iterator[nn.Module]:
     rows = torch.from_numpy(np.flatnonzero(MEMBERS))
     noise = training_key(key, _terms(recipe), content_digest(RECORDS, LABELS, rows))
     protection = recipe.mechanism.kind.protect(
-        recipe.mechanism, Job(model, 24, recipe.epsilon, recipe.training, 16, noise)
+        recipe.mechanism,
+        Job(model=model, records=24, epsilon=recipe.epsilon, training=recipe.training, micro_batch=16, key=noise),
     )
     head = [value for value in model.parameters() if value.requires_grad]
     for _ in range(recipe.training.epochs):
@@ -115,7 +116,7 @@ def test_frozen_layers_have_neither_dropout_nor_new_statistics() -> None:
     assert torch.allclose(features, (layers[0](inputs) / (1 + normal.eps) ** 0.5).detach(), atol=1e-6)
     assert [tuple(value.shape) for value in trained.parameters()] == [(2, 6), (2,)]
     check_private(
-        Job(trained, 20, 8.0, TRAINING, 8, b"test"), "dp-sgd", None
+        Job(model=trained, records=20, epsilon=8.0, training=TRAINING, micro_batch=8, key=b"test"), "dp-sgd", None
     )  # although the model mixes records in training
 
 

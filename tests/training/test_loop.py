@@ -15,7 +15,7 @@ from mia_audit.training.section import Training
 
 
 def job_for(model: nn.Module, training: Training, micro_batch: int = 64) -> Job:
-    return Job(model, 40, math.inf, training, micro_batch, b"test")
+    return Job(model=model, records=40, epsilon=math.inf, training=training, micro_batch=micro_batch, key=b"test")
 
 
 FACTORS = {
@@ -133,7 +133,7 @@ def test_no_value_of_a_record_ends_a_private_training(
     """A loss that is not finite stopped it, though the record's gradient was left out."""
     inputs, labels = table[0].clone(), table[1]
     inputs[7] = value
-    job = Job(mlp, 40, 8.0, Training(epochs=2, batch=40), 64, b"test")
+    job = Job(model=mlp, records=40, epsilon=8.0, training=Training(epochs=2, batch=40), micro_batch=64, key=b"test")
     epochs = fit(
         job, mechanisms["dp-sgd"].protect(Mechanism(mechanism="dp-sgd", accountant="rdp"), job), inputs, labels
     )

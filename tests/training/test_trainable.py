@@ -49,7 +49,14 @@ def test_frozen_parameters_keep_their_values(
 ) -> None:
     choose_part(mlp, Training(trainable=part))
     before = {name: value.detach().clone() for name, value in mlp.named_parameters()}
-    job = Job(mlp, 40, epsilon, Training(epochs=2, batch=10, weight_decay=0.1), 64, b"test")
+    job = Job(
+        model=mlp,
+        records=40,
+        epsilon=epsilon,
+        training=Training(epochs=2, batch=10, weight_decay=0.1),
+        micro_batch=64,
+        key=b"test",
+    )
     fit(job, mechanisms[mechanism].protect(Mechanism(mechanism=mechanism), job), *table)
     moved = {name for name, value in mlp.named_parameters() if not torch.equal(value, before[name])}
     assert moved == trained(mlp)

@@ -125,12 +125,12 @@ def draw(
     kind = np.repeat(np.asarray(names), [len(part) for part in parts])
     shuffled = random.permutation(count)
     return DrawnCanaries(
-        np.concatenate([one[0] for one in made])[shuffled],
-        np.concatenate([one[1] for one in made])[shuffled],
-        kind[shuffled],
-        random.random(count) < 0.5,
-        records[rest],
-        labels[rest],
+        records=np.concatenate([one[0] for one in made])[shuffled],
+        labels=np.concatenate([one[1] for one in made])[shuffled],
+        kind=kind[shuffled],
+        member=random.random(count) < 0.5,
+        others=records[rest],
+        other_labels=labels[rest],
     )
 
 
@@ -153,7 +153,7 @@ def make(
     for name in names:
         kinds.check(name)
     random = np.random.default_rng(secrets.randbits(256) if seed is None else seed)
-    canaries = draw(records, labels, len(metadata["classes"]), names, count, random)
+    canaries = draw(records, labels, len(metadata["classes"]), names=names, count=count, random=random)
     known = {name: metadata[name] for name in KEPT if name in metadata}
     write_records(out / TRAIN, *canaries.training_set(random), known)
     asked = write_records(out / ASK, canaries.records, canaries.labels, known)

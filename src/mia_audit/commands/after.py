@@ -76,7 +76,14 @@ def _digests(results: Path) -> "Judged":
 
     if not (results / MANIFEST).exists():
         note = f"no {MANIFEST}: the audit has not ended, or the list was removed"
-        return Judged("digests", "", Verdict.CANNOT_TELL, "unknown", "none differs", note)
+        return Judged(
+            criterion="digests",
+            setting="",
+            verdict=Verdict.CANNOT_TELL,
+            value="unknown",
+            limit="none differs",
+            note=note,
+        )
     return judge_digests(complaints(results))
 
 

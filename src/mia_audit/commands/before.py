@@ -381,9 +381,9 @@ def _plan_config(config: Path, options: argparse.Namespace) -> None:
         plan,
         jobs,
         source,
-        device == "cuda" or wanted.startswith("cuda"),
-        max(1, options.cores // audit.compute.threads),
-        options.gpus,
+        gpu=device == "cuda" or wanted.startswith("cuda"),
+        slots=max(1, options.cores // audit.compute.threads),
+        gpus=options.gpus,
     )
     if options.json:
         print(json.dumps(found, indent=2, ensure_ascii=False))

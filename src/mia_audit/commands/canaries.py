@@ -61,10 +61,10 @@ def _make(options: argparse.Namespace) -> None:
         np.asarray(records),
         labels,
         metadata,
-        options.kinds or list(DEFAULT_KINDS),
-        options.count,
-        options.out,
-        options.seed,
+        names=options.kinds or list(DEFAULT_KINDS),
+        count=options.count,
+        out=options.out,
+        seed=options.seed,
     )
     inside = int(canaries.member.sum())
     print(f"{options.out / 'train'}: train on all of these {len(canaries.others) + inside} records, and on no others")
@@ -137,7 +137,7 @@ def run_canary_draw(options: argparse.Namespace) -> None:
     from mia_audit.pools.store import read_records
 
     spec, stored = CanariesSpec.read(options.spec), read_records(options.pool)
-    make(np.asarray(stored.data), stored.labels, stored.metadata, spec.kinds, spec.count, options.out)
+    make(np.asarray(stored.data), stored.labels, stored.metadata, names=spec.kinds, count=spec.count, out=options.out)
 
 
 CONFIDENCE, DELTA = 0.95, 1e-5
@@ -173,12 +173,12 @@ def run_canary_bounds(options: argparse.Namespace) -> None:
     records = Records.from_stored(read_records(options.canaries / TRAIN))
     reads_public = architecture.get("reads_public", False) or spec.mechanism.kind.reads_public_records(spec.mechanism)
     task = TrainingTask(
-        records,
-        np.ones(len(records), dtype=bool),
-        spec.training,
-        spec.mechanism,
-        budget(spec.epsilon),
-        None,
+        records=records,
+        members=np.ones(len(records), dtype=bool),
+        training=spec.training,
+        mechanism=spec.mechanism,
+        epsilon=budget(spec.epsilon),
+        key=None,
         public=Records.from_stored(read_records(options.pool, "public")) if reads_public else None,
         start=options.public,
     )

@@ -69,7 +69,15 @@ def run_explanation_metrics(options: argparse.Namespace) -> None:
     sample = records[draw_sample(len(records), spec.records, spec.dataset, spec.seed)]
     shape = tuple(architecture["input_shape"])
     known = defined(spec.measures, shape)
-    task = MetricsTask(spec.explainers, spec.explaining, known, spec.measuring, spec.seed, compute.micro_batch, shape)
+    task = MetricsTask(
+        explainers=spec.explainers,
+        explaining=spec.explaining,
+        measures=known,
+        measuring=spec.measuring,
+        seed=spec.seed,
+        batch=compute.micro_batch,
+        shape=shape,
+    )
     shown: list[pa.Table] = []
     curves = [CURVES.empty_table()]
 
@@ -175,7 +183,9 @@ def run_explain_privately(options: argparse.Namespace) -> None:
     other = read_values(options.other, len(records)) if options.other else None
     explained = ExplanationSet.from_arrays(records, values, section.scale, stored.units)
     key = (spec.seed, "private explanations", spec.dataset)
-    rows = Study(explained, section, key, reference, stored.labels, other).rows()
+    rows = Study(
+        explained=explained, section=section, key=key, reference=reference, labels=stored.labels, other=other
+    ).rows()
     table = pa.Table.from_pylist([row | {"explanation": row["explanation"].astype("float32").tolist()} for row in rows])
     kinds = {"distance": pa.float64(), "path": pa.list_(pa.float64()), "misclassified": pa.float64()}
     for name in kinds.keys() & set(table.column_names):  # a column with only nulls would have no type
@@ -209,7 +219,15 @@ def run_explanation_signals(options: argparse.Namespace) -> None:
     study = spec.study
     noisy = spec.epsilon != "inf"
     epsilon = float(spec.epsilon) if noisy else 1.0
-    terms = ExplanationTerms(epsilon, study.delta, epsilon, study.steps, study.c, study.kernel, study.adjacency)
+    terms = ExplanationTerms(
+        epsilon=epsilon,
+        delta=study.delta,
+        budget=epsilon,
+        steps=study.steps,
+        c=study.c,
+        kernel=study.kernel,
+        adjacency=study.adjacency,
+    )
     stored = read_records(options.pool)
     records = np.asarray(stored.data)
     explained = ExplanationSet.from_arrays(
@@ -221,7 +239,7 @@ def run_explanation_signals(options: argparse.Namespace) -> None:
     def tables() -> Iterator[pa.Table]:
         for shadow, member in enumerate(membership.T):
             key = (spec.seed, "explanation set", spec.dataset, spec.black_box, spec.epsilon, shadow)
-            columns = membership_signals(explained, member, asked, terms, noisy, key)
+            columns = membership_signals(explained, member, asked, terms=terms, noisy=noisy, key=key)
             numbers = {
                 "shadow": np.full(len(member), shadow, dtype=np.int32),
                 "record": np.arange(len(member), dtype=np.int32),

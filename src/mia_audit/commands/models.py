@@ -161,12 +161,12 @@ def run_pretrain(options: argparse.Namespace) -> None:
     with reporter() as progress:
         progress.begin("public model", training.epochs, len(public))
         task = TrainingTask(
-            public,
-            np.ones(len(public), dtype=bool),
-            training,
-            Mechanism(mechanism="none"),
-            float("inf"),
-            (spec.seed, "pretrain", spec.dataset, spec.architecture),
+            records=public,
+            members=np.ones(len(public), dtype=bool),
+            training=training,
+            mechanism=Mechanism(mechanism="none"),
+            epsilon=float("inf"),
+            key=(spec.seed, "pretrain", spec.dataset, spec.architecture),
             checkpoint=Checkpoint(folder, key, run.compute.checkpoint_seconds),
             progress=progress.step,
         )
@@ -218,7 +218,7 @@ def run_target(options: argparse.Namespace) -> None:
     pool_metadata = table_metadata(table, "records")
     count = pool_metadata["source_records"]
     where = f"targets.{spec.name}"
-    member = named_members(spec.data, spec.target.members, spec.target.id, rows, count, where)
+    member = named_members(spec.data, spec.target.members, spec.target.id, rows=rows, count=count, where=where)
     if pool_metadata.get("unit") == "person" and (ids := read_persons(table)) is not None:
         check_persons(member, Persons.numbered(ids), f"{where}.members: {spec.target.members}")
     _, learner = open_learner(options.architecture, computing(RunFile.read(options.run), options.threads))

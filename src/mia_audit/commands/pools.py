@@ -31,7 +31,7 @@ def run_pool(options: argparse.Namespace) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     try:
         source = load_source(section, where)
-        pool = build_pool(source, section, name, spec.seed, options.out, options.threads)
+        pool = build_pool(source, section, name, seed=spec.seed, folder=options.out, threads=options.threads)
         write_pool(pool, options.out)
     except BaseException:
         if new and not any(options.out.iterdir()):

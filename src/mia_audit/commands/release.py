@@ -44,7 +44,9 @@ def run_release(options: argparse.Namespace) -> None:
         from mia_audit.releasing.release import release, summary
 
         recipe = ReleaseRecipe.from_audit(audit, options.setting, results or Path("results", audit.audit))
-        print(summary(release(recipe, sha256(config), out, compute_of(options), options.to, verdicts)))
+        print(
+            summary(release(recipe, sha256(config), out, compute=compute_of(options), to=options.to, verdicts=verdicts))
+        )
 
 
 def ledger_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,7 +93,12 @@ def run_ledger(options: argparse.Namespace) -> None:
         released = {"id": secrets.token_hex(16), "to": options.to}
         try:
             entry = ledger.entry(
-                options.what, options.unit, _charge(options), released, options.part, options.adjacency
+                options.what,
+                options.unit,
+                _charge(options),
+                released=released,
+                part=options.part,
+                adjacency=options.adjacency,
             )
         except ValueError as error:
             raise UserError(f"ledger add: {error}") from None

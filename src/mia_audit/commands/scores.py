@@ -52,7 +52,7 @@ def run_attack(options: argparse.Namespace) -> None:
     except TooFewModels:
         if DIVERGED not in metadata:
             raise
-        write_scores(options.out, (), (), (), (), metadata)
+        write_scores(options.out, (), (), record=(), target=(), metadata=metadata)
         return
     signals_metadata = table_metadata(options.signals, "signals")
     if given := signals_metadata.get(GIVEN, {}) | (given_digest(options.signals) or {}):
@@ -76,7 +76,15 @@ def run_attack(options: argparse.Namespace) -> None:
     with threadpool_limits(1, "blas"):  # the attacks' matrix products are too small to gain from threads
         # map keeps no scores while the next ones are computed; a generator's variable would
         scored = map(of_targets, scores_of(runs, file.read, file.member, null))
-        write_scores(options.out, scored, runs, file.record, file.target[targets], metadata, file.persons)
+        write_scores(
+            options.out,
+            scored,
+            runs,
+            record=file.record,
+            target=file.target[targets],
+            metadata=metadata,
+            persons=file.persons,
+        )
 
 
 def evaluate_arguments(parser: argparse.ArgumentParser) -> None:
@@ -133,7 +141,14 @@ def _without(further: FurtherScorings, scored: Scored, fprs: tuple[float, ...]) 
     rescored = further.of(scored)
     if rescored is None:
         return {}
-    return metrics_without(rescored, scored.score, further.file.member, fprs, further.persons(scored), scored.aggregate)
+    return metrics_without(
+        rescored,
+        scored.score,
+        further.file.member,
+        fprs=fprs,
+        persons=further.persons(scored),
+        aggregate=scored.aggregate,
+    )
 
 
 def evaluate_groups_arguments(parser: argparse.ArgumentParser) -> None:
@@ -192,7 +207,7 @@ class _Setting:
         if rescored is not None:
             again = in_unit(rescored.scores, persons, scored.aggregate), rescored.pairs
         slices, accuracy = self.slices[scored.aggregate], self.accuracy[scored.aggregate]
-        return list(group_rows(scored, slices, fprs, confidence, again, accuracy))
+        return list(group_rows(scored, slices, fprs, confidence=confidence, further=again, accuracy=accuracy))
 
 
 def epsilon_bound_arguments(parser: argparse.ArgumentParser) -> None:

@@ -77,18 +77,18 @@ def run_train(options: argparse.Namespace) -> None:
     # public records are read only if the mechanism or the learner needs them; otherwise they are not inputs of the rule
     reads_public = architecture.get("reads_public", False) or spec.mechanism.kind.reads_public_records(spec.mechanism)
     block = Block(
-        spec.seed,
-        spec.dataset,
-        spec.architecture,
-        spec.mechanism_name,
-        spec.epsilon,
-        shadows,
-        training_sets(spec, options.pool, shadows, len(records)),
-        records,
-        spec.training,
-        spec.mechanism,
-        Records.from_stored(read_records(options.pool, "public")) if reads_public else None,
-        options.public,
+        seed=spec.seed,
+        dataset=spec.dataset,
+        architecture=spec.architecture,
+        mechanism_name=spec.mechanism_name,
+        epsilon=spec.epsilon,
+        shadows=shadows,
+        membership=training_sets(spec, options.pool, shadows, len(records)),
+        records=records,
+        training=spec.training,
+        mechanism=spec.mechanism,
+        public=Records.from_stored(read_records(options.pool, "public")) if reads_public else None,
+        start=options.public,
     )
     if options.public and not options.public.exists():
         raise UserError(f"{options.public}: no such file; expected weights to start from, in safetensors")
@@ -104,6 +104,15 @@ def run_train(options: argparse.Namespace) -> None:
         with forgotten_files(architecture.get("code", {})):
             return open_learner(options.architecture, computing(planned, options.threads))[1].load(folder)
 
-    train_block(learner.train, block, options.out, keys, checkpoints, planned.compute.keep_going, floor, read_back)
+    train_block(
+        learner.train,
+        block,
+        options.out,
+        keys=keys,
+        checkpoints=checkpoints,
+        keep_going=planned.compute.keep_going,
+        floor=floor,
+        read_back=read_back,
+    )
     if options.stamp:
         write_stamp(options.stamp, keys)

@@ -94,7 +94,7 @@ def one_run_f_dp_epsilon(records: int, guesses: int, correct: int, alpha: float,
         low: np.ndarray = np.exp(-epsilon) * (shown - delta)
         return np.asarray(np.maximum(low, 1 - np.exp(epsilon) * (1 - shown) - delta))
 
-    return _largest_refuted(records, guesses, correct, alpha, curve, RANGE)
+    return _largest_refuted(records, guesses, correct, alpha=alpha, curve=curve, largest=RANGE)
 
 
 def one_run_gaussian_epsilon(records: int, guesses: int, correct: int, alpha: float, delta: float) -> float:
@@ -106,7 +106,12 @@ def one_run_gaussian_epsilon(records: int, guesses: int, correct: int, alpha: fl
     def curve(shown: np.ndarray, mu: np.ndarray) -> np.ndarray:
         return np.asarray(ndtr(ndtri(np.clip(shown, 0, 1)) - mu))
 
-    return min(RANGE, epsilon_of_gdp(_largest_refuted(records, guesses, correct, alpha, curve, LARGEST_MU), delta))
+    return min(
+        RANGE,
+        epsilon_of_gdp(
+            _largest_refuted(records, guesses, correct, alpha=alpha, curve=curve, largest=LARGEST_MU), delta
+        ),
+    )
 
 
 def _largest_refuted(
@@ -126,7 +131,7 @@ def _largest_refuted(
     low, high = 0.0, largest
     while high - low > 1e-9 * max(1.0, low):
         grid = np.linspace(low, high, GRID)
-        refuted = _refuted(records, guesses, correct, alpha, curve, grid)
+        refuted = _refuted(records, guesses, correct, alpha=alpha, curve=curve, parameters=grid)
         if not refuted[0]:
             return 0.0
         if refuted.all():

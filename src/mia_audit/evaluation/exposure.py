@@ -124,7 +124,7 @@ class Halves:
                 )
         members, others = (np.stack([sides[side].sum(axis=1) for sides in known]) for side in (0, 1))
         gap = np.stack([exposure(scores, member)["gap"] for scores, member in parts])
-        return cls(key, aggregate, members, others, gap, hits, alarms)
+        return cls(key, aggregate, members, others, gap, hits=hits, alarms=alarms)
 
     def packed(self) -> dict[str, Any]:
         """Return the counts as JSON, compressed."""
@@ -145,9 +145,14 @@ class Halves:
             for kind in ("hits_", "alarms_")
         )
         attack, signal, likelihood = values["attack"]
-        gap = _unpack(values["gap"], "<f4").astype(np.float64)
         return cls(
-            (attack, signal, likelihood), values["aggregate"], counts["members"], counts["others"], gap, hits, alarms
+            (attack, signal, likelihood),
+            values["aggregate"],
+            counts["members"],
+            counts["others"],
+            _unpack(values["gap"], "<f4").astype(np.float64),
+            hits=hits,
+            alarms=alarms,
         )
 
 
@@ -216,11 +221,15 @@ def estimated(halves: Halves, fpr: float, confidence: float = 0.95) -> Estimated
     order = np.lexsort((-np.nan_to_num(halves.gap[0], nan=-np.inf), -first))
     models = (halves.members + halves.others).sum(axis=0)
     if _many_differ(order, halves, name) or _one_differs(halves, name):
-        return Estimated(reveal, alarm, advantage, low, high, models, order, True)
+        return Estimated(
+            reveal=reveal, alarm=alarm, advantage=advantage, low=low, high=high, models=models, order=order, differ=True
+        )
     reveal, alarm = (np.full_like(values, values.mean()) for values in (reveal, alarm))
     advantage = reveal - alarm
     low, high = np.minimum(low, advantage), np.maximum(high, advantage)
-    return Estimated(reveal, alarm, advantage, low, high, models, order, False)
+    return Estimated(
+        reveal=reveal, alarm=alarm, advantage=advantage, low=low, high=high, models=models, order=order, differ=False
+    )
 
 
 def _likelihoods(counts: Int[np.ndarray, "2 N"], trials: Int[np.ndarray, "2 N"]) -> list[Float[np.ndarray, "N G"]]:

@@ -87,13 +87,13 @@ def read_scores(path: Path, *wanted: str, aggregate: str | None = None) -> Itera
             if person is not None and person.dtype.kind == "O":
                 person = person.astype(np.str_)
             yield Scored(
-                (attack, signal, likelihood, null_control),
-                target,
-                record,
-                filled(parts("member"), rows, np.bool_).reshape(shape).T,
-                filled(parts("score"), rows, np.float32).reshape(shape).T,
-                own,
-                person,
+                key=(attack, signal, likelihood, null_control),
+                target=target,
+                record=record,
+                member=filled(parts("member"), rows, np.bool_).reshape(shape).T,
+                score=filled(parts("score"), rows, np.float32).reshape(shape).T,
+                aggregate=own,
+                person=person,
             )
 
 
@@ -134,13 +134,13 @@ def _foreign_scores(path: Path, *wanted: str) -> Iterator[Scored]:
                 f"{path}: {' '.join(map(str, key[:3]))}: expected each record once, and the same records for every target"
             )
         yield Scored(
-            key,
-            target,
-            record[: shape[1]] if order == "record" else np.arange(shape[1]),
-            rows["member"].to_numpy().reshape(shape).T,
-            rows["score"].to_numpy().astype(np.float32).reshape(shape).T,
-            aggregate,
-            person if person is None or person.dtype.kind != "O" else person.astype(np.str_),
+            key=key,
+            target=target,
+            record=record[: shape[1]] if order == "record" else np.arange(shape[1]),
+            member=rows["member"].to_numpy().reshape(shape).T,
+            score=rows["score"].to_numpy().astype(np.float32).reshape(shape).T,
+            aggregate=aggregate,
+            person=person if person is None or person.dtype.kind != "O" else person.astype(np.str_),
         )
 
 

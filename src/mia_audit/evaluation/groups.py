@@ -85,7 +85,14 @@ def group_rows(
         row: dict[str, Any] = {}
         row |= _metrics(score, member, called, inside, fprs)
         if score.shape[1] == 1:
-            row |= _over_records(score[:, 0], member[:, 0], [one[:, 0] for one in called], inside, fprs, confidence)
+            row |= _over_records(
+                score[:, 0],
+                member[:, 0],
+                [one[:, 0] for one in called],
+                inside=inside,
+                fprs=fprs,
+                confidence=confidence,
+            )
         if again is not None and further is not None:
             metrics = _metrics(*again, inside, fprs)
             row |= {

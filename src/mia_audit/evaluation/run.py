@@ -81,7 +81,16 @@ def score_and_evaluate(
             rescored = scored_without(run, readings, member)
             rows = []
             for aggregate in aggregates_of(source.persons):
-                rows += _judged(run, source, member, stored, aggregate, rescored, fprs, confidence)
+                rows += _judged(
+                    run,
+                    source,
+                    member,
+                    scores=stored,
+                    aggregate=aggregate,
+                    rescored=rescored,
+                    fprs=fprs,
+                    confidence=confidence,
+                )
             judged.append(Evaluated(run, member, stored, rows))
         return judged
 
@@ -118,8 +127,20 @@ def _judged(
     if persons is not None and aggregate != RECORDS:
         inside, of_persons = persons.gathered(member, "membership"), in_unit(scores, persons, aggregate)
         record = np.arange(len(persons))
-        scored = Scored(key, target, record, inside, of_persons.astype(np.float32), aggregate, persons.ids)
-    without = metrics_without(rescored, scored.score, member, fprs, persons, aggregate) if rescored else None
+        scored = Scored(
+            key=key,
+            target=target,
+            record=record,
+            member=inside,
+            score=of_persons.astype(np.float32),
+            aggregate=aggregate,
+            person=persons.ids,
+        )
+    without = (
+        metrics_without(rescored, scored.score, member, fprs=fprs, persons=persons, aggregate=aggregate)
+        if rescored
+        else None
+    )
     return metric_rows(scored, fprs, confidence, without)
 
 
@@ -264,7 +285,7 @@ def model_counts(
     for attack, names, likelihood in examined(metrics):
         if run := _run_on(names, known, attack, likelihood):
             readings = [Reading(signal, source.read(signal)) for signal in run.signals]
-            rows += by_count(run, readings, source.member, fprs, place, source.persons)
+            rows += by_count(run, readings, source.member, fprs=fprs, place=place, persons=source.persons)
     return rows
 
 
@@ -294,7 +315,9 @@ def by_first(
         readings = [Reading(signal, file.read(signal), first) for signal in run.signals]
         scores = attacks[run.attack].score(readings, member, run.likelihood).astype(np.float32, copy=False)
         rescored = scored_without(run, readings, member)
-        rows += _judged(run, file, member, scores, aggregate, rescored, fprs, confidence)
+        rows += _judged(
+            run, file, member, scores=scores, aggregate=aggregate, rescored=rescored, fprs=fprs, confidence=confidence
+        )
     return rows
 
 

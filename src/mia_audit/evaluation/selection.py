@@ -50,7 +50,7 @@ def after_selection(
     errors = np.array([over.error for over in overs])
     values = np.stack([over.values for over in overs])
     moved = None if other is None or other.count != best.count else other.values
-    shift, below, above = selection_errors(means, errors, values, confidence, moved, draws)
+    shift, below, above = selection_errors(means, errors, values, confidence=confidence, other=moved, draws=draws)
     error = float(errors[np.argmax(means)]) if other is None else other.error
     return Chosen(shown.mean - shift * error, shown.mean - below * error, shown.mean + above * error)
 

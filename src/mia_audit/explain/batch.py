@@ -244,7 +244,16 @@ def explained_batch(
         classes = CLASSES[options["explained_class"]](logits, labels)
         at_inputs = {}
     return Batch(
-        model, inputs, records, seed, quantities, logits.detach().double(), classes, at_inputs, members, number
+        model=model,
+        inputs=inputs,
+        records=records,
+        seed=seed,
+        quantities=quantities,
+        logits=logits.detach().double(),
+        classes=classes,
+        gradients=at_inputs,
+        members=members,
+        number=number,
     )
 
 

@@ -128,7 +128,7 @@ def _explained_batch(
             maps = to_maps(values)
             given = {"maps": maps, **task.measuring}
             if isinstance(model, TorchBackedModel):
-                given["probe"] = _probe(model, sample, classes, key, values, task)
+                given["probe"] = _probe(model, sample, classes, key=key, values=values, task=task)
             probed = {name: measures[name].of(given) for name in probing}
             parts[key] = ExplainedSample(classes, maps, probed, full)
     return parts
@@ -159,9 +159,9 @@ def _probe(
         return at_inputs(torch.from_numpy(shipped), task.shape).to(points)
 
     return Probe(
-        model.module, inputs, sample.numbers.tolist(), torch.from_numpy(classes).to(inputs.device), key.quantity,
-        values.to(inputs), explainers[explainer].multiplied, explain, task.seed, task.batch,
-        confidence if task.confidence else QUANTITIES["probability"].value,
+        model=model.module, inputs=inputs, records=sample.numbers.tolist(), classes=torch.from_numpy(classes).to(inputs.device), quantity=key.quantity,
+        attributions=values.to(inputs), multiplied=explainers[explainer].multiplied, explain=explain, seed=task.seed, batch=task.batch,
+        on_curves=confidence if task.confidence else QUANTITIES["probability"].value,
     )  # fmt: skip
 
 

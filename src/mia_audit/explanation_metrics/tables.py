@@ -90,7 +90,15 @@ def _compared(
     task: MetricsTask,
     against: str,
 ) -> pa.Table:
-    return _table(setting, shadow, key, sample, beside(one, other, task), against, one.classes == other.classes)
+    return _table(
+        setting,
+        shadow,
+        key,
+        sample=sample,
+        values=beside(one, other, task),
+        against=against,
+        same_class=one.classes == other.classes,
+    )
 
 
 def _table(

@@ -121,7 +121,15 @@ def _part(
     # explanations need the gradients of the pass that computes the logits
     shared = any(explainers[name].family == GRADIENT for name in request.explainers)
     batch = explained_batch(
-        module, inputs[rows], truth, records, request.options, request.seed, shared, members, request.model
+        module,
+        inputs[rows],
+        truth,
+        records=records,
+        options=request.options,
+        seed=request.seed,
+        gradients=shared,
+        members=members,
+        number=request.model,
     )
     finite = batch.logits.isfinite().all(dim=1)
     if not finite.all():
@@ -242,12 +250,12 @@ class TorchModel:
                 self.module,
                 inputs,
                 truth,
-                numbers.tolist(),
-                request.options,
-                request.seed,
-                member.family == GRADIENT,
-                members,
-                request.model,
+                records=numbers.tolist(),
+                options=request.options,
+                seed=request.seed,
+                gradients=member.family == GRADIENT,
+                members=members,
+                number=request.model,
             )
             for quantity, attributions in member.attribute(batch, request.options).items():
                 by_name[Attribution(name, quantity)] = attributions
@@ -258,7 +266,14 @@ class TorchModel:
         members = self._training_records(request.trained_on)
         inputs = self.inputs(records)
         return module_summaries(
-            self.module, inputs, records.labels, records.numbers, request, outputs, self._batch, members
+            self.module,
+            inputs,
+            records.labels,
+            numbers=records.numbers,
+            request=request,
+            outputs=outputs,
+            batch=self._batch,
+            members=members,
         )
 
     def save(self, folder: Path) -> None:
@@ -342,26 +357,37 @@ class TorchLearner:
         """Train a model by the built-in loop."""
         public, start = self._start_weights(task.start) if task.start else (None, "")
         recipe = Recipe(
-            self.architecture,
-            public,
-            task.mechanism,
-            task.training,
-            task.epsilon,
-            self._batch,
-            task.key or (),
-            self._inputs_and_labels(task.public) if task.public else None,
-            self._features,
-            start,
+            architecture=self.architecture,
+            public=public,
+            mechanism=task.mechanism,
+            training=task.training,
+            epsilon=task.epsilon,
+            micro_batch=self._batch,
+            key=task.key or (),
+            public_records=self._inputs_and_labels(task.public) if task.public else None,
+            features=self._features,
+            start=start,
         )
         inputs, labels = self._inputs_and_labels(task.records)
         if task.key is None:
-            released = train_released(recipe, inputs, labels, task.members, task.checkpoint, task.records.persons)
+            released = train_released(
+                recipe, inputs, labels, members=task.members, checkpoint=task.checkpoint, persons=task.records.persons
+            )
             return ReleasedTorchModel(released.model, self._batch, self._inputs, released.terms)
         trained = train_shadow(
-            recipe, task.shadow, inputs, labels, task.members, task.progress, task.checkpoint, task.records.persons
+            recipe,
+            task.shadow,
+            inputs,
+            labels=labels,
+            members=task.members,
+            progress=task.progress,
+            checkpoint=task.checkpoint,
+            persons=task.records.persons,
         )
         own = (trained.own, (task.start, recipe.public)) if trained.own and task.start and recipe.public else None
-        return TrainedTorchModel(trained.model, self._batch, self._inputs, trained.masks, trained, own)
+        return TrainedTorchModel(
+            module=trained.model, batch=self._batch, prepare=self._inputs, masks=trained.masks, report=trained, own=own
+        )
 
     def load(self, folder: Path) -> TorchModel:
         """Open the weights in a folder."""

@@ -57,7 +57,7 @@ def patches(
     groups: int = 1,
 ) -> Tensor:
     """Compute a convolution. If its strides equal the sides of its kernel, it is computed as a linear map of patches."""
-    pieces = cut(images, weight, stride, padding, dilation, groups)
+    pieces = cut(images, weight, stride, padding=padding, dilation=dilation, groups=groups)
     if pieces is None:
         return F.conv2d(images, weight, bias, stride, padding, dilation, groups)
     return F.linear(pieces, weight.flatten(1), bias).permute(0, 3, 1, 2)

@@ -105,12 +105,12 @@ def printed_cells(name: str) -> list[Printed]:
     """Return the printed numbers of a paper, in the order of its tables."""
     return [
         Printed(
-            row["table"],
-            row["where"],
-            int(row["models"]),
-            Key(**{part: row[part] for part in Key.__dataclass_fields__}),
-            float(row["mean"]) if row["mean"] else None,
-            float(row["sd"]) if row["sd"] else None,
+            table=row["table"],
+            where=row["where"],
+            models=int(row["models"]),
+            key=Key(**{part: row[part] for part in Key.__dataclass_fields__}),
+            mean=float(row["mean"]) if row["mean"] else None,
+            sd=float(row["sd"]) if row["sd"] else None,
         )
         for row in printed_rows(name)
     ]

@@ -134,7 +134,15 @@ def tests(measured: Measured) -> pl.DataFrame:
     """Return a row per printed test: `exact` is for the paper's score, `ours` for our attack, each minus the threshold attack."""
     lines = []
     for row in printed_rows("huang2024_tests"):
-        key = Key(row["dataset"], row["architecture"], "none", "inf", row["explainer"], ATTACK, row["metric"])
+        key = Key(
+            dataset=row["dataset"],
+            architecture=row["architecture"],
+            mechanism="none",
+            epsilon="inf",
+            explainer=row["explainer"],
+            attack=ATTACK,
+            metric=row["metric"],
+        )
         line: dict[str, Any] = {
             name: row[name] for name in ("table", "where", "dataset", "architecture", "explainer", "metric")
         }

@@ -99,7 +99,14 @@ def _over_targets(
     scores: np.ndarray | None = None,
 ) -> MatrixRow:
     known = np.asarray(values, dtype=np.float64)
-    return MatrixRow(attack, method, signal, known.mean(axis=1), known.std(axis=1, ddof=1), scores)
+    return MatrixRow(
+        attack=attack,
+        method=method,
+        signal=signal,
+        mean=known.mean(axis=1),
+        sd=known.std(axis=1, ddof=1),
+        scores=scores,
+    )
 
 
 def table(lines: Sequence[MatrixRow]) -> pl.DataFrame:

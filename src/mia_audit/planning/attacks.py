@@ -113,7 +113,14 @@ def attacked(audit: Audit, sizes: Mapping[str, Size]) -> Iterator[Attacked]:
         runs = attack_runs(audit.attacks.methods, signals, audit.attacks.likelihoods)
         vectors = sum(signal.is_vector for signal in signals)
         vector = numbers(sizes[dataset].shape, audit.explainers.model_dump()) if vectors else 0
-        return Attacked(len(columns) - vectors, runs, sizes[dataset].records, models, vector, vectors * vector)
+        return Attacked(
+            columns=len(columns) - vectors,
+            runs=runs,
+            records=sizes[dataset].records,
+            models=models,
+            vector=vector,
+            vectors=vectors * vector,
+        )
 
     for setting in settings(audit):
         if setting.trained:

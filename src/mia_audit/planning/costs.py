@@ -89,7 +89,16 @@ class Costs:
         def run(model: nn.Module, inputs: Tensor, labels: np.ndarray) -> None:
             numbers = np.arange(len(inputs))
             known = Members(model, inputs[:0], np.zeros(0, dtype=bool), 0, records) if records else None
-            module_summaries(model, inputs, labels, numbers, request, family == GRADIENT, self.batch, known)
+            module_summaries(
+                model,
+                inputs,
+                labels,
+                numbers=numbers,
+                request=request,
+                outputs=family == GRADIENT,
+                batch=self.batch,
+                members=known,
+            )
             if "probes" in options:
                 sample = Records(inputs.cpu().numpy(), labels, {}, numbers)
                 probed(TorchModel(model, self.batch), sample, SignalsTask(family, options, 0, self.batch, 0))
@@ -103,7 +112,15 @@ class Costs:
         asked = {name: spec[name] for name in ("explainers", "explaining", "measures", "measuring")}
         shape = tuple(architecture["input_shape"])
         known = defined(asked["measures"], shape)
-        task = MetricsTask(asked["explainers"], asked["explaining"], known, asked["measuring"], 0, self.batch, shape)
+        task = MetricsTask(
+            explainers=asked["explainers"],
+            explaining=asked["explaining"],
+            measures=known,
+            measuring=asked["measuring"],
+            seed=0,
+            batch=self.batch,
+            shape=shape,
+        )
 
         def run(model: nn.Module, inputs: Tensor, labels: np.ndarray) -> None:
             sample = Records(inputs.cpu().numpy(), labels, {}, np.arange(len(inputs)))
@@ -150,7 +167,17 @@ class Costs:
         count = 2 * training.batch if persons is None else len(persons)
         public = _one_record(architecture["input_shape"], self.device)
         protection = mechanism.kind.protect(
-            rough, Job(model, count, budget, short, self.batch, b"plan", public, persons)
+            rough,
+            Job(
+                model=model,
+                records=count,
+                epsilon=budget,
+                training=short,
+                micro_batch=self.batch,
+                key=b"plan",
+                public=public,
+                persons=persons,
+            ),
         )
         optimizer = OPTIMIZERS[training.optimizer]([p for p in model.parameters() if p.requires_grad], training)
 
@@ -173,7 +200,16 @@ class Costs:
         # the model has channels, for noise by channel
         model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(1, 1))
         persons = torch.arange(records) if mechanism.by_person else None
-        job = Job(model, records, epsilon, training, 1, b"plan", _one_record((1, 1, 1)), persons)
+        job = Job(
+            model=model,
+            records=records,
+            epsilon=epsilon,
+            training=training,
+            micro_batch=1,
+            key=b"plan",
+            public=_one_record((1, 1, 1)),
+            persons=persons,
+        )
         start = time.process_time()
         protection = mechanism.kind.protect(mechanism, job)
         protection.spent(training.epochs * protection.steps_per_epoch)
@@ -196,7 +232,9 @@ class Costs:
 
         def both(count: int) -> Callable[[], object]:
             inputs, labels = self._records(architecture, count)
-            return lambda: explained_batch(model, inputs, labels, range(count), one, 0, gradients=True)
+            return lambda: explained_batch(
+                model, inputs, labels, records=range(count), options=one, seed=0, gradients=True
+            )
 
         with computing(model, precision):
             there = extrapolated(forward, batch, clock=self._clock) / batch

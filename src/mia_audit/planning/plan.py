@@ -144,7 +144,7 @@ def estimate(
             plan.leave_out(f"{setting.architecture}, which your own code trains (time one training, and multiply)")
         if model and costs:
             try:
-                _setting(plan, audit, setting, sizes[setting.dataset], model, costs)
+                _setting(plan, audit, setting, size=sizes[setting.dataset], metadata=model, costs=costs)
             except UserError:
                 raise
             except Exception as error:  # a plan of the rest is of more use than none

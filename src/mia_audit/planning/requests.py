@@ -326,7 +326,7 @@ def _refuse_model(
         return  # a model of an earlier config
     if megabytes:
         refuse_too_large(audit, architecture, metadata, megabytes)
-    refuse_full_disk(audit, dataset, architecture, metadata, group, records)
+    refuse_full_disk(audit, dataset, architecture, metadata=metadata, group=group, records=records)
 
 
 def refuse_full_disk(

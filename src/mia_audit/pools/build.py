@@ -130,7 +130,14 @@ def distinct_records(
         )
     if store is None:
         raise UserError(f"{where}: there is no record")
-    return Distinct(source, store, np.array(rows, dtype=np.int64), hashes, read, read - len(rows))
+    return Distinct(
+        source=source,
+        store=store,
+        rows=np.array(rows, dtype=np.int64),
+        sha256=hashes,
+        read=read,
+        duplicates=read - len(rows),
+    )
 
 
 Outcome = tuple[int, np.ndarray, str] | BadRecordError
@@ -246,12 +253,22 @@ def build_pool(
                 check_apart(source.persons, more.persons, section.path, section.public_path)
             every = np.arange(len(more.records))
             report.begin(f"reading public records of {name}", 1, len(every))
-            others = distinct_records(more, every, len(every), f"{where}.public", folder, threads, report)
+            others = distinct_records(
+                more, every, len(every), where=f"{where}.public", folder=folder, threads=threads, report=report
+            )
             report.end(f"{len(others.rows)} distinct records")
         report.begin(f"reading {name}", 1, wanted)
         order = ORDERS[section.take](source, persons, seed, name, threads)
         distinct = distinct_records(
-            source, order, wanted, where, folder, threads, report, persons.of if by_person else None, others
+            source,
+            order,
+            wanted,
+            where=where,
+            folder=folder,
+            threads=threads,
+            report=report,
+            persons=persons.of if by_person else None,
+            public=others,
         )
         report.end(f"{len(distinct.rows)} distinct records, {distinct.duplicates} duplicates dropped")
     left = Persons.numbered(persons.of[distinct.rows])
@@ -285,7 +302,7 @@ def build_pool(
     else:
         metadata |= {"standardise": section.standardise, **(scaling.metadata() if scaling else {})}
 
-    noisy = _with_label_noise(distinct, audited, persons, section.label_noise, name, seed)
+    noisy = _with_label_noise(distinct, audited, persons, share=section.label_noise, name=name, seed=seed)
     sure = opened.source.labels[opened.rows[public]].astype(np.int32)
     clean = sure, np.zeros(len(sure), dtype=bool)
     return Pool(_side(distinct, audited, scaling, *noisy), _side(opened, public, scaling, *clean), metadata)
@@ -302,7 +319,15 @@ def _side(
     hashes = [read.sha256[position] for position in positions]
     ids = None if source.persons is None else source.persons[rows]
     files = None if source.files is None else [source.files[row] for row in rows]
-    return PoolRecords(Data(read.store, positions, scaling), labels, hashes, rows, flipped, ids, files)
+    return PoolRecords(
+        data=Data(read.store, positions, scaling),
+        labels=labels,
+        sha256=hashes,
+        source=rows,
+        flipped=flipped,
+        persons=ids,
+        files=files,
+    )
 
 
 def _collected(source: Source, section: Dataset) -> dict[str, Any]:

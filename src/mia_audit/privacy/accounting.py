@@ -137,7 +137,9 @@ def composed_epsilon(
     added, epsilon = math.inf, math.inf
     while True:
         coarse = epsilon
-        epsilon, added = _composed(noise_multiplier, sampling_rate, steps, delta, interval, added)
+        epsilon, added = _composed(
+            noise_multiplier, sampling_rate, steps, delta=delta, interval=interval, added_at_most=added
+        )
         # dividing the interval by three divides the error by three or more, and by nine where the error is small
         if epsilon == 0 or coarse - epsilon <= 2 * precision * max(epsilon, TINY):
             break

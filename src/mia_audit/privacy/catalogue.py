@@ -58,7 +58,7 @@ class Steps(Protocol):
         """How per-record gradients are computed; `auto` if unset."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Job:
     """One model to train: the size of its training set, its budget (inf without privacy), and the number of records in memory at once."""
 
@@ -212,7 +212,16 @@ def mechanism(
 
     def decorate(protect: FactoryOf) -> FactoryOf:
         declared: Options = (*options, Acknowledgement) if no_guarantee else options
-        kind = MechanismKind(protect, declared, private, no_guarantee, per_record, reads_public_records, steps, claimed)
+        kind = MechanismKind(
+            protect=protect,
+            options=declared,
+            private=private,
+            no_guarantee=no_guarantee,
+            per_record=per_record,
+            reads_public_records=reads_public_records,
+            steps=steps,
+            claimed=claimed,
+        )
         mechanisms.register(name, protect)(kind)
         return protect
 

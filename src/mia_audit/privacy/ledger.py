@@ -535,7 +535,15 @@ def total_of(header: LedgerHeader, entries: Sequence[Entry]) -> Total:
         worst = max(epsilon([*everywhere, *(one for part in parts for one in part)]) for parts in combinations)
     else:
         worst = epsilon(entries)  # this is an upper bound on the spent ε
-    return Total(worst, delta, float(terms["epsilon"]), header.unit, header.adjacency, composed_by, parts)
+    return Total(
+        epsilon=worst,
+        delta=delta,
+        budget=float(terms["epsilon"]),
+        unit=header.unit,
+        adjacency=header.adjacency,
+        composed_by=composed_by,
+        parts=parts,
+    )
 
 
 def _epsilon(composition: str, order: float | None, delta: float, entries: Sequence[Entry]) -> float:

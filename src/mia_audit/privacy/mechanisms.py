@@ -86,7 +86,14 @@ class DPSGD:
         rate, steps = training.batch / units, training.epochs * steps_per_epoch(units, training.batch)
         noise_multiplier = own.noise_multiplier or cls.calibrated(section, epsilon, rate, steps)
         clipping = cls.clipping_of(section).name
-        terms = Terms(section.delta, noise_multiplier, rate, own.accountant, "poisson", clipping)
+        terms = Terms(
+            delta=section.delta,
+            noise_multiplier=noise_multiplier,
+            sampling_rate=rate,
+            accountant=own.accountant,
+            sampling="poisson",
+            clipping=clipping,
+        )
         if section.by_person:
             terms = replace(terms, unit="person", records_per_person=whose.records_per_person)
         return terms, steps

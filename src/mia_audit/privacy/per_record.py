@@ -431,7 +431,7 @@ class ClippedSum:
         rows = torch.argsort(owners, stable=True)
         rows = rows[~alone[rows]]
         for part in _whole_persons(owners[rows], size):
-            losses += self._add_persons(inputs, labels, rows[part], owners[rows[part]], size, total)
+            losses += self._add_persons(inputs, labels, rows[part], owners=owners[rows[part]], size=size, total=total)
         return total, losses
 
     def _add_persons(

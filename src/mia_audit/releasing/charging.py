@@ -243,7 +243,12 @@ def ledger_terms(recipe: ReleaseRecipe) -> ledger.LedgerTerms:
             planned.append(ledger.entry(MODEL, other.unit, other.charge, {}, audit.privacy.part).terms)
     privacy = audit.privacy
     return ledger.LedgerTerms(
-        dataset, recipe.unit_of_dataset, float(privacy.epsilon), privacy.delta, tuple(planned), privacy.filter
+        dataset=dataset,
+        unit=recipe.unit_of_dataset,
+        epsilon=float(privacy.epsilon),
+        delta=privacy.delta,
+        planned=tuple(planned),
+        filter=privacy.filter,
     )
 
 

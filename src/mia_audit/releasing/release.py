@@ -52,19 +52,21 @@ def release(
         records = Records.from_stored(recipe.stored)
         _, learner = open_learner(recipe.architecture_file, compute)
         task = TrainingTask(
-            records,
-            np.ones(len(records), dtype=bool),
-            recipe.spec.training,
-            recipe.spec.mechanism,
-            float(recipe.spec.epsilon),
-            None,
-            0,
-            Records.from_stored(read_records(recipe.pool, "public")) if _reads_public(recipe) else None,
-            recipe.start,
-            checkpoint,
+            records=records,
+            members=np.ones(len(records), dtype=bool),
+            training=recipe.spec.training,
+            mechanism=recipe.spec.mechanism,
+            epsilon=float(recipe.spec.epsilon),
+            key=None,
+            shadow=0,
+            public=Records.from_stored(read_records(recipe.pool, "public")) if _reads_public(recipe) else None,
+            start=recipe.start,
+            checkpoint=checkpoint,
         )
         model = learner.train(task)
-        written = write_release(recipe, work, model, out, config_digest, audited, receipt, to)
+        written = write_release(
+            recipe, work, model, out=out, config_digest=config_digest, audited=audited, receipt=receipt, to=to
+        )
     (recipe.results / f".begun-{work.id}").unlink(missing_ok=True)
     return written
 
@@ -89,13 +91,13 @@ def write_release(
             recipe,
             work.id,
             {"name": recipe.audit.audit, "id": audit_id(recipe.results), **audited},
-            config_digest,
-            work.charged,
-            recipe.architecture,
-            recipe.stored.metadata,
-            files,
-            receipt,
-            to,
+            config_digest=config_digest,
+            charged=work.charged,
+            architecture=recipe.architecture,
+            pool=recipe.stored.metadata,
+            files=files,
+            receipt=receipt,
+            to=to,
         )
         write_json(folder / CARD, values)
         write_text(folder / PAGE, page(values))

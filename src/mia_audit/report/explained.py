@@ -327,7 +327,7 @@ def most_exposed(results: Results, finding: Finding, fpr: float | None) -> tuple
         )
         for i in places
     ]
-    _complete(results, finding, leak, exposed, scored, places)
+    _complete(results, finding, leak, exposed=exposed, scored=scored, places=places)
     return leak, exposed
 
 
@@ -346,7 +346,7 @@ def _of_finished(
         Exposed(int(scored.record[i]), int(called[i, 0]), 1, 0, 0, percentile=float(columns["percentile"][i]))
         for i in order
     ]
-    _complete(results, finding, leak, exposed, scored, order)
+    _complete(results, finding, leak, exposed=exposed, scored=scored, places=order)
     return leak, exposed
 
 
@@ -413,7 +413,7 @@ def _illustrate(
     if shown is None or not architecture.exists():
         return
     asked = Records(records, labels[numbers], metadata, np.asarray(numbers))
-    pairs = _attributions(results, finding, architecture, asked, targets, member, shown)
+    pairs = _attributions(results, finding, architecture, asked=asked, targets=targets, member=member, shown=shown)
     for one, record, pair in zip(exposed, records, pairs, strict=True):
         if len(pair) == 2:
             _show(one, record, pair, metadata)

@@ -160,7 +160,7 @@ class Leak:
 
         silence = OverTargets(self.auc, self.without.get("auc"), *self.sizes).silent()
         values, without, within = getattr(self, metric), self.without.get(metric), self.within.get(metric)
-        return OverTargets(values, without, *self.sizes, silence, metric == "auc", within)
+        return OverTargets(values, without, *self.sizes, silence=silence, is_auc=metric == "auc", within=within)
 
     @cached_property
     def auc_estimate(self) -> Estimate:

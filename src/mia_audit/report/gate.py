@@ -245,7 +245,7 @@ class Case:
         if isinstance(verdict, bool):
             verdict = Verdict.PASS if verdict else Verdict.FAIL
         name = self.finding.setting.dataset if self.setting == "." else self.setting
-        return Judged(criterion, name, verdict, value, limit, note)
+        return Judged(criterion=criterion, setting=name, verdict=verdict, value=value, limit=limit, note=note)
 
     def undecided(self, criterion: str, limit: str, note: str = "") -> Judged:
         """Return that a criterion cannot be judged, and why."""
@@ -482,7 +482,14 @@ def judge_digests(complaints: Iterator[str]) -> Judged:
     differences = list(complaints)
     value = f"{len(differences)} differ" if differences else "all as written"
     verdict = Verdict.FAIL if differences else Verdict.PASS
-    return Judged("digests", "", verdict, value, "none differs", differences[0] if differences else "")
+    return Judged(
+        criterion="digests",
+        setting="",
+        verdict=verdict,
+        value=value,
+        limit="none differs",
+        note=differences[0] if differences else "",
+    )
 
 
 CONCLUSIONS = {

@@ -207,7 +207,14 @@ def _part(request: Request, name: str, given: GivenSetting) -> Part:
     runs = plan(request.attacks, source.signals, request.likelihoods)
     if not runs:
         raise UserError(f"{where}none of the attacks ({', '.join(request.attacks)}) reads any of the signals")
-    return Part(name, given, source, runs, request.out / name, _accuracy(given, source.models, where))
+    return Part(
+        name=name,
+        given=given,
+        source=source,
+        runs=runs,
+        out=request.out / name,
+        accuracy=_accuracy(given, source.models, where),
+    )
 
 
 def _accuracy(given: GivenSetting, models: int, where: str) -> np.ndarray | None:
@@ -262,7 +269,7 @@ def _score(request: Request, part: Part) -> None:
 
     def scored() -> Iterator[Any]:
         for evaluated in score_and_evaluate(
-            part.runs, source, null, request.fprs, request.confidence, max(1, request.threads)
+            part.runs, source, null, fprs=request.fprs, confidence=request.confidence, threads=max(1, request.threads)
         ):
             rows.extend(evaluated.rows)
             yield evaluated.run, evaluated.member, evaluated.scores
@@ -271,7 +278,15 @@ def _score(request: Request, part: Part) -> None:
     metadata |= readings_metadata(request.attacks if request.stated else (), source.signals, source.derived)
     metadata |= diverged_metadata(without_left_out({}, request.leave_out))
     metadata[GIVEN] = by_base_name({str(file): sha256(file) for file in part.files if file.is_file()})
-    write_scores(out / "scores.parquet", scored(), part.runs, source.record, source.target, metadata, source.persons)
+    write_scores(
+        out / "scores.parquet",
+        scored(),
+        part.runs,
+        record=source.record,
+        target=source.target,
+        metadata=metadata,
+        persons=source.persons,
+    )
     metrics = metrics_table(rows)
     metadata |= {"confidence": request.confidence, MODEL_COUNTS: model_counts(metrics, source, request.fprs)}
     metadata |= in_halves(metrics, source, request.fprs) | source.outliers.metadata
@@ -309,12 +324,27 @@ def _write_training(part: Part) -> None:
     """Write training.parquet with the models' test accuracy and the ε that their owner claims."""
     assert part.accuracy is not None
     claimed, unknown_to = ("claimed", "unknown") if part.given.delta else ("none", "none")
-    terms = Terms(part.given.delta or 0.0, 0.0, 1.0, claimed, "unknown", unknown_to)
+    terms = Terms(
+        delta=part.given.delta or 0.0,
+        noise_multiplier=0.0,
+        sampling_rate=1.0,
+        accountant=claimed,
+        sampling="unknown",
+        clipping=unknown_to,
+    )
 
     def report(model: int, accuracy: float) -> TrainingReport:
-        members, unknown = int(part.source.member[:, model].sum()), math.nan
-        spent = float(part.given.epsilon), math.inf
-        return TrainingReport(members, [Epoch(unknown, 0)], terms, *spent, unknown, accuracy, unknown, unknown)
+        return TrainingReport(
+            records=int(part.source.member[:, model].sum()),
+            epochs=[Epoch(math.nan, 0)],
+            terms=terms,
+            epsilon=float(part.given.epsilon),
+            epsilon_rdp=math.inf,
+            train_accuracy=math.nan,
+            test_accuracy=accuracy,
+            train_loss=math.nan,
+            test_loss=math.nan,
+        )
 
     tables = [training_table(model, report(model, float(value))) for model, value in enumerate(part.accuracy)]
     table = pa.concat_tables(tables)

@@ -158,22 +158,22 @@ def find(results: Results) -> Findings:
         strongest = {channel: listed[0] for channel, listed in leaking.items()}
         findings.append(
             Finding(
-                setting,
-                leaking,
-                shadow_estimate(shadows, "train_accuracy", spec.confidence),
-                shadow_estimate(shadows, "test_accuracy", spec.confidence),
-                shadows,
-                null_control(metrics, strongest, spec.confidence, len(spec.settings) * len(strongest)),
-                lower_bound(every, setting, spec.confidence, spec.delta),
-                aggregate,
-                tuple(_worth(setting, shadows, results.records_of_persons(setting))),
-                results.mask_coverage(setting),
-                {
+                setting=setting,
+                leaks=leaking,
+                train_accuracy=shadow_estimate(shadows, "train_accuracy", spec.confidence),
+                test_accuracy=shadow_estimate(shadows, "test_accuracy", spec.confidence),
+                shadows=shadows,
+                null=null_control(metrics, strongest, spec.confidence, len(spec.settings) * len(strongest)),
+                bound=lower_bound(every, setting, spec.confidence, spec.delta),
+                aggregate=aggregate,
+                worth=tuple(_worth(setting, shadows, results.records_of_persons(setting))),
+                mask_coverage=results.mask_coverage(setting),
+                others={
                     other: by_channel(of_aggregate(every, other), fpr, spec.likelihood, spec.confidence)
                     for other in with_units(every)["aggregate"].unique(maintain_order=True)
                     if other != aggregate
                 },
-                _learned(shadows, results.guessing(setting), spec.confidence),
+                learned=_learned(shadows, results.guessing(setting), spec.confidence),
             )
         )
     return Findings(fpr, findings, spec.confidence)

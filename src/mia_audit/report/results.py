@@ -187,7 +187,16 @@ class Results:
             settings = {setting["name"]: setting for setting in ordered}
             for name in (*study["black_boxes"], *settings):
                 answers = read_frame(self.root / dataset / "private" / name / "answers.parquet", "private-answers")
-                found.append(Studied(dataset, name, study, answers, settings.get(name), self.spec.confidence))
+                found.append(
+                    Studied(
+                        dataset=dataset,
+                        name=name,
+                        study=study,
+                        answers=answers,
+                        setting=settings.get(name),
+                        confidence=self.spec.confidence,
+                    )
+                )
         return found
 
     def maps(self, group: tuple[str, str]) -> pl.DataFrame:
@@ -480,5 +489,11 @@ def mean_of(rows: pl.DataFrame, column: str) -> float:
 def terms_at(study: Mapping[str, Any], epsilon: float) -> ExplanationTerms:
     """Return the terms of a single explanation whose budget is this ε."""
     return ExplanationTerms(
-        epsilon, study["delta"], epsilon, study["steps"], study["c"], study["kernel"], study["adjacency"]
+        epsilon=epsilon,
+        delta=study["delta"],
+        budget=epsilon,
+        steps=study["steps"],
+        c=study["c"],
+        kernel=study["kernel"],
+        adjacency=study["adjacency"],
     )

@@ -422,11 +422,18 @@ def _groups(
     p_values = [math.nan if one is None else one[1] for one in differences]
     count = max(1, len(parts))
     listed = [
-        _group(part, None if one is None else one[0], float(p), fpr, level, count)
+        _group(part, None if one is None else one[0], float(p), fpr=fpr, level=level, count=count)
         for part, one, p in zip(parts, differences, holm(p_values), strict=True)
     ]
     overs = [one[0] for one in differences if one is not None]
-    return Groups(finding, leak, fpr, listed, small.get(finding.aggregate, {}), _highest(overs, listed, level))
+    return Groups(
+        finding=finding,
+        leak=leak,
+        fpr=fpr,
+        listed=listed,
+        small=small.get(finding.aggregate, {}),
+        highest=_highest(overs, listed, level),
+    )
 
 
 def _highest(overs: Sequence[OverTargets], listed: Sequence[Group], level: float) -> Estimate | None:
@@ -458,7 +465,19 @@ def _group(
     inside, outside = (_mean(part, name) for name in ("train_accuracy", "test_accuracy"))
     gap = None if difference is None else _gap(difference, part, level, count)
     auc = over("auc", count)
-    return Group(first["column"], first["group"], first["units"], auc, gap, p, own, common, common_fpr, inside, outside)
+    return Group(
+        column=first["column"],
+        label=first["group"],
+        units=first["units"],
+        auc=auc,
+        difference=gap,
+        p=p,
+        own=own,
+        common=common,
+        common_fpr=common_fpr,
+        train_accuracy=inside,
+        test_accuracy=outside,
+    )
 
 
 def _difference(part: pl.DataFrame) -> tuple[OverTargets, float] | None:

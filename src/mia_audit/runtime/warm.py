@@ -138,7 +138,7 @@ def serve(listener_descriptor: int, main: Main, load: Load, pytorch: bool) -> No
                 break
             connection, _ = listener.accept()
             with connection:
-                stage = _answer(connection, listener, main, load, pytorch, identity)
+                stage = _answer(connection, listener, main, load=load, pytorch=pytorch, identity=identity)
             while missing:  # imported while the first job runs
                 with suppress(Exception):  # the job that needs the library reports the error
                     import_module(missing.pop())

@@ -97,7 +97,17 @@ def probed(model: TrainedModel, records: Records, task: SignalsTask) -> dict[str
     shape = tuple(model.inputs(records[:1])[0:1].shape[1:])
     explaining = task.options
     names, measures, measuring = (explaining[name] for name in ("probed", "probes", "measuring"))
-    wanted = study.MetricsTask(names, explaining, measures, measuring, task.seed, task.batch, shape, task.model, True)
+    wanted = study.MetricsTask(
+        explainers=names,
+        explaining=explaining,
+        measures=measures,
+        measuring=measuring,
+        seed=task.seed,
+        batch=task.batch,
+        shape=shape,
+        model=task.model,
+        confidence=True,
+    )
     parts: dict[str, list[np.ndarray]] = {}
     for start in range(0, len(records), task.batch):
         for key, one in study.explained(model, records[start : start + task.batch], wanted).items():

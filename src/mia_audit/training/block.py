@@ -134,17 +134,17 @@ def train_block(
             checkpoint = checkpoints.of(shadow, keys[shadow])
             progress.begin(block.label(shadow), block.training.epochs, int(members.sum()))
             task = TrainingTask(
-                block.records,
-                members,
-                block.training,
-                block.mechanism,
-                budget(block.epsilon),
-                block.key,
-                shadow,
-                block.public,
-                block.start,
-                checkpoint,
-                progress.step,
+                records=block.records,
+                members=members,
+                training=block.training,
+                mechanism=block.mechanism,
+                epsilon=budget(block.epsilon),
+                key=block.key,
+                shadow=shadow,
+                public=block.public,
+                start=block.start,
+                checkpoint=checkpoint,
+                progress=progress.step,
             )
             try:
                 model = train(task)

@@ -103,7 +103,7 @@ def fit(
             layers.counter = number
             seed_layers(layers.layer_seed())
             losses, seen = torch.zeros((), dtype=torch.float64, device=inputs.device), 0
-            for loss, size in steps_of_epoch(job, protection, inputs, labels, optimizer, steps):
+            for loss, size in steps_of_epoch(job, protection, inputs, labels=labels, optimizer=optimizer, steps=steps):
                 losses += loss
                 steps += 1
                 seen += size

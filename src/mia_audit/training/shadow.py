@@ -109,7 +109,14 @@ def train_shadow(
     partly = recipe.training.trainable != "all"
     movement = Movement(model) if partly else None
     with computing(trained, recipe.training.precision or "float32"):
-        epochs = fit(job, protection, Subset(batches, training_set), labels[training_set], progress, checkpoint)
+        epochs = fit(
+            job,
+            protection,
+            Subset(batches, training_set),
+            labels=labels[training_set],
+            progress=progress,
+            checkpoint=checkpoint,
+        )
         if movement is not None:
             movement.check()
         factors = merge_adapters(model)
@@ -161,11 +168,20 @@ def _prepared(
     return rows, people, *recipe.features(model, recipe.training, inputs, recipe.micro_batch, per_record)
 
 
-def _job(recipe: Recipe, trained: nn.Module, records: int, people: Persons | None, key: Any, *purpose: int) -> Job:
+def _job(
+    recipe: Recipe, trained: nn.Module, records: int, people: Persons | None, key: bytes, summands: int = 1
+) -> Job:
     """Return what the mechanism is given."""
-    of = None if people is None else torch.from_numpy(people.of)
     return Job(
-        trained, records, recipe.epsilon, recipe.training, recipe.micro_batch, key, recipe.public_records, of, *purpose
+        model=trained,
+        records=records,
+        epsilon=recipe.epsilon,
+        training=recipe.training,
+        micro_batch=recipe.micro_batch,
+        key=key,
+        public=recipe.public_records,
+        persons=None if people is None else torch.from_numpy(people.of),
+        summands=summands,
     )
 
 
@@ -297,7 +313,7 @@ def train_released(
     model = start(recipe, seed).to(inputs.device)
     training_set, people, trained, batches = _prepared(recipe, model, inputs, members, persons)
     key = fresh_key()
-    job = _job(recipe, trained, len(training_set), people, key, RELEASED)
+    job = _job(recipe, trained, len(training_set), people, key, summands=RELEASED)
     protection = recipe.mechanism.kind.protect(recipe.mechanism, job)
     training, optimizer = training_of(job), optimizer_of(job)
     records, truth = Subset(batches, training_set), labels[training_set]
@@ -321,7 +337,9 @@ def train_released(
         while done < training.epochs:
             checkpoint.begin()
             seed_layers(layers.layer_seed())
-            for _ in steps_of_epoch(job, protection, records, truth, optimizer, done * protection.steps_per_epoch):
+            for _ in steps_of_epoch(
+                job, protection, records, labels=truth, optimizer=optimizer, steps=done * protection.steps_per_epoch
+            ):
                 pass
             done += 1
             checkpoint.offer(captured)

@@ -86,7 +86,7 @@ class Records:
         return Records(self.values[rows], self.labels[rows], self.metadata, self.numbers[rows], persons)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainingTask:
     """One model to train.
 

@@ -168,7 +168,7 @@ def test_several_maps_learn_what_one_cannot() -> None:
     for count in (1, 4):
         model = build(LLM, {"maps": count}, (2,), 2, seed=0)
         training = Training(epochs=30, batch=50, learning_rate=0.1, optimizer="adam")
-        job = Job(model, 200, math.inf, training, 64, b"test")
+        job = Job(model=model, records=200, epsilon=math.inf, training=training, micro_batch=64, key=b"test")
         fit(job, mechanisms["none"].protect(Mechanism(mechanism="none"), job), inputs, labels)
         accuracies.append(float((model(inputs).argmax(dim=1) == labels).float().mean()))
     assert accuracies[0] < 0.7 and accuracies[1] > 0.95

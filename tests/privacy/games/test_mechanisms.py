@@ -183,7 +183,18 @@ def measure(
         model = scene.model()
 
         def steps_taken() -> None:
-            protection = protect(Job(model, count, EPSILON, training, count, key, scene.public, persons))
+            protection = protect(
+                Job(
+                    model=model,
+                    records=count,
+                    epsilon=EPSILON,
+                    training=training,
+                    micro_batch=count,
+                    key=key,
+                    public=scene.public,
+                    persons=persons,
+                )
+            )
             for _ in range(steps):
                 for batch in protection.batches():
                     kept = batch if present else batch[owner[batch] > 0]
@@ -298,7 +309,16 @@ def said_and_done(protect: Protect, scene: Scene, way: PerRecord, precision: Pre
     first[0] = True
 
     def steps(model: nn.Module, inputs: Tensor, work: Work) -> int:
-        job = Job(model, len(inputs), EPSILON, training, len(inputs), bytes(32), scene.public, owner)
+        job = Job(
+            model=model,
+            records=len(inputs),
+            epsilon=EPSILON,
+            training=training,
+            micro_batch=len(inputs),
+            key=bytes(32),
+            public=scene.public,
+            persons=owner,
+        )
         protection, whose = protect(job), () if owner is None else (owner,)
         with work:
             return len([protection.backward(inputs, scene.labels, *whose) for _ in range(2)])

@@ -143,7 +143,16 @@ class Scene:
         def protected() -> tuple[Job, Seen]:
             torch.manual_seed(0)  # initial weights are public
             model = self.model()
-            job = Job(model, rows_of, epsilon, training, rows_of, key, self.public, self.persons)
+            job = Job(
+                model=model,
+                records=rows_of,
+                epsilon=epsilon,
+                training=training,
+                micro_batch=rows_of,
+                key=key,
+                public=self.public,
+                persons=self.persons,
+            )
             return job, Seen(section.kind.protect(section, job), model, len(labels))
 
         seen: list[Tensor] = []

@@ -26,7 +26,14 @@ def protect(
     key: bytes = b"test",
     **section: object,
 ) -> Protection:
-    job = Job(model, records, epsilon, Training(batch=batch, epochs=epochs), micro_batch, key)
+    job = Job(
+        model=model,
+        records=records,
+        epsilon=epsilon,
+        training=Training(batch=batch, epochs=epochs),
+        micro_batch=micro_batch,
+        key=key,
+    )
     return mechanisms["dp-sgd"].protect(Mechanism(mechanism="dp-sgd", **section), job)  # type: ignore[arg-type]
 
 

@@ -45,7 +45,15 @@ def protect(mechanism: str, model: nn.Module, **section: Any) -> Any:
         section = {key: value for key, value in section.items() if key != "importance"}
         section |= {"acknowledge_no_guarantee": True}
     keys = {"clipping": "flat", "clip_norm": 0.5} | section
-    job = Job(model, 24, epsilon, Training(batch=8, epochs=3), 16, b"test", records(seed=2))
+    job = Job(
+        model=model,
+        records=24,
+        epsilon=epsilon,
+        training=Training(batch=8, epochs=3),
+        micro_batch=16,
+        key=b"test",
+        public=records(seed=2),
+    )
     return mechanisms[mechanism].protect(Mechanism(mechanism=mechanism, **keys), job)
 
 
@@ -223,7 +231,9 @@ def test_groups_are_never_clipped_by_book_keeping(way: Literal["auto", "book-kee
     sums = []
     for chosen in ("vmap", way):
         training = Training(batch=8, epochs=3, per_record=chosen)
-        job = Job(cnn(), 24, 4.0, training, 16, b"test", records(seed=2))
+        job = Job(
+            model=cnn(), records=24, epsilon=4.0, training=training, micro_batch=16, key=b"test", public=records(seed=2)
+        )
         if chosen == "book-keeping":
             with pytest.raises(UserError, match=r"book-keeping does not compute the norms of groups \(group_clips\)"):
                 mechanisms["fadp"].protect(section, job)
@@ -311,7 +321,7 @@ def test_frozen_channels_are_refused() -> None:
 
 
 def test_public_importance_needs_public_records_and_literal_an_acknowledgement() -> None:
-    job = Job(cnn(), 24, 4.0, Training(batch=8, epochs=3), 16, b"test")
+    job = Job(model=cnn(), records=24, epsilon=4.0, training=Training(batch=8, epochs=3), micro_batch=16, key=b"test")
     with pytest.raises(UserError, match=r"datasets\.\*\.public to a number of records, or choose importance: past"):
         mechanisms["fadp"].protect(Mechanism(mechanism="fadp"), job)
     with pytest.raises(UserError, match=r"guarantees nothing .* acknowledge_no_guarantee: true"):

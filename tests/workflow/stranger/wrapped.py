@@ -56,6 +56,15 @@ def fit(
     mechanism, known = Mechanism(mechanism="none"), Training(**training)
     start = PUBLIC if PUBLIC.exists() else None
     task = TrainingTask(
-        records, inside, known, mechanism, float("inf"), KEY, shadow, start=start, checkpoint=resumed, progress=progress
+        records=records,
+        members=inside,
+        training=known,
+        mechanism=mechanism,
+        epsilon=float("inf"),
+        key=KEY,
+        shadow=shadow,
+        start=start,
+        checkpoint=resumed,
+        progress=progress,
     )
     return learner().train(task)

@@ -196,7 +196,7 @@ class Evidence:
     def scores(self, fold: Fold) -> Float[np.ndarray, "N F"]:
         """Score the targets of one fold by the types learned from the other folds. Their shadow models are all other models."""
         without = None if self._partners is None else self._partners[:, fold]
-        ratios = score(self.without(fold), self._grid, self._side, self._counts, fold, without)
+        ratios = score(self.without(fold), self._grid, self._side, counts=self._counts, targets=fold, left=without)
         ratios[self._agreed] = 0
         return ratios
 
@@ -210,7 +210,7 @@ class Evidence:
         if self._design.kind == "pairs" and self._partners is not None:
             without = self._partners[rows][:, pseudo]
         counts, numbers = self._counted_without(unseen, rows), np.arange(len(self._member))[rows]
-        return score(types, self._grid, self._side, counts, pseudo, without, numbers)
+        return score(types, self._grid, self._side, counts=counts, targets=pseudo, left=without, numbers=numbers)
 
     def _counted_without(self, models: Fold, rows: Some = slice(None)) -> Counts:
         """Return the counts of all models except some, at some records."""
@@ -298,7 +298,9 @@ def blended_ratio(
     evidence = Evidence(columns, member)
     pair_types: dict[tuple[int, ...], Types] = {}
     for place, fold in enumerate(evidence.folds):
-        of_types, *of_others = _weights(evidence, columns, member, place, pair_types, other, beside)
+        of_types, *of_others = _weights(
+            evidence, columns, member, place=place, learned=pair_types, other=other, beside=beside
+        )
         by_types = evidence.scores(fold)
         for column, one in zip(fold, by_types.T, strict=True):
             scores[:, column] = of_types * one + of_others[0] * scores[:, column]

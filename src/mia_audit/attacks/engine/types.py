@@ -309,7 +309,9 @@ def score(
     for start in range(0, len(counts), PART):
         part = slice(start, start + PART)
         beside = None if left is None else left[part]
-        scores[part] = _scored(types, grid, side, counts[part], targets, beside, numbers[part])
+        scores[part] = _scored(
+            types, grid, side, counts=counts[part], targets=targets, left=beside, numbers=numbers[part]
+        )
     return scores
 
 
@@ -342,7 +344,7 @@ def _scored(
         out = (key[chosen] - inside * key.dtype.type(grid.size))[:, None] + grid.offsets
         gamma = _interpolated(weights, tempered[key[chosen][:, None] + grid.offsets])
         if left is not None:
-            _take_out(gamma, tempered, grid, side, numbers[record], left[record, column])
+            _take_out(gamma, tempered, grid, side=side, record=numbers[record], left=left[record, column])
         np.exp(gamma, out=gamma)
         gamma *= posterior[record]
         of_out, of_in = (_averaged(gamma, weights, types.histogram[half]) for half in (out, out + grid.size))

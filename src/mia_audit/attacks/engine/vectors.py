@@ -197,8 +197,16 @@ def _block(
         weight = (1 - here) / np.maximum(inside, 1), here / np.maximum(outside, 1)
         shift -= further * (weight[0] - weight[1])[:, :, None]
     centre = -removed / np.maximum(inside + outside, 1)[:, :, None]
-    sides = inside[:, :, None], outside[:, :, None]
-    return VectorBlock(rows, values - centre, shift, centre + origin, *sides, deviations, left)
+    return VectorBlock(
+        rows=rows,
+        values=values - centre,
+        shift=shift,
+        centre=centre + origin,
+        inside=inside[:, :, None],
+        outside=outside[:, :, None],
+        deviations=deviations,
+        left=left,
+    )
 
 
 def _loss(deviations: Float[np.ndarray, "T B m"], count: Float[np.ndarray, "T B"]) -> Float[np.ndarray, "T B m"]:

@@ -95,7 +95,9 @@ def gradient_shap(batch: Batch, options: Mapping[str, Any]) -> dict[str, Tensor]
     samples, sd = options["gradient_shap_samples"], options["gradient_shap_sd"]
     means = {quantity: batch.inputs.new_zeros(batch.inputs.shape) for quantity in batch.quantities}
     for sample in range(samples):
-        baselines, coefficients = record_draws(batch.draws, batch.records, batch.inputs, sample, samples, sd)
+        baselines, coefficients = record_draws(
+            batch.draws, batch.records, batch.inputs, sample=sample, samples=samples, sd=sd
+        )
         difference = batch.inputs - baselines
         points = baselines + coefficients.reshape(-1, *[1] * (difference.ndim - 1)) * difference
         for quantity, gradient in batch.gradients_at(points).items():

@@ -238,7 +238,13 @@ class PrivateExplainer:
         counted = {"persons" if explained.whose else "records": units}  # the same noise if every person has one record
         self._secret = None if seed is None else _secret(seed, protocol, counted | rest, explained)
         self.ledger = ExplanationLedger(
-            ledger, features, terms.delta, terms.adjacency, metadata, explained.unit, data_ledger
+            path=ledger,
+            features=features,
+            delta=terms.delta,
+            adjacency=terms.adjacency,
+            terms=metadata,
+            unit=explained.unit,
+            beside=data_ledger,
         )
         if data_ledger is not None:
             self._charge_data(data_ledger)
@@ -263,7 +269,9 @@ class PrivateExplainer:
             if self.ledger.id not in known:
                 charge = Gaussian(1 / math.sqrt(self.terms.mu_squared))
                 released = {"id": self.ledger.id, "to": "whoever asks"}
-                entry = ledger.entry(CHARGED, self.explained.unit, charge, released, "", self.terms.adjacency)
+                entry = ledger.entry(
+                    CHARGED, self.explained.unit, charge, released=released, part="", adjacency=self.terms.adjacency
+                )
                 ledger.add(path, [entry])
         except BaseException:
             self.ledger.close()
@@ -313,7 +321,15 @@ class PrivateExplainer:
         points = self.explained.points(queries)
         outputs = self._values(queries, values)
         return [
-            AnsweredQuery(point, float(output[kind]), int(kind), HISTORY, 0, 0.0, point)
+            AnsweredQuery(
+                query=point,
+                value=float(output[kind]),
+                explained_class=int(kind),
+                source=HISTORY,
+                steps=0,
+                mu_squared=0.0,
+                explanation=point,
+            )
             for point, output, kind in zip(points, outputs, largest(outputs), strict=True)
         ]
 

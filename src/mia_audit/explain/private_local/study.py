@@ -83,7 +83,13 @@ class Study:
         """The terms for the comparison of protocols."""
         section = self.section
         return ExplanationTerms(
-            section.epsilon, section.delta, UNLIMITED, section.steps, section.c, section.kernel, section.adjacency
+            epsilon=section.epsilon,
+            delta=section.delta,
+            budget=UNLIMITED,
+            steps=section.steps,
+            c=section.c,
+            kernel=section.kernel,
+            adjacency=section.adjacency,
         )
 
     def rows(self) -> list[dict[str, Any]]:
@@ -119,7 +125,9 @@ class Study:
             answers += rows
             known = later[np.isin(self._classes(later), self._classes(asked))]
             if protocol == "adaptive" and len(known):  # the history has only these classes
-                answers += self._run(remembering, self.terms, "protocols", "non-interactive", known, ledger)[0]
+                answers += self._run(
+                    remembering, self.terms, "protocols", protocol="non-interactive", queries=known, history=ledger
+                )[0]
         for name, queries in self._regions(asked, random).items():
             answers += self._run(remembering, self.terms, name, "adaptive", queries)[0]
         if self.section.parts > 1:

@@ -241,7 +241,16 @@ def arrays(dataset: Dataset, where: str) -> Source:
     if records.ndim == 2:
         features = [str(column) for column in range(records.shape[1])]
         flags = frozenset(features if records.dtype.kind == "b" else ())
-        return Source("table", _rows(records, root, where), numbers, classes, features, flags, persons, columns)
+        return Source(
+            kind="table",
+            records=_rows(records, root, where),
+            labels=numbers,
+            classes=classes,
+            features=features,
+            flags=flags,
+            persons=persons,
+            columns=columns,
+        )
     return Source(
         "image", _channels_first(records, root, where), numbers, classes, [], persons=persons, columns=columns
     )

@@ -84,7 +84,15 @@ def images(dataset: Dataset, where: str) -> Source:
     largest = max(width * height for header in headers if not isinstance(header, str) for width, height in [header[1]])
     at_once = decoding_at_once(largest)
     names = [str(path) for path in paths]
-    decoded = Images(len(paths), channels, sizes, open_image, names.__getitem__, at_once, paths.__getitem__)
+    decoded = Images(
+        count=len(paths),
+        channels=channels,
+        sizes=sizes,
+        open_image=open_image,
+        name_of=names.__getitem__,
+        at_once=at_once,
+        path_of=paths.__getitem__,
+    )
     persons = None
     below = [path.relative_to(root).as_posix() for path in paths]
     if dataset.person:

@@ -145,7 +145,14 @@ class BookKeeping:
             squares.masked_fill_(beside.isfinite() & (beside != 0), torch.nan)
         for number, rows in self._expanded(trace).items():
             hold(number, rows.reshape(len(rows), -1))
-        return Pass(losses.detach(), squares.sqrt(), kept, numbers, places, trace.operations)
+        return Pass(
+            losses=losses.detach(),
+            norms=squares.sqrt(),
+            kept=kept,
+            numbers=numbers,
+            places=places,
+            operations=trace.operations,
+        )
 
     def _expanded(self, trace: Trace) -> dict[int, Tensor]:
         """Return the gradients of expanded parameters, by backpropagation through the expressions in which they were expanded."""

@@ -121,7 +121,9 @@ class Trace(TorchFunctionMode):
         """
         number, shift = self.number(weight), None if bias is None else self.number(bias)
         assert number is not None
-        return self.on_product(Product(number, shift, groups, inputs, columns, gradient))
+        return self.on_product(
+            Product(number=number, bias=shift, groups=groups, inputs=inputs, columns=columns, gradients=gradient)
+        )
 
     def number(self, value: Tensor) -> int | None:
         """Return the number of a trainable parameter; None of another tensor."""
@@ -229,7 +231,16 @@ def linear(trace: Trace, func: Call, inputs: Tensor, weight: Tensor, bias: Tenso
         outputs = func(inputs, fixed, shift)
     else:
         outputs = _AtPlace.apply(inputs, fixed, shift, place)  # type: ignore[no-untyped-call]
-    return _product(trace, outputs, weight, bias, 1, inputs.to(outputs.dtype), _as_features, _as_features)
+    return _product(
+        trace,
+        outputs,
+        weight,
+        bias=bias,
+        groups=1,
+        inputs=inputs.to(outputs.dtype),
+        columns=_as_features,
+        split=_as_features,
+    )
 
 
 def conv2d(
@@ -249,11 +260,13 @@ def conv2d(
         raise NotCovered("the padding of a convolution is a word, or its input is not a batch of images")
     fixed, shift = trace.fixed(weight), trace.fixed(bias)
     assert fixed is not None
-    pieces = cut(images, weight, stride, padding, dilation, groups)
+    pieces = cut(images, weight, stride, padding=padding, dilation=dilation, groups=groups)
     if pieces is not None:
         outputs = F.linear(pieces, fixed.flatten(1), shift)
         kept = pieces.to(outputs.dtype)
-        return _product(trace, outputs, weight, bias, 1, kept, _as_features, _as_features).permute(0, 3, 1, 2)
+        return _product(
+            trace, outputs, weight, bias=bias, groups=1, inputs=kept, columns=_as_features, split=_as_features
+        ).permute(0, 3, 1, 2)
     outputs = func(images, fixed, shift, stride, padding, dilation, groups)
     margin = [side for side in reversed(pair(padding)) for _ in range(2)]
 
@@ -267,7 +280,9 @@ def conv2d(
     def split(gradient: Tensor) -> Tensor:
         return gradient.reshape(len(gradient), groups, len(weight) // groups, -1).transpose(2, 3)
 
-    return _product(trace, outputs, weight, bias, groups, images.to(outputs.dtype), columns, split)
+    return _product(
+        trace, outputs, weight, bias=bias, groups=groups, inputs=images.to(outputs.dtype), columns=columns, split=split
+    )
 
 
 def embedding(
@@ -289,7 +304,14 @@ def embedding(
     outputs = func(indices, trace.fixed(weight))
 
     def receive(gradient: Tensor) -> None:
-        trace.product(weight, None, ONE_HOT, indices.reshape(len(indices), -1), _as_given, _as_features(gradient))
+        trace.product(
+            weight,
+            None,
+            ONE_HOT,
+            inputs=indices.reshape(len(indices), -1),
+            columns=_as_given,
+            gradient=_as_features(gradient),
+        )
 
     return trace.received(outputs, receive)
 
@@ -327,7 +349,7 @@ def rms_norm(
     trace: Trace, func: Call, inputs: Tensor, shape: Any, weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
     """RMS normalisation, which has no bias."""
-    return normalised(trace, func, inputs, shape, weight, None, eps)
+    return normalised(trace, func, inputs, shape=shape, weight=weight, bias=None, eps=eps)
 
 
 def elementwise(trace: Trace, func: Call, *values: Any, **options: Any) -> Tensor:
@@ -396,7 +418,7 @@ def _product(
 
     def receive(gradient: Tensor) -> None:
         places = split(gradient)
-        joined = kept is not None and trace.product(weight, own, groups, kept, columns, places)
+        joined = kept is not None and trace.product(weight, own, groups, inputs=kept, columns=columns, gradient=places)
         if shift is not None and not joined:
             trace.expand(shift, _exact(places).sum(dim=2).flatten(1))
 

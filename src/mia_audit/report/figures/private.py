@@ -323,11 +323,11 @@ def _correlated(one: Studied) -> str | None:
     "private_misclassified",
     "share misclassified nearby",
     "approximation loss",
-    "Approximation loss of a private explanation over the misclassification of the records nearest to the query (Figure 8), with "
+    caption="Approximation loss of a private explanation over the misclassification of the records nearest to the query (Figure 8), with "
     "Spearman's correlation and its interval over repetitions.",
-    "nearest",
-    "No black box misclassifies any of the records near the queries.",
-    _correlated,
+    key="nearest",
+    nothing="No black box misclassifies any of the records near the queries.",
+    note=_correlated,
 )
 def misclassified(axes: Axes, one: Studied) -> None:
     """Draw a point per query of every repetition, for a black box that misclassifies any of the records near them."""

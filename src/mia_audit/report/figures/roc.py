@@ -197,7 +197,14 @@ def tradeoff(results: Results, findings: Findings, subject: tuple[str, str] | No
     figure, panels = panel_grid(1, len(groups), height=2.3 + max(0, most - MANY) * LINE / 72, shared=True)
     for axes, group in zip(panels[0], groups, strict=True):
         for (channel, name), colour, marker in zip(CHANNELS.items(), PALETTE, "osD^", strict=False):
-            _tradeoff_line(axes, [one for one in group if channel in one.strongest], channel, colour, marker, name)
+            _tradeoff_line(
+                axes,
+                [one for one in group if channel in one.strongest],
+                channel,
+                colour=colour,
+                marker=marker,
+                name=name,
+            )
         axes.axhline(0.5, **GUESSING)
         axes.margins(y=0.12)
         _make_room(axes, group)

@@ -236,7 +236,7 @@ def _between_explainers(
         [leak for leak in leaks if read_signal(leak.signal).explainer == name] for name in (later, earlier)
     )
     if first and second:
-        yield from _gaps(chosen(first), chosen(second), later, earlier, fpr, confidence)
+        yield from _gaps(chosen(first), chosen(second), later, subtrahend=earlier, fpr=fpr, confidence=confidence)
 
 
 def _gaps(
