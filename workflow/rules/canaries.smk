@@ -43,7 +43,7 @@ rule canary_bounds:
             w.eps,
         ),
         pool=folder(POOL),
-        run=RUN,
+        run=RUN_FILE,
     shell:
         "mia-audit canary-bounds --canaries {input.canaries} --pool {params.pool} --architecture {input.architecture}"
         " --public {input.public} --spec {params.spec} --run {params.run} --threads {threads}"

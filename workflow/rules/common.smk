@@ -32,8 +32,9 @@ except UserError as error:
 # without `seeds`, the only audit is named by an empty text
 AUDITS = audits.by_seed(AUDIT)
 REQUESTS = requests.Requests(AUDIT, MACHINE)
-# what jobs read and are not run again for: micro-batch, checkpoints
-RUN = f"{results}/specs/{requests.FILE}"
+# what jobs read and are not run again for (micro-batch, checkpoints): a path among their parameters, which never changes;
+# written when a run with jobs starts
+RUN_FILE = f"{results}/specs/{requests.FILE}"
 
 # evaluations wait until the jobs on which others depend have started; at equal priority, those with most input start first
 BEFORE_EVALUATION = 1

@@ -23,7 +23,7 @@ rule explanation_metrics:
             w, specs.ExplanationMetricsSpec.from_audit, w.dataset, w.architecture
         ),
         pool=folder(POOL),
-        run=RUN,
+        run=RUN_FILE,
     shell:
         "mia-audit explanation-metrics --pool {params.pool} --architecture {input.architecture} --spec {params.spec}"
         " --run {params.run} --threads {threads} --maps {output.maps} --curves {output.curves}"

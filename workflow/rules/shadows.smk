@@ -13,7 +13,7 @@ rule architecture:
     params:
         spec=lambda w: spec(w, specs.ArchitectureSpec.from_audit, w.architecture),
         pool=folder(POOL),
-        run=RUN,
+        run=RUN_FILE,
     shell:
         "mia-audit architecture --pool {params.pool} --spec {params.spec} --run {params.run} --out {output} --usage {log.usage} >{log.out} 2>&1"
 
@@ -59,7 +59,7 @@ rule pretrain:
             w, specs.PretrainingSpec.from_audit, w.dataset, w.architecture
         ),
         pool=folder(POOL),
-        run=RUN,
+        run=RUN_FILE,
     shell:
         "mia-audit pretrain --pool {params.pool} --architecture {input.architecture} --spec {params.spec} --run {params.run}"
         " --threads {threads} --out {output.weights} --usage {log.usage} >{log.out} 2>&1"
@@ -95,7 +95,7 @@ rule train:
         ),
         pool=folder(POOL),
         setting=folder(SETTING),
-        run=RUN,
+        run=RUN_FILE,
     shell:
         "mia-audit train --pool {params.pool} --architecture {input.architecture} --public {input.public} --spec {params.spec} --run {params.run}"
         " --shadows {wildcards.block} --threads {threads} --stamp {output} --out {params.setting}/models --usage {log.usage} >{log.out} 2>&1"

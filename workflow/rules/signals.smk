@@ -25,7 +25,7 @@ rule signals:
         membership="",
         shadows="{block}",
         out=folder(f"{SETTING}/signals"),
-        run=RUN,
+        run=RUN_FILE,
     shell:
         "mia-audit signals --pool {params.pool} --architecture {input.architecture} --models {params.models} --membership {params.membership} --shadows {params.shadows}"
         " --spec {params.spec} --run {params.run} --threads {threads} --stamp {output} --out {params.out} --usage {log.usage} >{log.out} 2>&1"

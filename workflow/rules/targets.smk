@@ -22,7 +22,7 @@ rule target:
     params:
         spec=lambda w: spec(w, specs.TargetSpec.from_audit, w.target),
         pool=folder(POOL),
-        run=RUN,
+        run=RUN_FILE,
     shell:
         "mia-audit target --pool {params.pool} --architecture {input.architecture} --spec {params.spec} --run {params.run} --out {output} --usage {log.usage} >{log.out} 2>&1"
 
@@ -46,7 +46,7 @@ use rule signals as target_signals with:
         membership=folder(f"{TARGET}/model/membership.parquet"),
         shadows=LAST,
         out=folder(f"{TARGET}/{{mechanism}}-eps{{eps}}/signals"),
-        run=RUN,
+        run=RUN_FILE,
 
 
 rule target_merge:

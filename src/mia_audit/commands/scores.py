@@ -100,7 +100,7 @@ def evaluate_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_evaluate(options: argparse.Namespace) -> None:
-    """Write metrics.parquet."""
+    """Write metrics.parquet: numbers alone; the report computes curves from scores.parquet (`series.roc_curves`)."""
     check_out(options.out, options.spec, options.scores, options.signals)
     spec = EvaluationSpec.read(options.spec)
     section = spec.evaluation

@@ -79,7 +79,7 @@ class DPSGD:
 
     @classmethod
     def foresee(cls, section: Mechanism, epsilon: float, training: Steps, units: int) -> tuple[Terms, int]:
-        """Return the terms and the number of steps for `units` records (persons). The noise is calibrated unless the section states it."""
+        """Calibrate the noise, unless the section states it; return the terms and the number of steps for `units` records (persons)."""
         from mia_audit.privacy.accounting import steps_per_epoch
 
         own, whose = section.read(cls.noise), section.read(Unit)

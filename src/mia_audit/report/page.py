@@ -494,7 +494,10 @@ def _moved(right: float, down: float) -> str:
 def group_figures(
     results: Results, findings: Findings, group: Sequence[Finding], sheet: Sheet
 ) -> Iterator[dict[str, Any]]:
-    """Yield the figures of one data set and architecture: a panel of ROC curves per setting, then the settings side by side."""
+    """Yield the figures of one data set and architecture: a panel of ROC curves per setting, then the settings side by side.
+
+    The latter are of a group here; in figures/, where an audit has each of them once, they are of all groups.
+    """
     place = group[0].setting.group
     measured = place in results.spec.measured_groups
     shown = {
