@@ -159,10 +159,18 @@ def _probe(
         return at_inputs(torch.from_numpy(shipped), task.shape).to(points)
 
     return Probe(
-        model=model.module, inputs=inputs, records=sample.numbers.tolist(), classes=torch.from_numpy(classes).to(inputs.device), quantity=key.quantity,
-        attributions=values.to(inputs), multiplied=explainers[explainer].multiplied, explain=explain, seed=task.seed, batch=task.batch,
+        model=model.module,
+        inputs=inputs,
+        records=sample.numbers.tolist(),
+        classes=torch.from_numpy(classes).to(inputs.device),
+        quantity=key.quantity,
+        attributions=values.to(inputs),
+        multiplied=explainers[explainer].multiplied,
+        explain=explain,
+        seed=task.seed,
+        batch=task.batch,
         on_curves=confidence if task.confidence else QUANTITIES["probability"].value,
-    )  # fmt: skip
+    )
 
 
 def alone(one: ExplainedSample, labels: Int[np.ndarray, " n"], task: MetricsTask) -> dict[str, Float[np.ndarray, " n"]]:
