@@ -197,6 +197,33 @@ def test_persons_are_the_unit_of_all_that_is_released(recipe):
         recipe(datasets={"rows": rows | {"unit": "record"}}, mechanisms={"dp-sgd": {"epsilon": [4], "unit": "person"}})
 
 
+MECHANISM = """
+from mia_audit.privacy.catalogue import Unit, mechanism
+from mia_audit.privacy.mechanisms import DPSGD, Noise
+
+@mechanism(options=(Noise, Unit))
+class Mine(DPSGD):
+    def __init__(self, section, job):
+        super().__init__(section, job)
+        self.steps_per_epoch += {more}
+"""
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_mechanism_of_the_users_own_is_not_said_to_be_verified(recipe, tmp_path, more):
+    (tmp_path / "mine.py").write_text(MECHANISM.format(more=more))
+    mine = {"mine": {"mechanism": f"{tmp_path}/mine.py:Mine", "epsilon": [4]}}
+    prepared = recipe("rows/mlp/mine-eps4", mechanisms=mine)
+    if more:  # it takes more steps than it foresaw
+        with pytest.raises(RuntimeError, match=r", 16\), but charged for .*, 14\)"):
+            made(prepared)
+        assert not Path("out").exists()
+        return
+    card = made(prepared)
+    assert card["privacy"]["noise"] == "added by the user's own mechanism"
+    assert [one for one in card["assumptions"] if "own mechanism" in one and "None of this was verified" in one]
+
+
 SCRIPT = """
 import numpy as np
 from sklearn.linear_model import LogisticRegression

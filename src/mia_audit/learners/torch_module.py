@@ -317,9 +317,9 @@ class TrainedTorchModel(TorchModel):
 
 
 class ReleasedTorchModel(TorchModel):
-    """A torch module that was trained for release, and the terms of its training."""
+    """A torch module that was trained for release, and the terms and the number of steps of its training."""
 
-    def __init__(self, module: nn.Module, batch: int, prepare: Prepare, terms: Terms) -> None:
+    def __init__(self, module: nn.Module, batch: int, prepare: Prepare, terms: tuple[Terms, int]) -> None:
         super().__init__(module, batch, prepare)
         self.terms = terms
 
@@ -373,7 +373,7 @@ class TorchLearner:
             released = train_released(
                 recipe, inputs, labels, members=task.members, checkpoint=task.checkpoint, persons=task.records.persons
             )
-            return ReleasedTorchModel(released.model, self._batch, self._inputs, released.terms)
+            return ReleasedTorchModel(released.model, self._batch, self._inputs, (released.terms, released.steps))
         trained = train_shadow(
             recipe,
             task.shadow,

@@ -31,6 +31,7 @@ NOISE = (
     "Gaussian on the clipped sum: each normal number is the sum of four others, divided by 2 (Holohan and Braghin 2021), in double precision,"
     " rounded to single precision once; AES-256 in counter mode, keyed by 256 bits of the operating system's entropy"
 )
+OWN_NOISE = "added by the user's own mechanism"
 PACKAGES = ("mia-audit", "torch", "numpy", "cryptography", "opacus")
 
 
@@ -143,17 +144,21 @@ def _privacy(recipe: ReleaseRecipe, charged: Sequence[Mapping[str, Any]]) -> dic
         "target_epsilon": float(recipe.spec.epsilon),
         "charged": [dict(one) for one in charged],
     }
-    return stated | (_steps(terms, steps) if terms else {})
+    return stated | (_steps(terms, steps, OWN_NOISE if _own_mechanism(recipe) else NOISE) if terms else {})
 
 
-def _steps(terms: Terms, steps: int) -> dict[str, Any]:
+def _own_mechanism(recipe: ReleaseRecipe) -> bool:
+    return ":" in recipe.spec.mechanism.mechanism
+
+
+def _steps(terms: Terms, steps: int, noise: str) -> dict[str, Any]:
     return {
         "noise_multiplier": terms.noise_multiplier,
         "sampling": terms.sampling,
         "sampling_rate": terms.sampling_rate,
         "steps": steps,
         "clipping": terms.clipping,
-        "noise": NOISE,
+        "noise": noise,
         "noise_mask": terms.noise_mask,
         "records_per_person": terms.records_per_person or None,
     }
@@ -185,6 +190,11 @@ def _assumptions(recipe: ReleaseRecipe) -> Iterator[str]:
         yield (
             f"The user's own code is (ε, δ)-DP with respect to one {unit}, draws its randomness from a source that nobody can"
             " reproduce, and writes nothing else into the model's files. None of this was verified here."
+        )
+    if recipe.promise == PROTECTED and _own_mechanism(recipe):
+        yield (
+            "The user's own mechanism trained as it stated: with this sampling, this clipping and this noise, in every step."
+            " None of this was verified here."
         )
     if recipe.promise == PROTECTED and terms is not None:
         yield (

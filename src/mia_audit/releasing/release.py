@@ -120,10 +120,9 @@ def _reads_public(recipe: ReleaseRecipe) -> bool:
 
 
 def _check_terms(recipe: ReleaseRecipe, model: TrainedModel) -> None:
-    """Raise RuntimeError, before anything is written, if a model was trained on other terms than those charged."""
-    expected = recipe.terms[0]
-    taken = getattr(model, "terms", None)
-    if expected is not None and taken != expected:
+    """Raise RuntimeError, before anything is written, if a model was trained on other terms, or for more steps, than was charged."""
+    expected, taken = recipe.terms, getattr(model, "terms", None)
+    if expected[0] is not None and taken != expected:
         raise RuntimeError(f"trained on {taken}, but charged for {expected}")
 
 
