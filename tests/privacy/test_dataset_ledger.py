@@ -67,6 +67,13 @@ def test_planned_entries_are_composed_exactly_and_nothing_else_is_taken(tmp_path
             charge(path, other, [made()])
 
 
+@pytest.mark.parametrize("composition", ["gdp", "rdp"])
+def test_without_a_budget_no_total_is_said_to_be_that_of_a_filter(composition):
+    header = terms(filter=composition, epsilon=math.inf).header()
+    composed_by = total_of(header, [made(Gaussian(4.0))]).composed_by
+    assert "as if all terms had been fixed" in composed_by and "filter" not in composed_by
+
+
 def test_other_units_adjacencies_and_kinds_are_refused(tmp_path):
     path = tmp_path / "ledger"
     charge(path, terms(filter="gdp"), [made(Gaussian(4.0))])

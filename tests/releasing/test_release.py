@@ -57,6 +57,7 @@ def test_a_release_says_what_it_promises_and_was_charged_for_it(recipe):
     assert (card["ledger"]["id"], card["ledger"]["head"], card["ledger"]["entries"]) == (header.id, head, 1)
     assert privacy["epsilon"] < card["ledger"]["epsilon"] < 12
     page = Path("out", "card.md").read_text()
+    assert "the guarantee of all together is the budget, ε = 12." in page
     printed = [float(one) for one in re.findall(r"ε = ([\d.]+) at δ = 1e-05 per record", page)]
     for stated, exact in zip(printed, (privacy["epsilon"], card["ledger"]["epsilon"]), strict=True):
         assert exact <= stated <= 1.001 * exact

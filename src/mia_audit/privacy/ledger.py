@@ -515,8 +515,9 @@ def total_of(header: LedgerHeader, entries: Sequence[Entry]) -> Total:
     terms = header.terms
     composition, delta = str(terms["composition"]), float(terms["delta"])
     order = terms.get("order")
-    if composition == "rdp" and order is None:  # without a budget the filter refuses nothing
-        composed_by = "Rényi DP at the best order, as if all terms had been fixed before the first entry"
+    if composition != "pld" and math.isinf(float(terms["epsilon"])):  # without a budget a filter refuses nothing
+        kind = "Gaussian DP" if composition == "gdp" else "Rényi DP at the best order"
+        composed_by = f"{kind}, as if all terms had been fixed before the first entry"
     else:
         composed_by = COMPOSITIONS[composition].format(order=order)
     everywhere = [one for one in entries if "part" not in one.terms]

@@ -249,6 +249,11 @@ def _page(values: Mapping[str, Any]) -> Iterator[str]:
             f"With this release, ε = {whole} at δ = {ledger['delta']} per {ledger['unit']}, by {ledger['composed_by']}"
             f" (ledger `{ledger['id']}`, {ledger['entries']} entries)."
         )
+        if ledger["budget"] is not None:
+            yield (
+                "\nIf releases were chosen by the results of earlier ones, the guarantee of all together is the budget,"
+                f" ε = {at_most(ledger['budget'], 6)}."
+            )
     else:
         yield "No ledger was kept, so other releases are not known here. They would add to the ε above."
     yield "\n## Model\n"
