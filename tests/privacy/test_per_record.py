@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from mia_audit.errors import UserError
 from mia_audit.models.architecture import build
@@ -197,11 +198,30 @@ def test_book_keeping_sums_what_vmap_sums(mlp: nn.Module, clipping: Clipping) ->
     assert by_book(inputs[:0], labels[:0])[0].count_nonzero() == 0
 
 
+class Passing(nn.Module):
+    """A layer and a head, between which records pass through a function."""
+
+    def __init__(self, through: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.through, self.layer, self.head = through, nn.Linear(3, 4), nn.Linear(4, 2)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.head(self.through(self.layer(inputs)))  # type: ignore[no-any-return]
+
+
+UNPASSABLE: dict[str, Callable[[], nn.Module]] = {
+    "single values": lambda: nn.Sequential(nn.Linear(3, 4), nn.GroupNorm(4, 4), nn.Linear(4, 2)),
+    "checkpoints": lambda: Passing(lambda x: checkpoint(torch.relu, x, use_reentrant=False)),
+    "NumPy": lambda: Passing(lambda x: x * torch.from_numpy(x.detach().numpy())),
+    "logits of three dimensions": lambda: nn.Sequential(nn.Linear(3, 2), nn.Unflatten(1, (2, 1))),
+}
+
+
 @pytest.mark.parametrize("way", ["auto", "vmap"])
-def test_a_model_that_normalises_single_values_is_refused_before_any_record(way: PerRecord) -> None:
-    model = nn.Sequential(nn.Linear(3, 4), nn.GroupNorm(4, 4), nn.Linear(4, 2))
-    with pytest.raises(UserError, match="a pass of one record fails"):
-        ClippedSum(model, automatic(1.0), 8, way).decide((3,))
+@pytest.mark.parametrize("name", UNPASSABLE)
+def test_a_model_whose_pass_fails_record_by_record_is_refused_before_any_record(name: str, way: PerRecord) -> None:
+    with pytest.raises(UserError, match="a pass of one record by vmap fails"):
+        ClippedSum(UNPASSABLE[name](), automatic(1.0), 8, way).decide((3,))
 
 
 @pytest.mark.parametrize("way", ["auto", "vmap"])

@@ -30,7 +30,7 @@ from mia_audit.privacy.book_keeping.kinds import check_kinds, check_operations
 from mia_audit.privacy.book_keeping.rules import NotCovered
 from mia_audit.privacy.catalogue import HELD, PerRecord
 from mia_audit.privacy.noise import Clipping, add_weighted, left_out, squared_norms
-from mia_audit.runtime.device import AdaptiveBatchSize
+from mia_audit.runtime.device import AdaptiveBatchSize, is_retryable
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Int
@@ -410,9 +410,11 @@ class ClippedSum:
         try:
             with torch.random.fork_rng(), refusing():
                 self._gradients(*self._blank(shape))
-        except ValueError as error:  # of a normalisation of a single value
+        except Exception as error:  # a model of one's own may raise any
+            if isinstance(error, UserError) or is_retryable(error):
+                raise
             raise UserError(
-                f"the model cannot be trained privately: a pass of one record fails ({first_line(error)})"
+                f"the model cannot be trained privately: a pass of one record by vmap fails ({first_line(error)})"
             ) from None
 
     def _blank(self, shape: tuple[int, ...]) -> tuple[Tensor, Int[Tensor, " 2"]]:
