@@ -1,6 +1,6 @@
 """Models that book-keeping does not cover: refused where it is asked for, and by vmap to the last bit where it may choose."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from mia_audit.privacy.book_keeping.engine import checked_pass
 from mia_audit.privacy.book_keeping.kinds import check_kinds, check_operations
 from mia_audit.privacy.book_keeping.rules import NotCovered
 from mia_audit.privacy.catalogue import PerRecord
-from mia_audit.privacy.noise import automatic
+from mia_audit.privacy.noise import automatic, flat
 from mia_audit.privacy.per_record import ClippedSum
 from mia_audit.runtime.device import computing
 
@@ -190,13 +190,55 @@ def test_a_model_is_covered_by_the_kinds_of_its_modules() -> None:
         model = Named()
         with computing(model, precision):  # type: ignore[arg-type]
             check_kinds(model)
-    refused = [nn.Sequential(Wide(5, 3)), used(lambda m, x: m.first(x)), Named(), Named(), Named()]
+    refused = [nn.Sequential(Wide(5, 3)), used(lambda m, x: m.first(x)), *(Named() for _ in range(4))]
     refused[2].register_forward_hook(lambda module, inputs, output: output / output.abs().max())
     refused[3].forward = lambda inputs: inputs  # type: ignore[method-assign, assignment]
     torch.nn.utils.parametrizations.weight_norm(refused[4][0])  # type: ignore[index]
+    refused[5][0].extra_repr = lambda: ""  # type: ignore[index, union-attr]
     for model in refused:
         with pytest.raises(NotCovered):
             check_kinds(model)
+
+
+def mixing(logits: Tensor) -> Tensor:
+    """Mix records whose logits are larger than those of initial weights."""
+    return logits - F.relu(logits - 2).mean(dim=0)
+
+
+def of_the_instance(model: nn.Module, patch: pytest.MonkeyPatch) -> None:
+    head = model.forward_head
+    patch.setattr(model, "forward_head", lambda *given: mixing(head(*given)))  # type: ignore[operator]
+
+
+def of_the_class(model: nn.Module, patch: pytest.MonkeyPatch) -> None:
+    head = type(model).forward_head
+    patch.setattr(type(model), "forward_head", lambda *given: mixing(head(*given)))  # type: ignore[operator]
+
+
+def of_all_modules(model: nn.Module, patch: pytest.MonkeyPatch) -> None:
+    hooks = {0: lambda module, inputs, outputs: mixing(outputs) if module is model else None}
+    patch.setattr(nn.modules.module, "_global_forward_hooks", hooks)
+
+
+@pytest.mark.parametrize("replace", [of_the_instance, of_the_class, of_all_modules])
+def test_replaced_methods_move_the_sum_by_no_more_than_the_sensitivity(
+    replace: Callable[[nn.Module, pytest.MonkeyPatch], None],
+    models: Mapping[str, Callable[[], tuple[nn.Module, tuple[int, ...]]]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By book-keeping, which the initial weights decide for, a record moved the sum by up to 2 C once the logits had grown."""
+    model, shape = models["vit"]()
+    replace(model, monkeypatch)
+    clipped_sum = ClippedSum(model, flat(1e-3), 8, "auto")
+    clipped_sum.decide(shape)
+    with torch.no_grad():
+        model.head.weight.copy_(3 * torch.randn(3, 8, generator=torch.Generator().manual_seed(0)))  # type: ignore[operator, union-attr]
+    inputs, labels = drawn_records(shape)
+    whole, _ = clipped_sum(inputs, labels)
+    for gone in range(len(labels)):
+        kept = torch.arange(len(labels)) != gone
+        moved = (whole - clipped_sum(inputs[kept], labels[kept])[0]).norm()
+        assert moved <= 1e-3 * (1 + 1e-6)
 
 
 def test_an_operation_that_is_not_known_is_not_covered() -> None:

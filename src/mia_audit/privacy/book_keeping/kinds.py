@@ -5,6 +5,7 @@ Tests compare models of all these kinds with plain autograd in float64, one reco
 """
 
 from collections.abc import Iterable
+from inspect import isfunction
 
 from torch import nn
 
@@ -86,15 +87,25 @@ HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_p
 
 def check_kinds(model: nn.Module) -> None:
     """Raise NotCovered unless every module of a model is of a covered kind, as it was defined."""
+    if any(getattr(nn.modules.module, f"_global{hooks}") for hooks in HOOKS):
+        raise NotCovered("hooks of all modules are registered")
     for name, module in model.named_modules():
         what = f"'{name}' ({type(module).__name__})" if name else f"{type(module).__name__}"
         if not _covered(type(module)):
             raise NotCovered(f"{what} is not of a kind that is known to be covered")
-        forward = vars(module).get("forward")
-        if forward is not None and forward.__module__ != PRECISION:
-            raise NotCovered(f"the forward pass of {what} was replaced")
+        for own, value in vars(module).items():
+            if callable(value) and (own, getattr(value, "__module__", "")) != ("forward", PRECISION):
+                raise NotCovered(f"'{own}' of {what} was replaced")
+        if replaced := _replaced(type(module)):
+            raise NotCovered(f"'{replaced}' of all modules like {what} was replaced")
         if any(getattr(module, hooks) for hooks in HOOKS):
             raise NotCovered(f"{what} has hooks")
+
+
+def _replaced(kind: type) -> str | None:
+    """Name a method of a class that is defined in another file than the class, or the base, that has it."""
+    methods = ((one, name, value) for one in kind.__mro__ for name, value in vars(one).items() if isfunction(value))
+    return next((name for one, name, value in methods if value.__module__ != one.__module__), None)
 
 
 def check_operations(names: Iterable[str]) -> None:
