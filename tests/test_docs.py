@@ -160,7 +160,10 @@ def test_every_config_key_is_documented() -> None:
 
 
 def test_every_command_is_documented() -> None:
-    assert documented(f"mia-audit {command}" for command in COMMANDS) == []
+    page = (ROOT / "docs/reference/commands.md").read_text(encoding="utf-8")
+    assert [
+        command for command in COMMANDS if not re.search(rf"^\| `mia-audit {command}[ `]", page, re.MULTILINE)
+    ] == []
 
 
 def test_a_name_that_is_missing_is_noticed() -> None:
