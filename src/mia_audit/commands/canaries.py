@@ -15,7 +15,7 @@ DEFAULT_KINDS = ("natural", "mislabelled", "rare", "noise")
 
 def canaries_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the two commands and their arguments."""
-    commands = parser.add_subparsers(dest="step", required=True, metavar="STEP")
+    commands = parser.add_subparsers(dest="step", required=True)
     make = commands.add_parser("make", description="Draw canaries, toss their coins, and write the set to train on.")
     source = make.add_mutually_exclusive_group(required=True)
     source.add_argument("--pool", type=Path, metavar="DIR", help="a pool, such as results/NAME/pools/DATASET")
