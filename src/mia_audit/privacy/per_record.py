@@ -104,6 +104,7 @@ def refusing() -> Iterator[None]:
         ) from None
 
 
+ONE_A_PASS = "per-record gradients: one record a pass, as more are rounded by their positions"
 STEP = 4
 """Lengths of passes are multiples of this number, and of an eighth of the power of two below them."""
 
@@ -144,9 +145,7 @@ class Lengths:
                 if not torch.equal(values, self._seen(records.roll(1, 0)).roll(-1, 0)):
                     length, values = length - _step(length) if length > STEP else length // 2, None
             if length == 1 < size:
-                print(
-                    "per-record gradients: one record a pass, as more are rounded by their positions", file=sys.stderr
-                )
+                print(ONE_A_PASS, file=sys.stderr)
             self._whole[size] = length, values
         return self._whole[size]
 

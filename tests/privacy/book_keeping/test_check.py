@@ -15,7 +15,7 @@ from mia_audit.privacy.book_keeping.kinds import check_kinds, check_operations
 from mia_audit.privacy.book_keeping.rules import NotCovered
 from mia_audit.privacy.catalogue import PerRecord
 from mia_audit.privacy.noise import automatic, flat
-from mia_audit.privacy.per_record import ClippedSum
+from mia_audit.privacy.per_record import ONE_A_PASS, ClippedSum
 from mia_audit.runtime.device import computing
 
 
@@ -136,7 +136,8 @@ def test_calls_that_no_rule_covers_are_taken_by_vmap_in_silence(
     assert torch.equal(clipped(inputs, labels)[0], expected[0])
     model.how = lambda m, x: m.second(m.first(x))
     assert not torch.equal(clipped(inputs, labels)[0], expected[0])
-    assert capsys.readouterr() == ("", "")
+    # with some processors, kernels round every record of this model by its position
+    assert not {*"".join(capsys.readouterr()).splitlines()} - {ONE_A_PASS}
 
 
 @pytest.mark.usefixtures("every_kind")
