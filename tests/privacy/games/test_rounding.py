@@ -12,6 +12,8 @@ from mia_audit.privacy.noise import automatic
 from mia_audit.privacy.per_record import ClippedSum, Lengths
 
 FEATURES, WIDTH = 300, 16
+COUNTS = (9, 13, 17, 24, 32, 33, 47, 64, 65)
+"""Lengths of the longer batch of two neighbours."""
 
 
 def cancelling(count: int) -> tuple[torch.nn.Module, Tensor, Tensor]:
@@ -35,7 +37,7 @@ def moved(way: PerRecord, by_person: bool) -> float:
         return total
 
     def neighbours() -> Iterator[float]:
-        for count in (9, 13, 17, 24, 32, 33, 47, 64, 65):
+        for count in COUNTS:
             rows, more = torch.arange(1, count), torch.arange(count)
             yield float((summed(more) - summed(rows)).norm())
             yield float((summed(more.roll(-1)) - summed(rows)).norm())
@@ -54,6 +56,9 @@ def test_no_record_changes_how_the_others_are_rounded(way: PerRecord, by_person:
 @pytest.mark.parametrize("way", ["vmap", "book-keeping"])
 def test_passes_as_long_as_the_batch_are_refuted(way: PerRecord, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Lengths, "cut", lambda self, count, size: [(torch.arange(count), count)])
+    model, inputs, _ = cancelling(66)
+    if all(torch.equal(model(inputs[:count]), model(inputs)[:count]) for count in COUNTS):
+        pytest.skip("this processor's kernels round products of any number of rows alike")
     assert moved(way, by_person=False) > 2
 
 
