@@ -1,6 +1,8 @@
 """What is said of a guarantee and of neighbouring data sets, and what to do now, by case."""
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import polars as pl
 import pytest
@@ -18,6 +20,7 @@ from mia_audit.report.statements import (
     exposed_sentences,
     guarantee_sentence,
     setting_notes,
+    targets_of,
     worth_clause,
 )
 
@@ -194,3 +197,10 @@ def test_no_delta_of_a_person_is_printed_below_the_computed_one() -> None:
     worth = [Worth(2, 2.0, 1e-5), Worth(3, 3.0, 3.41e-5)]
     text = worth_clause(replace(finding("record"), worth=worth))
     assert "(δ = 10⁻⁵)" in text and "(δ = 3.5 · 10⁻⁵)" in text
+
+
+@pytest.mark.parametrize(("sizes", "said"), [((33, 33), "33 models"), ((33, 9), "9 to 33 models"), ((1,), "1 model")])
+def test_settings_of_different_numbers_of_models_are_told_apart(sizes: tuple[int, ...], said: str) -> None:
+    settings = [SimpleNamespace(strongest={"outputs": SimpleNamespace(targets=range(size))}) for size in sizes]
+    given: Any = SimpleNamespace(settings=settings)
+    assert targets_of(given, "model") == said

@@ -58,7 +58,7 @@ def scope(results: Results, findings: Findings) -> str:
     datasets = {setting.dataset: setting.dataset_name for setting in spec.settings}
     pools = {name: results.pool_metadata(dataset) for dataset, name in datasets.items()}
     named = [f"{name} ({sizes_of(metadata)})" if metadata else name for name, metadata in pools.items()]
-    models = count(most_targets(findings), "model") + (" per setting" if len(spec.settings) > 1 else "")
+    models = targets_of(findings, "model") + (" per setting" if len(spec.settings) > 1 else "")
     attacked = "Every model was attacked in turn, with the help of the others."
     finished = [f"{setting.architecture_name} ({setting.finished})" for setting in spec.settings if setting.finished]
     if finished:
@@ -130,16 +130,18 @@ def _studied_scope(results: Results, findings: Findings) -> str:
         sentences.append(f"{named}: private explanations of {joined(list(study['black_boxes']))}.")
     if not findings.settings:
         return " ".join([*sentences, "No membership was attacked here."])
-    sets = count(most_targets(findings), "explanation set")
+    sets = targets_of(findings, "explanation set")
     sentences.append(
         f"{sets} per setting, the black box being the same for all. Each was attacked in turn, with the help of the others."
     )
     return " ".join(sentences)
 
 
-def most_targets(findings: Findings) -> int:
-    """Return the largest number of targets of any attack."""
-    return max((len(leak.targets) for finding in findings.settings for leak in finding.strongest.values()), default=0)
+def targets_of(findings: Findings, noun: str) -> str:
+    """Return the number of targets of a setting, or the least and the largest of several settings, before its noun."""
+    known = [finding.strongest.values() for finding in findings.settings if finding.strongest]
+    sizes = {max(len(leak.targets) for leak in leaks) for leaks in known} or {0}
+    return f"{min(sizes)} to {count(max(sizes), noun)}" if len(sizes) > 1 else count(max(sizes), noun)
 
 
 def design_of(results: Results) -> tuple[str, str]:

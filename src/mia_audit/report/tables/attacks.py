@@ -14,7 +14,6 @@ from mia_audit.report.formatting import (
     at_least,
     at_most,
     capital,
-    count,
     fixed,
     percent,
     percent_interval,
@@ -25,7 +24,7 @@ from mia_audit.report.formatting import (
     titled,
 )
 from mia_audit.report.series import Group, Groups, groups_of, strongest_only
-from mia_audit.report.statements import gap_sentence, missing_models, most_targets, setting_notes
+from mia_audit.report.statements import gap_sentence, missing_models, setting_notes, targets_of
 from mia_audit.report.tables.catalogue import (
     ATTACK,
     ATTACK_COLUMNS,
@@ -371,7 +370,7 @@ def settings_layout(
         rows.append([*([setting_name(finding, findings)] if page else setting_cells(finding.setting)), *cells])
     lost = [gap.setting for gap in results.spec.gaps if not gap.attacked and not page]
     rows += [[*cells, *["–"] * (len(columns) - len(cells))] for cells in map(setting_cells, lost)]
-    caption = f"Means over {count(most_targets(findings), 'model')}, with intervals; of each kind the strongest attack by its mean AUC."
+    caption = f"Means over {targets_of(findings, 'model')}, with intervals; of each kind the strongest attack by its mean AUC."
     gaps = [] if page else map(gap_sentence, results.spec.gaps)
     return Layout(columns, rows, caption, [*setting_notes(findings), *_chance_notes(results, findings), *gaps])
 
