@@ -323,6 +323,11 @@ def test_verdicts_are_written_only_about_what_the_report_describes(
     assert gate(tmp_path, small.root, "auc: 1", "--json", str(out)) == 0
     assert json.loads(out.read_text())["provenance_sha256"] == sha256(small.root / "provenance.json")
     out.unlink()
+    added = small.root / "pools" / "toy" / "groups.parquet"
+    write_groups(added, [Grouping("site", ("all",), np.zeros(300, dtype=int))], 300)
+    assert gate(tmp_path, small.root, "auc: 1", "--json", str(out)) == 2
+    assert "groups.parquet: not in provenance.json" in capsys.readouterr().err and not out.exists()
+    added.unlink()
     metrics = small.root / LEAKS / "metrics.parquet"  # of a later audit that was killed before its report
     table = read_frame(metrics, "metrics").head(-1)
     write_table(metrics, table.to_arrow(), "metrics", len(table), table_metadata(metrics, "metrics"))

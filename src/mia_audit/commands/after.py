@@ -1,6 +1,7 @@
 """Commands after an audit: print its answer, check it against a policy, and check that no file was changed."""
 
 import argparse
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,7 +49,9 @@ def run_gate(options: argparse.Namespace) -> int:
         print(line)
     if options.json:
         sources = read_provenance(options.results)
-        if stale := next(provenance_differences(options.results), ""):
+        listed = {options.results / name for name in sources["inputs_sha256"]}
+        added = (f"{path}: not in provenance.json" for path in results.inputs() if path not in listed)
+        if stale := next(chain(provenance_differences(options.results), added), ""):
             raise UserError(f"{stale}: the report is about another training: run the audit to its end")
         trained = {
             one["path"]: one.get(TRAINED, "")

@@ -292,7 +292,7 @@ class Results:
         for dataset in self.datasets:
             paths |= {
                 self.root / "pools" / dataset / name
-                for name in ("records.npy", "records.parquet", "public.parquet", "membership.parquet")
+                for name in ("records.npy", "records.parquet", "public.parquet", "groups.parquet", "membership.parquet")
             }
         return iter(sorted(path for path in paths if path.exists()))
 

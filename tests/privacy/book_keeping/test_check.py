@@ -242,6 +242,15 @@ def test_replaced_methods_move_the_sum_by_no_more_than_the_sensitivity(
         assert moved <= 1e-3 * (1 + 1e-6)
 
 
+def test_a_method_that_a_library_adds_to_all_modules_replaces_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Sequential(nn.Linear(3, 2))
+    monkeypatch.setattr(nn.Module, "smart_apply", lambda self: self, raising=False)  # as transformers does
+    check_kinds(model)
+    monkeypatch.setattr(nn.Module, "_call_impl", lambda self, *inputs: inputs)
+    with pytest.raises(NotCovered, match="_call_impl"):
+        check_kinds(model)
+
+
 def test_an_operation_that_is_not_known_is_not_covered() -> None:
     check_operations(["linear", "softmax"])
     with pytest.raises(NotCovered, match="cumsum"):

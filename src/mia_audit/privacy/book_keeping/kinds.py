@@ -102,10 +102,15 @@ def check_kinds(model: nn.Module) -> None:
             raise NotCovered(f"{what} has hooks")
 
 
+CALLED = ("__call__", "_wrapped_call_impl", "_call_impl", "__getattr__")
+"""The methods of every module that a pass calls; libraries such as transformers add others to `nn.Module`, which none calls."""
+
+
 def _replaced(kind: type) -> str | None:
     """Name a method of a class that is defined in another file than the class, or the base, that has it."""
     methods = ((one, name, value) for one in kind.__mro__ for name, value in vars(one).items() if isfunction(value))
-    return next((name for one, name, value in methods if value.__module__ != one.__module__), None)
+    passed = ((one, name, value) for one, name, value in methods if one is not nn.Module or name in CALLED)
+    return next((name for one, name, value in passed if value.__module__ != one.__module__), None)
 
 
 def check_operations(names: Iterable[str]) -> None:
