@@ -136,7 +136,7 @@ def test_what_a_policy_requires_must_have_been_measured(ended: Path) -> None:
     assert found["AUC", HOLDS].verdict == Verdict.PASS
     told = {name: one for (name, _), one in found.items() if name != "AUC"}
     assert {one.verdict for one in told.values()} == {Verdict.CANNOT_TELL} and len(told) == 4
-    assert told["attacks that were run"].note == "not among them: rmia"
+    assert told["attacks that were run"].note.endswith(": rmia")
     assert "canaries.settings: [toy/net/dp-sgd-eps1]" in told["canaries"].note
 
 
@@ -149,7 +149,30 @@ def test_an_uninformative_signal_alone_passes_no_policy_that_names_the_loss(writ
     write_table(metrics, table.to_arrow(), "metrics", len(table), table_metadata(metrics, "metrics"))
     assert verdicts(small.root, auc=0.95)["AUC", LEAKS].verdict == Verdict.PASS
     found = verdicts(small.root, auc=0.95, signals=["loss"])["signals that were run", LEAKS]
-    assert (found.verdict, found.note) == (Verdict.CANNOT_TELL, "not among them: loss")
+    assert found.verdict == Verdict.CANNOT_TELL and found.note.endswith(": loss")
+
+
+def without_aucs(root: Path, models: int, **of: str) -> None:
+    """Remove the AUCs of an attack on the first models."""
+    path = root / HOLDS / "metrics.parquet"
+    there = pl.all_horizontal([pl.col(name) == value for name, value in of.items()])
+    gone = there & (pl.col("target") < models) & ~pl.col("null_control")
+    table = read_frame(path, "metrics").with_columns(auc=pl.when(gone).then(None).otherwise(pl.col("auc")))
+    write_table(path, table.to_arrow(), "metrics", len(table), table_metadata(path, "metrics"))
+    sources = json.loads((root / "provenance.json").read_text())
+    sources["inputs_sha256"][f"{HOLDS}/metrics.parquet"] = sha256(path)
+    write_json(root / "provenance.json", sources)
+
+
+@pytest.mark.parametrize("models", [1, 12])
+def test_an_attack_without_an_auc_on_some_models_lets_no_policy_pass(copy: Path, models: int) -> None:
+    met = {"auc": 0.6, "tpr_at_fpr": {0.1: 0.25}, "attacks": ["loss-lira"], "signals": ["loss"], "intervals": True}
+    assert {one.verdict for one in verdicts(copy, settings=[HOLDS], **met).values()} == {Verdict.PASS}
+    without_aucs(copy, models, attack="loss-lira", likelihood="pooled")  # its other likelihood has all
+    found = {name: one for (name, _), one in verdicts(copy, settings=[HOLDS], **met).items()}
+    passed = {name for name, one in found.items() if one.verdict == Verdict.PASS}
+    assert passed == {"signals that were run"}
+    assert all("loss-lira" in one.note for name, one in found.items() if name not in passed)
 
 
 def test_groups_of_the_data_set_are_judged(copy: Path) -> None:

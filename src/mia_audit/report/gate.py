@@ -9,7 +9,7 @@ import csv
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property, partial
 from pathlib import Path
@@ -137,14 +137,23 @@ UNKNOWN = Interval(math.nan, math.nan, math.nan)
 def strongest(metrics: pl.DataFrame, column: str, confidence: float) -> Interval:
     """Return the interval of the largest mean of a metric over all attacks of a metrics table, null controls left out.
 
-    NaN if some attack's metric is unknown.
+    NaN, with the name of an attack that is `unmeasured`, if there is one, or if some attack's metric is unknown.
     """
+    if (lacking := unmeasured(metrics)).height:
+        return replace(UNKNOWN, of=_attack(lacking.row(0)))
     real = with_units(metrics).filter(~pl.col("null_control") & pl.col("auc").is_not_null())
     if real[column].null_count():
         return UNKNOWN
     attacks = real.group_by("attack", "signal", "likelihood", "aggregate", maintain_order=True)
     measured = [(_attack(key), OverTargets.from_metrics(rows, column, confidence)) for key, rows in attacks]
     return largest(measured, confidence, column.startswith("tpr"))
+
+
+def unmeasured(metrics: pl.DataFrame) -> pl.DataFrame:
+    """Return attack and signal of the runs that have no AUC on a model on which another one has; null controls left out."""
+    real = with_units(metrics).filter(~pl.col("null_control"))
+    attacked = pl.col("target").is_in(real.filter(pl.col("auc").is_not_null())["target"].unique().to_list())
+    return real.filter(attacked & pl.col("auc").is_null()).select("attack", "signal").unique(maintain_order=True)
 
 
 def largest(measured: Sequence[tuple[str, OverTargets]], confidence: float, rate: bool) -> Interval:
@@ -211,6 +220,7 @@ def _attack(key: Sequence[object]) -> str:
 
 FEW = "one model has no interval over models"
 FEW_OTHERS = "too few non-members for that FPR"
+NO_AUC = "{} has no AUC on some models: add models, or leave it out of the audit"
 RATE = "tpr_at_fpr_"
 """Start of the names of columns of TPRs."""
 NO_HALVES = "estimates for single records need 8 models or more, and their signals"
@@ -291,7 +301,12 @@ def _limits(case: Case, limits: Limits, rows: pl.DataFrame, whose: str) -> Itera
             continue
         interval = strongest(rows, column, case.policy.confidence)
         unknown = FEW_OTHERS if column.startswith(RATE) and math.isnan(interval.value) else FEW
-        yield case.held_to(f"{name}{whose}", interval, limit, unknown)
+        yield case.held_to(f"{name}{whose}", interval, limit, _why(interval, unknown))
+
+
+def _why(interval: Interval, otherwise: str) -> str:
+    """Say why the strongest attack has no interval."""
+    return NO_AUC.format(interval.of) if interval.of and math.isnan(interval.value) else otherwise
 
 
 def groups(case: Case) -> Iterator[Judged]:
@@ -379,19 +394,20 @@ def measured(case: Case) -> Iterator[Judged]:
     An audit that lacks one of them gets the verdict "cannot tell".
     """
     policy, rows = case.policy, case.drawn.filter(~pl.col("null_control") & pl.col("auc").is_not_null())
-    read = {part for signal in rows["signal"].unique() for part in str(signal).split("+")}
-    for name, wanted, known in (
-        ("attacks", policy.attacks, set(rows["attack"].unique())),
-        ("signals", policy.signals, read),
-    ):
-        if lacking := [one for one in wanted if one not in known]:
-            yield case.undecided(f"{name} that were run", ", ".join(wanted), f"not among them: {', '.join(lacking)}")
+    without = unmeasured(case.drawn)
+    for name, wanted, column in (("attacks", policy.attacks, "attack"), ("signals", policy.signals, "signal")):
+        known, unknown = (
+            {part for one in table[column].unique() for part in str(one).split("+")} for table in (rows, without)
+        )
+        if lacking := [one for one in wanted if one not in known - unknown]:
+            note = f"not among them, or without an AUC on some models: {', '.join(lacking)}"
+            yield case.undecided(f"{name} that were run", ", ".join(wanted), note)
         elif wanted:
             yield case.judged(f"{name} that were run", True, f"{len(known)}, with these", ", ".join(wanted))
     if policy.intervals:
         interval = strongest(case.drawn, "auc", policy.confidence)
         if math.isnan(interval.high):
-            yield case.undecided("interval over models", "known", FEW)
+            yield case.undecided("interval over models", "known", _why(interval, FEW))
         else:
             yield case.judged("interval over models", Verdict.PASS, printed(interval), "known")
     if policy.unit:
