@@ -1,5 +1,7 @@
 """Random numbers that training's privacy rests on: their distribution, their key, and what enters it."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from mia_audit.config.schema import Mechanism, Training
 from mia_audit.models.architecture import describe
 from mia_audit.models.inputs import Inputs
 from mia_audit.privacy.noise import Stream, content_digest, seed_layers, training_key
+from mia_audit.registry import forgotten_files
 from mia_audit.training.shadow import Recipe, train_shadow
 
 KEY = bytes(range(32))
@@ -108,7 +111,7 @@ def test_the_key_depends_on_the_secret_the_terms_and_the_content() -> None:
 def released(records: np.ndarray = RECORDS, training: dict[str, object] | None = None, **terms: object) -> np.ndarray:
     """Return what a training under a secret 128-bit seed added to its initial weights."""
     architecture = describe("tiny", "mlp", {"width": 16, "depth": 1}, (5,), 3)
-    section = Mechanism(mechanism="dp-sgd", accountant="rdp", **({"delta": 1e-5} | terms))  # type: ignore[arg-type]
+    section = Mechanism(**({"mechanism": "dp-sgd", "accountant": "rdp", "delta": 1e-5} | terms))  # type: ignore[arg-type]
     spec = Training(**({"epochs": 1, "batch": 40, "optimizer": "sgd", "learning_rate": 0.1} | (training or {})))  # type: ignore[arg-type]
     recipe = Recipe(architecture, None, section, spec, 0.2, 64, (2**127 + 12_345, "train"))
     model = train_shadow(recipe, 0, torch.from_numpy(records), LABELS, MEMBERS).model
@@ -133,6 +136,30 @@ def test_any_other_term_has_independent_noise(terms: dict[str, object]) -> None:
     start = released(training={"learning_rate": 1e-12})
     assert np.array_equal(base, released())
     assert abs(np.corrcoef(base - start, released(**terms) - start)[0, 1]) < 0.35  # type: ignore[arg-type]
+
+
+OWN = """
+from mia_audit.privacy.catalogue import Unit, mechanism
+from mia_audit.privacy.mechanisms import DPSGD, Noise
+
+
+@mechanism(options=(Noise, Unit))
+class Own(DPSGD):
+    def deviation(self):
+        return {factor} * super().deviation()
+"""
+
+
+def test_other_code_of_a_mechanism_has_independent_noise(tmp_path: Path) -> None:
+    """The same noise at two scales, from a file that was edited in between, could be subtracted."""
+    path = tmp_path / "own.py"
+    start = released(training={"learning_rate": 1e-12})
+    added = []
+    for factor in (1, 1.25):
+        path.write_text(OWN.format(factor=factor))
+        with forgotten_files([str(path)]):
+            added.append(released(mechanism=f"{path}:Own") - start)
+    assert abs(np.corrcoef(*added)[0, 1]) < 0.35
 
 
 def test_one_replaced_record_has_independent_noise() -> None:

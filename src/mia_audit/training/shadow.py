@@ -25,6 +25,7 @@ from mia_audit.pools.persons import Persons
 from mia_audit.privacy.catalogue import Job, Mechanism, Terms, Unit
 from mia_audit.privacy.masks import Masks
 from mia_audit.privacy.noise import RELEASED, Stream, content_digest, fresh_key, seed_layers, training_key
+from mia_audit.registry import code_files, file_digest
 from mia_audit.runtime.device import computing
 from mia_audit.seeds import seed_for
 from mia_audit.storage import write_text
@@ -193,6 +194,7 @@ def _terms(recipe: Recipe) -> dict[str, Any]:
     seed has the same batches and noise on all of them. Random weights follow from the model's key and architecture.
     """
     public = recipe.public_records
+    code = {file: file_digest(file) for file in code_files(recipe.mechanism)}
     whose = set(
         Unit.model_fields
     )  # not used if every person has one record, because training is then the same as by records
@@ -203,7 +205,7 @@ def _terms(recipe: Recipe) -> dict[str, Any]:
         "training": recipe.training.model_dump(mode="json", exclude={"floor"}),
         "epsilon": repr(recipe.epsilon),
         "public": content_digest(*public, torch.arange(len(public[1]))).hex() if public else "",
-    }
+    } | ({"code": code} if code else {})
 
 
 def _terms_of_people(mechanism: Mechanism, people: Persons | None) -> dict[str, Any]:
