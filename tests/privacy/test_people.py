@@ -1,6 +1,7 @@
 """Persons as the unit of DP training: sampling, sensitivity, keys, and what a record's guarantee is worth to them."""
 
 import math
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from mia_audit.errors import UserError
 from mia_audit.models.architecture import build, describe
 from mia_audit.pools.persons import Persons
+from mia_audit.privacy import per_record
 from mia_audit.privacy.accounting import by_group_privacy, epsilon_of_person, noise_multiplier_for
 from mia_audit.privacy.catalogue import Job, Mechanism, mechanisms
 from mia_audit.privacy.noise import CLIPPINGS, Stream
@@ -58,6 +60,38 @@ def test_a_person_moves_a_step_by_at_most_c(
     with_person, _ = summed(inputs, labels, persons)
     without, _ = summed(inputs[rest], labels[rest], persons[rest])
     assert float((with_person - without).norm()) <= summed.clipping.sensitivity * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_whether_a_person_has_several_records_changes_no_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], failing: bool
+) -> None:
+    """Only their records take vmap, which may warn, fail, or round by position, where book-keeping does not."""
+    honest = per_record.per_record_gradients
+
+    def loud(model: nn.Module) -> Any:
+        def gradients(inputs: Tensor, labels: Tensor) -> Any:
+            warnings.warn("an operation without a rule", stacklevel=1)
+            if failing:
+                raise RuntimeError("an operation without a rule")
+            found, losses = honest(model)(inputs, labels)
+            return found, losses * torch.arange(1, len(losses) + 1)
+
+        return gradients
+
+    monkeypatch.setattr(per_record, "per_record_gradients", loud)
+    seen = set()
+    for persons in ([0, 1, 2, 3], [0, 0, 1, 2]):
+        summed = ClippedSum(build("mlp", {}, (3,), 2, 0), CLIPPINGS["automatic"](1.0), 4, "book-keeping")
+        ended = ""
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            try:
+                summed(torch.ones(4, 3), torch.arange(4) % 2, torch.tensor(persons))
+            except UserError as error:
+                ended = str(error)
+        seen.add((ended, capsys.readouterr(), *{str(one.message) for one in warned}))
+    assert len(seen) == 1
 
 
 def test_what_is_clipped_is_the_mean_of_a_persons_gradients() -> None:

@@ -120,8 +120,11 @@ class Lengths:
     the same as in the longest pass. Model and machine decide this, not the records.
     """
 
-    def __init__(self, seen: Callable[[Tensor], Tensor], shape: Sequence[int], like: Tensor) -> None:
-        self._seen, self._shape, self._like = seen, tuple(shape), like
+    def __init__(
+        self, seen: Callable[[Tensor], Tensor], shape: Sequence[int], like: Tensor, silent: bool = False
+    ) -> None:
+        """Take `seen`, and the shape and type of records; `silent` lengths, which not all records need, print no message."""
+        self._seen, self._shape, self._like, self._silent = seen, tuple(shape), like, silent
         self._whole: dict[int, tuple[int, Tensor | None]] = {}
         self._alike: dict[tuple[int, int], bool] = {}
 
@@ -144,7 +147,7 @@ class Lengths:
                 values = self._seen(records)
                 if not torch.equal(values, self._seen(records.roll(1, 0)).roll(-1, 0)):
                     length, values = length - _step(length) if length > STEP else length // 2, None
-            if length == 1 < size:
+            if length == 1 < size and not self._silent:
                 print(ONE_A_PASS, file=sys.stderr)
             self._whole[size] = length, values
         return self._whole[size]
@@ -342,19 +345,23 @@ class ClippedSum:
         If the `persons` of the records are given, the mean gradient of each person is clipped and summed.
         """
         if not self._decided:
-            self.decide(tuple(inputs.shape[1:]))
+            self.decide(tuple(inputs.shape[1:]), by_person=persons is not None)
         if persons is None:
             return self.at_once(lambda size: self._summed(inputs, labels, size))
         return self.at_once(lambda size: self._summed_by_person(inputs, labels, persons.to(labels.device), size))
 
-    def decide(self, shape: tuple[int, ...]) -> None:
-        """Refuse a model whose state changes in a pass, and choose how gradients are computed, from the model alone."""
+    def decide(self, shape: tuple[int, ...], by_person: bool = False) -> None:
+        """Refuse a model whose state changes in a pass, and choose how gradients are computed, from the model alone.
+
+        Persons with several records take vmap. `by_person`, it is tried whether or not there are any, because what it
+        says or refuses must not depend on that.
+        """
         check_state(self.model, shape)
-        if self._closed is None and (self.way == "vmap" or not self._covers(shape)):
+        by_vmap = self._closed is None and (self.way == "vmap" or not self._covers(shape))
+        if by_vmap or by_person:
             self._try_vmap(shape)
         like = self.parameters[0]
-        self._lengths_by_vmap = Lengths(partial(self._norms_and_losses, True), shape, like)
-        by_vmap = self._closed is None and self._book is None
+        self._lengths_by_vmap = Lengths(partial(self._norms_and_losses, True), shape, like, silent=not by_vmap)
         self._lengths = (
             self._lengths_by_vmap if by_vmap else Lengths(partial(self._norms_and_losses, False), shape, like)
         )

@@ -152,7 +152,8 @@ class ReleaseRecipe:
         model = construct(self.architecture, seed=0)
         choose_part(model, training)
         trained, inputs = Features()(model, training, torch.zeros(1, *self.architecture["input_shape"]), 1, True)
-        ClippedSum(trained, automatic(1.0), 1, training.per_record or "auto").decide(tuple(inputs[0:1].shape[1:]))
+        asked = ClippedSum(trained, automatic(1.0), 1, training.per_record or "auto")
+        asked.decide(tuple(inputs[0:1].shape[1:]), self.spec.mechanism.by_person)
 
     @cached_property
     def spec(self) -> TrainingSpec:
