@@ -13,14 +13,14 @@ from mia_audit.errors import UserError
 from mia_audit.learners.protocol import Compute
 from mia_audit.pools.build import build_pool
 from mia_audit.pools.section import load_source
-from mia_audit.pools.store import write_pool
+from mia_audit.pools.store import ARRAY, write_pool
 from mia_audit.privacy import ledger
 from mia_audit.privacy.ledger import add, read_ledger
 from mia_audit.releasing import charging
 from mia_audit.releasing import release as releasing
 from mia_audit.releasing.charging import AGAIN, MODEL, charge_for
 from mia_audit.releasing.release import release
-from mia_audit.storage import write_json
+from mia_audit.storage import read_table, table_metadata, write_json, write_table
 
 from ..killing import Killed
 from .conftest import ROWS
@@ -187,6 +187,40 @@ def test_records_of_a_pool_that_is_gone_are_known_under_every_name(recipe, rebui
     assert released(recipe(privacy=LEDGER, **other), "second")["ledger"]["entries"] == 2
 
 
+@pytest.mark.parametrize("stated", [False, True])
+def test_records_of_a_pool_that_another_tool_wrote_are_known_by_their_content(recipe, stated):
+    def by_another_tool(prepared):
+        path = prepared.pool / "records.parquet"
+        table, known = read_table(path, "records"), table_metadata(path, "records")
+        known.pop(ARRAY)
+        wrong = table.set_column(table.column_names.index("sha256"), "sha256", [["0" * 64] * len(table)])
+        write_table(path, wrong if stated else table.drop_columns("sha256"), "records", len(table), known)
+        return prepared
+
+    released(by_another_tool(recipe(privacy=LEDGER)))
+    other = {"datasets": {"same": ROWS}, "setting": "same/mlp/dp-sgd-eps4"}
+    refused(recipe(privacy=LEDGER | {"ledger": "new.ledger"}, **other), WAS)
+    refused(by_another_tool(recipe(privacy=LEDGER | {"ledger": "new.ledger"}, **other)), WAS)
+
+
+def test_results_without_hidden_files_are_charged_after_the_ledger_or_a_new_one_is_announced(recipe, capsys):
+    prepared, path = recipe(privacy=LEDGER), Path("rows.ledger")
+    released(prepared, "first/out")
+    assert "a new ledger, without any earlier release" in capsys.readouterr().err
+    path.rename("moved.ledger")
+    refused(prepared, "a new one would forget them; run this in the folder where that ledger is")
+    shutil.copytree("results", "copy", ignore=shutil.ignore_patterns(".*"))
+    copied = replace(prepared, results=Path("copy", "tiny"))
+    Path("moved.ledger").rename(path)
+    released(copied, "second/out")
+    assert len(read_ledger(path)[1]) == 2 and "a new ledger" not in capsys.readouterr().err
+    path.unlink()
+    shutil.rmtree("copy")
+    shutil.copytree("results", "copy", ignore=shutil.ignore_patterns(".*"))
+    released(copied, "third/out")  # not noticed
+    assert len(read_ledger(path)[1]) == 1 and "a new ledger, without any earlier release" in capsys.readouterr().err
+
+
 def test_what_was_charged_later_is_known_for_all_records_that_were_released(recipe):
     """A release without a ledger is charged with one of few of its records; one of others of them comes after that."""
     released(recipe(), "elsewhere/first")
@@ -277,6 +311,26 @@ def test_what_ran_before_older_results_were_put_back_is_charged(recipe, kill_at)
     begun = kill_at(0)
     released(prepared)
     assert charged_steps() >= taken + begun()
+
+
+def test_what_ran_before_state_and_results_were_put_back_together_is_charged(recipe, kill_at):
+    prepared = recipe(privacy=LEDGER | {"epsilon": 90}, training={"epochs": 4, "batch": 10})
+    taken = 0
+    for step in (8, 13, 13):
+        begun = kill_at(step)
+        with pytest.raises(Killed):
+            released(prepared)
+        taken += begun()
+        if step == 8:
+            shutil.copytree("results", "older")
+            shutil.copytree(".out.unfinished", "state")
+    for now, before in (("results", "older"), (".out.unfinished", "state")):
+        shutil.rmtree(now)
+        Path(before).rename(now)
+    begun = kill_at(0)
+    card = released(prepared)
+    assert charged_steps() >= taken + begun()
+    assert sum(terms["steps"] for terms in card["privacy"]["charged"]) == charged_steps()
 
 
 @pytest.mark.parametrize("version", ["0.1", None])

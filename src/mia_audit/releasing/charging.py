@@ -41,9 +41,11 @@ def next_charges(
     """Return the charges before work begins: the whole training for a new release, or what a killed one repeats.
 
     Of training by the built-in loop, every epoch that was ever begun counts, and all that are still to come: so the
-    interrupted epoch is charged again, and all epochs after a state that was put back. Other training, and training of
-    which no state or no number of begun epochs was kept, is charged whole.
+    interrupted epoch is charged again, and all epochs after a state that was put back. If the ledger was charged for more
+    than the state knows, all of that counts as begun. Other training, and training of which no state or no number of
+    begun epochs was kept, is charged whole.
     """
+    recalled = _recall(recipe, work)
     model = recipe.charge
     new = MODEL not in work.begun
     if not isinstance(model, accounting.PoissonGaussian) or not isinstance(checkpoint, KeptEpochs):
@@ -57,8 +59,18 @@ def next_charges(
     if done is None or len(counts) < len(checkpoint.counters):
         return [(RESTART, model)]
     charged = sum(int(terms["steps"]) for terms in work.charged) // each
-    missing = begun + epochs - done - charged
+    missing = (max(begun, charged) if recalled else begun) + epochs - done - charged
     return [(RESTART, replace(model, steps=missing * each))] if missing > 0 else []
+
+
+def _recall(recipe: ReleaseRecipe, work: Unfinished) -> bool:
+    """Take over the ledger's charges for this release if an older state, which lacks some, was put back; return whether."""
+    path = Path(recipe.audit.privacy.ledger_of(recipe.setting.dataset))
+    entries = ledger.read_ledger(path)[1] if path.is_file() else []
+    known = [dict(one.terms) for one in entries if one.released.get("id") == work.id]
+    if recalled := len(known) > len(work.charged):
+        work.charged = known
+    return recalled
 
 
 def charge_for(

@@ -8,6 +8,7 @@ random generator.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import secrets
@@ -30,14 +31,14 @@ from mia_audit.config.specs import ArchitectureSpec, PoolSpec, TrainingSpec
 from mia_audit.errors import UserError, suggest
 from mia_audit.foreign_json import read_object
 from mia_audit.learners.naming import BUILT_IN
-from mia_audit.pools.store import persons_of, read_records
+from mia_audit.pools.store import ARRAY, persons_of, read_records
 from mia_audit.privacy.accounting import Charge, PoissonGaussian, Stated, Unprotected
 from mia_audit.privacy.catalogue import Foreseeable, Terms
 from mia_audit.privacy.ledger import UNCHARGED, Entry
 from mia_audit.regular_files import open_regular, private_folder
 from mia_audit.sections import STATED
 from mia_audit.seeds import folder_of_seed, folders_of_seeds
-from mia_audit.storage import open_table, read_table, sha256, write_json, write_table
+from mia_audit.storage import open_table, read_table, sha256, table_metadata, write_json, write_table
 from mia_audit.storage.atomic import sync
 from mia_audit.training.task import Records, identity
 
@@ -320,7 +321,15 @@ def _released(results: Path, dataset: str) -> Path:
 
 
 def _hashes(path: Path) -> Iterator[str]:
-    if path.exists() and "sha256" in open_table(path, "records").schema_arrow.names:  # pools of other tools may lack it
+    """Yield the digests of released records, or of a pool's: computed if its table lacks them or the digest of its array."""
+    if not path.exists():
+        return
+    names = open_table(path, "records").schema_arrow.names
+    if "label" in names and not ("sha256" in names and ARRAY in table_metadata(path, "records")):
+        yield from (
+            hashlib.sha256(np.ascontiguousarray(one).data).hexdigest() for one in read_records(path.parent).data
+        )
+    else:
         yield from read_table(path, "records", ["sha256"])["sha256"].to_pylist()
 
 
