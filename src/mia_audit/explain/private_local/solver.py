@@ -115,7 +115,7 @@ def private_minima(
 ) -> Float[np.ndarray, "q n"]:
     """Return explanations from scratch, with noise that each query's key determines (algorithm 1).
 
-    Keys differ between terms and between explanation sets, because equal noise could be subtracted.
+    Equal keys have equal noise, which could be subtracted: only the audit has both.
     """
     features = len(problems[0].moment)
     deviation = terms.multiplier * terms.sensitivity / problems[0].records
