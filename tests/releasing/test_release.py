@@ -1,8 +1,11 @@
 """A release: what is in its folder, what it is charged for, and what cannot be released."""
 
+import fcntl
 import json
 import re
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,6 +18,7 @@ from mia_audit.privacy import accounting
 from mia_audit.privacy.accounting import epsilon_spent
 from mia_audit.privacy.book_keeping.rules import NotCovered
 from mia_audit.privacy.ledger import RESTART, read_ledger
+from mia_audit.releasing import recipe as recipe_module
 from mia_audit.releasing import release as releasing
 from mia_audit.releasing.card import delta_of, spent
 from mia_audit.releasing.charging import MODEL
@@ -317,6 +321,23 @@ def test_an_unfinished_release_is_not_gone_on_with_as_another(recipe, kill_at):
     Path(".out.unfinished", "release.json").write_text("{}")
     with pytest.raises(UserError, match="damaged"):
         release(other, "0" * 64, Path("out"), Compute())
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_the_lock_of_a_release_that_has_just_ended_is_none(tmp_path, monkeypatch, again):
+    """Between opening the lock and taking it, its folder is removed, and a third process may begin anew."""
+    folder, out = tmp_path / ".model.unfinished", tmp_path / "model"
+
+    def late(lock, how):
+        shutil.rmtree(folder)
+        if again:
+            folder.mkdir()
+            (folder / "lock").touch()
+        fcntl.flock(lock, how)
+
+    monkeypatch.setattr(recipe_module, "fcntl", SimpleNamespace(**(vars(fcntl) | {"flock": late})))
+    with pytest.raises(UserError, match="another process is working"), recipe_module.unfinished(out, {}):
+        pass
 
 
 def test_a_released_model_is_trained_on_the_schedule_of_the_audit(recipe, monkeypatch):

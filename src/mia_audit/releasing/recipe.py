@@ -376,10 +376,15 @@ def unfinished(out: Path, depends_on: Mapping[str, Any]) -> Iterator[Unfinished]
         reason = (error.strerror or str(error)).lower()
         raise UserError(f"{out}: cannot be written: {reason}; choose another --out") from None
     try:
+        busy = UserError(f"{out}: another process is working on this release")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise UserError(f"{out}: another process is working on this release") from None
+            raise busy from None
+        if not os.fstat(
+            lock
+        ).st_nlink:  # it has just ended and removed the folder, which a third one may have created again
+            raise busy
         place = {"out": str(out.resolve()), "version": version("mia-audit")}
         state = _read(folder, out, identity(**depends_on, **place))
         try:
