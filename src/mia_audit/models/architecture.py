@@ -16,8 +16,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -228,10 +230,14 @@ def trains_on_one_record(model: nn.Module, input_shape: tuple[int, ...]) -> bool
 EXTREME = (1e15, -1e30, math.nan)
 """Values of records that a model has to take, because none may end private training."""
 
+ANSWERS = 1e-3
+"""Largest difference, absolute and relative, between a model's answers to the same records in two passes."""
+
 
 def changing_state(model: nn.Module, input_shape: tuple[int, ...]) -> str | None:
-    """Name a buffer, frozen parameter or attribute that a pass changes, such as running statistics; None if there is none.
+    """Name what a pass changes, such as running statistics; None if there is nothing.
 
+    It is a buffer, a frozen parameter, an attribute of a module, of its class or of its objects, or the later answers.
     Passes run over random and over extreme records, on a copy of the model in its mode. What the first one only sets up,
     such as a table of positions, does not count, unless a later one changes it. Parameters and buffers must not even be
     written to or replaced by equal ones: other records could change them.
@@ -239,19 +245,22 @@ def changing_state(model: nn.Module, input_shape: tuple[int, ...]) -> str | None
     tried = copy.deepcopy(model)
     like = next(tried.parameters(), torch.empty(0))
     random = torch.Generator().manual_seed(0)
-    states, written = [_state(tried)], [_written(tried)]
+    states, written, answers = [_state(tried)], [_written(tried)], []
     drawn = [scale * torch.randn(3, *input_shape, generator=random) for scale in (1.0, 10.0)]
     extreme = torch.stack([torch.full(input_shape, value) for value in EXTREME])
     with torch.random.fork_rng(), torch.no_grad():
-        for records in (*drawn, extreme):
-            tried(records.to(like.device, like.dtype))
+        for records in (*drawn, extreme, drawn[0]):
+            torch.manual_seed(0)
+            answers.append(tried(records.to(like.device, like.dtype)))
             states.append(_state(tried))
             written.append(_written(tried))
-    for before, after in pairwise(states):
-        for name, value in before.items():
-            if not _equal(value, after.get(name)):
+    for number, (before, after) in enumerate(pairwise(states)):
+        for name in {**before, **after} if number else before:  # the first pass may add what it sets up
+            if name not in before or not _equal(before[name], after.get(name)):
                 return name
-    return next((name for name in written[1] if written[1][name] != written[-1].get(name)), None)
+    rewritten = next((name for name in written[1] if written[1][name] != written[-1].get(name)), None)
+    same = torch.allclose(answers[0], answers[-1], rtol=ANSWERS, atol=ANSWERS, equal_nan=True)
+    return rewritten or (None if same else "its later answers")
 
 
 def check_state(model: nn.Module, input_shape: tuple[int, ...], name: str = "") -> None:
@@ -271,28 +280,43 @@ def check_state(model: nn.Module, input_shape: tuple[int, ...], name: str = "") 
         )
 
 
-Number = int | float
+Number = int | float | str
 
 
 def _state(model: nn.Module) -> dict[str, Tensor | Number]:
-    """Copy all tensors and numbers of a model's modules: parameters, buffers and attributes, with those in collections."""
+    """Copy all tensors, numbers and texts of a model's modules: parameters, buffers, and attributes, with what these hold.
+
+    Attributes are those of a module, of its class, and of objects in them; collections are followed.
+    """
     found: dict[str, Tensor | Number] = {}
+    seen = {id(module) for module in model.modules()}
 
     def add(name: str, value: object) -> None:
+        if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+            value = torch.from_numpy(value.copy())
         if isinstance(value, Tensor):
             found[name] = value.detach().clone()
         elif isinstance(value, Number):
             found[name] = value
+        elif isinstance(value, set | frozenset):
+            found[name] = repr(sorted(map(repr, value)))
+        elif id(value) in seen or isinstance(value, type | ModuleType):
+            return
         elif isinstance(value, Mapping):
             for key, part in value.items():
                 add(f"{name}.{key}", part)
         elif isinstance(value, list | tuple | deque):
             for index, part in enumerate(value):
                 add(f"{name}.{index}", part)
+        elif hasattr(value, "__dict__"):
+            seen.add(id(value))
+            add(name, vars(value))
 
     for path, module in model.named_modules():
-        for name, value in {**vars(module), **module._parameters, **module._buffers}.items():
-            if name not in ("_parameters", "_buffers", "_modules"):
+        kinds = type(module).__mro__[: type(module).__mro__.index(nn.Module)]
+        shared = {name: value for kind in reversed(kinds) for name, value in vars(kind).items()}
+        for name, value in {**shared, **vars(module), **module._parameters, **module._buffers}.items():
+            if name not in ("_parameters", "_buffers", "_modules") and not name.startswith("__"):
                 add(f"{path}.{name}".removeprefix("."), value)
     return found
 

@@ -25,12 +25,12 @@ from torch.overrides import TorchFunctionMode
 from mia_audit.errors import UserError, first_line
 from mia_audit.models.architecture import check_state
 from mia_audit.models.passes import attention, patches
-from mia_audit.privacy.book_keeping.engine import BookKeeping, checked_pass, without_dropout
+from mia_audit.privacy.book_keeping.engine import TOLERANCE, BookKeeping, checked_pass, without_dropout
 from mia_audit.privacy.book_keeping.kinds import check_kinds, check_operations
 from mia_audit.privacy.book_keeping.rules import NotCovered
 from mia_audit.privacy.catalogue import HELD, PerRecord
 from mia_audit.privacy.noise import Clipping, add_weighted, left_out, squared_norms
-from mia_audit.runtime.device import AdaptiveBatchSize, is_retryable
+from mia_audit.runtime.device import AdaptiveBatchSize, computing, is_retryable
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Int
@@ -103,6 +103,9 @@ def refusing() -> Iterator[None]:
             f"the model cannot be trained privately: its passes depend on values or state of a batch ({first_line(error)})"
         ) from None
 
+
+APART = (1.0, 1.0, 30.0, 0.0, 1e-3)
+"""Factors of the records that are compared with each of them alone."""
 
 ONE_A_PASS = "per-record gradients: one record a pass, as more are rounded by their positions"
 STEP = 4
@@ -415,13 +418,42 @@ class ClippedSum:
         """Raise UserError, before any record is seen or charged for, if the model's passes cannot be run record by record."""
         try:
             with torch.random.fork_rng(), refusing():
-                self._gradients(*self._blank(shape))
+                for _ in range(2):  # the second may meet what the first one kept
+                    self._gradients(*self._blank(shape))
+                self._check_apart(shape)
         except Exception as error:  # a model of one's own may raise any
             if isinstance(error, UserError) or is_retryable(error):
                 raise
             raise UserError(
                 f"the model cannot be trained privately: a pass of one record by vmap fails ({first_line(error)})"
             ) from None
+
+    def _check_apart(self, shape: tuple[int, ...]) -> None:
+        """Raise UserError if records move one another's norms or losses, as operations with a rule of their own for vmap may do.
+
+        Models that draw randomness other than dropout are not compared.
+        """
+        like = self.parameters[0]
+        records = torch.randn(len(APART), *shape, generator=torch.Generator().manual_seed(0))
+        records = (records * torch.tensor(APART).view(-1, *[1] * len(shape))).to(like)
+
+        def found(some: Tensor, seed: int = 0) -> Tensor:
+            torch.manual_seed(seed)
+            return self._norms_and_losses(True, some)
+
+        with computing(self.model, "float32"), torch.autocast(like.device.type, enabled=False):
+            alone = torch.cat([found(record[None]) for record in records])
+            if not torch.equal(found(records[:1], seed=1), alone[:1]):
+                return
+            for first in range(len(records) - 1):
+                pair = slice(first, first + 2)
+                if not torch.allclose(
+                    found(records[pair]), alone[pair], rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True
+                ):
+                    raise UserError(
+                        "the model cannot be trained privately: one record of a batch changes another's gradient (an operation's"
+                        " own rule for vmap mixes records)"
+                    )
 
     def _blank(self, shape: tuple[int, ...]) -> tuple[Tensor, Int[Tensor, " 2"]]:
         like = self.parameters[0]

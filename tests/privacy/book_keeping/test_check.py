@@ -1,6 +1,7 @@
 """Models that book-keeping does not cover: refused where it is asked for, and by vmap to the last bit where it may choose."""
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 
 import pytest
 import torch
@@ -249,6 +250,83 @@ def test_a_method_that_a_library_adds_to_all_modules_replaces_none(monkeypatch: 
     monkeypatch.setattr(nn.Module, "_call_impl", lambda self, *inputs: inputs)
     with pytest.raises(NotCovered, match="_call_impl"):
         check_kinds(model)
+
+
+def test_functions_of_torch_that_another_library_replaced_are_not_covered(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Sequential(nn.Linear(3, 2))
+    check_kinds(model)
+    monkeypatch.setattr(F, "linear", lambda *given: given[0])
+    with pytest.raises(NotCovered, match="the function linear of torch was replaced"):
+        check_kinds(model)
+
+
+class Cached(nn.Linear):
+    """A weight that is computed once."""
+
+    @cached_property
+    def scaled(self) -> Tensor:
+        return self.weight
+
+
+def test_a_computed_attribute_is_not_covered() -> None:
+    with pytest.raises(NotCovered):
+        check_kinds(nn.Sequential(Cached(3, 2)))
+
+
+class Centred(torch.autograd.Function):
+    """Subtracts the mean of all records that are passed together, by a rule of its own for vmap."""
+
+    @staticmethod
+    def forward(inputs):  # type: ignore[no-untyped-def]
+        return inputs.clone()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
+        pass
+
+    @staticmethod
+    def vmap(info, in_dims, inputs):  # type: ignore[no-untyped-def]
+        return inputs - inputs.mean(dim=in_dims[0], keepdim=True) * (info.batch_size > 1), in_dims[0]
+
+    @staticmethod
+    def backward(ctx, gradient):  # type: ignore[no-untyped-def, override]
+        return gradient
+
+
+class Gathered(Centred):
+    """Only gradients are mixed."""
+
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, inputs):  # type: ignore[no-untyped-def]
+        return inputs.clone(), in_dims[0]
+
+    @staticmethod
+    def backward(ctx, gradient):  # type: ignore[no-untyped-def, override]
+        return Centred.apply(gradient)  # type: ignore[no-untyped-call]
+
+
+class Doubled(Centred):
+    """A rule that mixes nothing."""
+
+    @staticmethod
+    def vmap(info, in_dims, inputs):  # type: ignore[no-untyped-def]
+        return inputs.clone(), in_dims[0]
+
+
+@pytest.mark.parametrize("function", [Centred, Gathered, Doubled])
+def test_a_rule_for_vmap_that_mixes_records_is_refused(function: type[torch.autograd.Function]) -> None:
+    model = used(lambda m, x: function.apply(m.first(x)))  # type: ignore[no-untyped-call]
+    if function is Doubled:
+        ClippedSum(model, automatic(1.0), 4).decide((5,))
+        return
+    with pytest.raises(UserError, match="one record of a batch changes another's gradient"):
+        ClippedSum(model, automatic(1.0), 4).decide((5,))
+
+
+def test_a_model_that_draws_randomness_of_its_own_is_not_refused() -> None:
+    ClippedSum(used(lambda m, x: m.first(x + torch.randn_like(x))), automatic(1.0), 4).decide((5,))
 
 
 def test_an_operation_that_is_not_known_is_not_covered() -> None:

@@ -2,7 +2,7 @@
 
 import math
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -97,6 +97,77 @@ class Kept(Stateful):
         self.last = inputs
 
 
+class Store:
+    """An object that no library knows."""
+
+    last: Tensor | None = None
+
+
+class Held(Stateful):
+    """An object that holds the last records, to which the next ones are added."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = Store()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        kept, self.store.last = self.store.last, inputs
+        return self.head(inputs if kept is None else inputs + kept.mean())  # type: ignore[no-any-return]
+
+
+class Counted(Stateful):
+    """An array that counts records."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts = np.zeros(3)
+
+    def remember(self, inputs: Tensor) -> None:
+        self.counts[0] += len(inputs)
+
+
+class Known(Stateful):
+    """A set of lengths of passes, and of what they were."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: set[str] = set()
+
+    def remember(self, inputs: Tensor) -> None:
+        self.known.add(f"pass {len(self.known)}")
+
+
+class Shared(Stateful):
+    """A list of the class."""
+
+    passes: ClassVar[list[int]] = [0]
+
+    def remember(self, inputs: Tensor) -> None:
+        self.passes[0] += 1
+
+
+class Listed(Stateful):
+    """A list that grows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    def remember(self, inputs: Tensor) -> None:
+        self.sizes.append(0)
+
+
+GLOBAL = {"scale": 1.0}
+
+
+class Outside(Stateful):
+    """A number outside of the model, which a pass changes and the next one reads."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        GLOBAL["scale"] *= 1.5
+        return self.head(inputs) * GLOBAL["scale"]  # type: ignore[no-any-return]
+
+
 class Normalised(nn.Sequential):
     """Running statistics that mix no records."""
 
@@ -140,13 +211,19 @@ STATEFUL = {
     Codebook: "codes",
     Counter: "passes",
     Kept: "last",
+    Held: "store.last",
+    Counted: "counts",
+    Known: "known",
+    Shared: "passes.0",
+    Listed: "sizes.1",
+    Outside: "its later answers",
     Normalised: "1.running_mean",
 }
 
 
 @pytest.mark.parametrize("model", STATEFUL)
 def test_what_a_pass_changes_is_named(model: type[nn.Module]) -> None:
-    assert changing_state(model(), (FEATURES,)) == STATEFUL[model]  # type: ignore[index]
+    assert changing_state(model(), (FEATURES,)) == STATEFUL[model]
 
 
 @pytest.mark.parametrize("model", [perceptron, Lazy, Bounded])

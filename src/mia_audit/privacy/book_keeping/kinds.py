@@ -7,6 +7,8 @@ Tests compare models of all these kinds with plain autograd in float64, one reco
 from collections.abc import Iterable
 from inspect import isfunction
 
+import torch
+import torch.nn.functional as F
 from torch import nn
 
 from mia_audit.privacy.book_keeping.rules import NotCovered
@@ -89,6 +91,8 @@ def check_kinds(model: nn.Module) -> None:
     """Raise NotCovered unless every module of a model is of a covered kind, as it was defined."""
     if any(getattr(nn.modules.module, f"_global{hooks}") for hooks in HOOKS):
         raise NotCovered("hooks of all modules are registered")
+    if patched := next((name for name in OPERATIONS.split() for owner in (F, torch) if _foreign(owner, name)), None):
+        raise NotCovered(f"the function {patched} of torch was replaced")
     for name, module in model.named_modules():
         what = f"'{name}' ({type(module).__name__})" if name else f"{type(module).__name__}"
         if not _covered(type(module)):
@@ -113,6 +117,12 @@ def _replaced(kind: type) -> str | None:
     return next((name for one, name, value in passed if value.__module__ != one.__module__), None)
 
 
+def _foreign(owner: object, name: str) -> bool:
+    """Return whether a function of torch is another library's."""
+    function = getattr(owner, name, None)
+    return callable(function) and (getattr(function, "__module__", None) or "torch").partition(".")[0] != "torch"
+
+
 def check_operations(names: Iterable[str]) -> None:
     """Raise NotCovered unless all operations of a pass are covered."""
     if unknown := sorted(set(names) - set(OPERATIONS.split())):
@@ -124,8 +134,6 @@ def _covered(kind: type) -> bool:
     for one in kind.__mro__:
         if one.__qualname__ in MODULES.get(one.__module__, "").split():
             return True
-        if any(
-            callable(value) or isinstance(value, property) for name, value in vars(one).items() if name != "__init__"
-        ):
+        if any(callable(value) or hasattr(value, "__get__") for name, value in vars(one).items() if name != "__init__"):
             return False
     return False
