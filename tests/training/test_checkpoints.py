@@ -32,10 +32,11 @@ def trained(
     optimizer: str,
     checkpoint: Checkpoint | None = None,
     killed_at: int | None = None,
+    epochs: int = 5,
 ) -> tuple[nn.Module, list[Epoch]]:
-    """Train an MLP with dropout for 5 epochs of 3 steps, or until a step at which it is killed."""
+    """Train an MLP with dropout for epochs of 3 steps, or until a step at which it is killed."""
     model = build("mlp", {"width": 8, "dropout": 0.3}, (5,), 3, 0)
-    training = Training(epochs=5, batch=16, optimizer=optimizer, learning_rate=0.05)  # type: ignore[arg-type]
+    training = Training(epochs=epochs, batch=16, optimizer=optimizer, learning_rate=0.05)  # type: ignore[arg-type]
     job = Job(
         model=model,
         records=40,
@@ -67,13 +68,13 @@ def weights(model: nn.Module) -> Tensor:
 def test_whatever_step_it_is_killed_at_the_bits_are_the_same(
     table: Table, tmp_path: Path, mechanism: str, optimizer: str
 ) -> None:
-    model, epochs = trained(table, mechanism, optimizer)
+    model, epochs = trained(table, mechanism, optimizer, epochs=3)
     total = epochs[-1].steps
     for killed_at in range(1, total + 1):
         folder = tmp_path / str(killed_at)
         with pytest.raises(Killed):
-            trained(table, mechanism, optimizer, Checkpoint(folder, "same"), killed_at)
-        again, resumed = trained(table, mechanism, optimizer, Checkpoint(folder, "same"))
+            trained(table, mechanism, optimizer, Checkpoint(folder, "same"), killed_at, epochs=3)
+        again, resumed = trained(table, mechanism, optimizer, Checkpoint(folder, "same"), epochs=3)
         assert torch.equal(weights(again), weights(model))
         assert resumed == epochs
 
