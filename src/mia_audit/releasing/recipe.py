@@ -381,9 +381,8 @@ def unfinished(out: Path, depends_on: Mapping[str, Any]) -> Iterator[Unfinished]
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise busy from None
-        if not os.fstat(
-            lock
-        ).st_nlink:  # it has just ended and removed the folder, which a third one may have created again
+        # the other one has just ended and removed the folder, which a third one may have created again
+        if not os.fstat(lock).st_nlink:
             raise busy
         place = {"out": str(out.resolve()), "version": version("mia-audit")}
         state = _read(folder, out, identity(**depends_on, **place))
