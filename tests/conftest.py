@@ -29,6 +29,7 @@ from threadpoolctl import threadpool_limits
 from mia_audit.planning.plan import read_counts
 from mia_audit.runtime import slurm, warm
 
+from .agreement import figures_agree_with_their_data  # noqa: F401
 from .killing import kills_of_steps
 
 settings.load_profile("ci")  # the same examples on every machine and in every run

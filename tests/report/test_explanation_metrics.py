@@ -247,13 +247,13 @@ def test_releases_are_drawn_over_what_they_keep(interpreted):
         for one in findings.settings
     ]
     with paper_style("DejaVu Sans"):
-        points = table_of(releases(results, replace(findings, settings=settings), place)).filter(kind="interval")
-    panels = ["No protection", "dp-sgd, ε = 8", "dp-sgd, ε = 1", "other, ε = 8"]
+        points = table_of(releases(results, replace(findings, settings=settings), place)).filter(kind="point")
+    panels = [f"{name}: SSIM" for name in ("No protection", "dp-sgd, ε = 8", "dp-sgd, ε = 1", "other, ε = 8")]
     assert points["panel"].unique(maintain_order=True).to_list() == panels
     full, noisy = (points.filter(series=label) for label in ("input × gradient", "input × gradient, noisy"))
     assert full["x"].to_list() == [1.0] * 4 and len(noisy) == 3, "no measures stand in for the unprotected setting's"
     kept = frame.filter(explainer="ixg~noisy", against="full map", epsilon="1")["value"].mean()
-    weak = noisy.row(by_predicate=pl.col("panel") == "dp-sgd, ε = 1", named=True)
+    weak = noisy.row(by_predicate=pl.col("panel") == panels[2], named=True)
     assert weak["x"] == pytest.approx(kept)
     (leak,) = (one for one in settings[2].leaks["explanations"] if one.signal == "ixg~noisy_l1")
     assert weak["y"] == pytest.approx(leak.auc.mean()) and weak["y_low"] < weak["y"] < weak["y_high"]

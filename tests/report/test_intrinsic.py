@@ -9,7 +9,7 @@ from mia_audit.config.expand import intrinsic_datasets
 from mia_audit.config.load import check_audit
 from mia_audit.evaluation.intervals import OverTargets
 from mia_audit.report.figures.catalogue import paper_style
-from mia_audit.report.figures.roc import intrinsic_figure
+from mia_audit.report.figures.roc import intrinsic
 from mia_audit.report.findings import Finding, Findings, Leak, LowerBound, estimate_over
 from mia_audit.report.formatting import fixed
 from mia_audit.report.page import _intrinsic
@@ -81,7 +81,7 @@ def test_the_words_say_which_leaks_more(findings):
 def test_the_figure_has_a_panel_a_protection_and_a_row_a_source(findings):
     (comparison,) = compared(findings).values()
     with paper_style():
-        bare, private = intrinsic_figure(comparison).axes
+        bare, private = intrinsic(None, findings, "toy").axes
     assert (bare.get_title(loc="left"), private.get_title(loc="left")) == tuple(comparison.protections)
     assert [tick.get_text() for tick in bare.get_yticklabels()][:2] == ["llm: outputs", "llm: the weighted map"]
     inherent = next(one for one in bare.containers if one.get_label() == "intrinsic explanations")

@@ -396,7 +396,7 @@ def _draw(axes: Axes, panel: Panel, measured: Measured, printed: Sequence[Printe
         grid = log_grid(int((~member).sum(axis=0).max()))
         mean, _ = mean_log_roc(zip(scores.T, member.T, strict=True), grid)
         lowest = min(lowest, grid[0])
-        draw_roc(axes, grid, mean, label, color=colour)
+        draw_roc(axes, grid, mean, colour, label)
         for cell in printed if not panel.others else ():
             key = cell.key
             where = (key.dataset, key.architecture, key.mechanism, key.epsilon, key.explainer)

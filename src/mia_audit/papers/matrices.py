@@ -148,9 +148,7 @@ def curves_figure(lines: Sequence[MatrixRow], member: Bool[np.ndarray, "N K"]) -
             if line is None or line.scores is None:
                 continue
             mean, sd = mean_log_roc(zip(line.scores.T, member.T, strict=True), grid)
-            draw_roc(axes, grid, mean, way, color=colour)
-            low = np.maximum(mean - sd, grid[0] / 2)
-            axes.fill_between(grid, low, mean + sd, step="post", color=colour, alpha=0.15, linewidth=0)
+            draw_roc(axes, grid, mean, colour, way, band=(np.maximum(mean - sd, grid[0] / 2), mean + sd))
         for line in lines:
             if (line.attack, line.method) == (name, PRINTED):
                 axes.plot(FPRS, line.mean[:2], "x", color="black", label=PRINTED)

@@ -21,7 +21,7 @@ import numpy as np
 from mia_audit.report.advice import floors, next_steps, not_examined, readings
 from mia_audit.report.answer import ACCURACIES, answer_content, base_rate_sentence, present
 from mia_audit.report.explained import exposed_section, section
-from mia_audit.report.figures.catalogue import COLUMN, UNDATED, draw, drawn, figures, paper_style, restyle
+from mia_audit.report.figures.catalogue import COLUMN, UNDATED, colours_of, draw, drawn, figures, paper_style, rename
 from mia_audit.report.findings import TITLES, Estimate, Finding, Findings, guarantee, reference, silence
 from mia_audit.report.formatting import (
     capital,
@@ -523,10 +523,10 @@ def private_figures(results: Results, findings: Findings, dataset: str, sheet: S
 def _figure(results: Results, findings: Findings, name: str, subjects: dict[str, Any], sheet: Sheet) -> dict[str, Any]:
     """Draw a kind of figure for these subjects, each with an accessible name; subjects with nothing to draw are left out."""
     kind, panels = figures[name], []
-    with paper_style(results.spec.figures.font):
+    with paper_style(results.spec.figures.font, colours_of(results.spec)):
         for label, subject in subjects.items():
             shown = drawn(kind, results, findings, subject)
             if not isinstance(shown, str):
-                restyle(shown, results.spec)
+                rename(shown, results.spec.figures.names)
                 panels.append(sheet.add(shown, label))
     return {"name": name, "caption": kind.caption, "panels": panels}

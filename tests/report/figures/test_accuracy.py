@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from mia_audit.report.figures.catalogue import figure_files
+from mia_audit.report.figures.catalogue import figure_files, table_of
 from mia_audit.report.figures.roc import (
     accuracy_by_epsilon,
     accuracy_by_parameter,
@@ -45,16 +45,12 @@ def study() -> list[Finding]:
 
 
 def lines(figure: object) -> dict[str, tuple[list[str], list[float], list[float]]]:
-    """By name: where a line's points stand, their means, and half the length of their error bars."""
-    (axes,) = figure.axes  # type: ignore[attr-defined]
-    ticks = [text.get_text() for text in axes.get_xticklabels()]
-    found = {}
-    for container in axes.containers:
-        line, _, (bars,) = container.lines
-        places = [ticks[round(x)] for x in line.get_xdata()]
-        halves = [(segment[1][1] - segment[0][1]) / 2 for segment in bars.get_segments()]
-        found[container.get_label()] = (places, list(line.get_ydata()), halves)
-    return found
+    """By name: the places of a line's points, their means, and half the length of their error bars."""
+    named = table_of(figure).group_by("series", maintain_order=True)  # type: ignore[arg-type]
+    return {
+        str(name): (rows["label"].to_list(), rows["y"].to_list(), ((rows["y_high"] - rows["y_low"]) / 2).to_list())
+        for (name,), rows in named
+    }
 
 
 def test_accuracy_over_epsilon_begins_at_the_strictest_and_ends_without_privacy(study: list[Finding]) -> None:

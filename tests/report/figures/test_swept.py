@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
+import polars as pl
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mia_audit.report.figures.catalogue import figure_files
+from mia_audit.report.figures.catalogue import figure_files, table_of
 from mia_audit.report.figures.roc import attack_by_parameter, roc_by_architecture, roc_by_epsilon, roc_by_parameter
 from mia_audit.report.findings import Finding, Findings
 from mia_audit.report.series import strongest
@@ -41,14 +41,11 @@ def labels(axes: Axes) -> list[str]:
 
 def test_attacks_are_drawn_over_a_key_in_the_order_of_its_values_with_intervals(small, swept) -> None:
     figure = attack_by_parameter(small.results(), swept, "epochs")
-    above, below = figure.axes
+    _, below = figure.axes
     assert [tick.get_text() for tick in below.get_xticklabels()] == ["5", "10", "30"]
-    (outputs,) = [one for one in above.containers if one.get_label() == "outputs"]
-    line, _, (bars,) = outputs.lines
+    rows = table_of(figure).filter(pl.col("panel").str.ends_with("AUC"), series="outputs")
     expected = [strongest(swept.settings[place])["outputs"].auc_estimate for place in (1, 2, 0)]
-    assert list(line.get_ydata()) == pytest.approx([one.mean for one in expected])
-    ends = [(segment[0][1], segment[1][1]) for segment in bars.get_segments()]
-    assert np.allclose(ends, [(one.low, one.high) for one in expected])
+    assert rows.select("y", "y_low", "y_high").rows() == [(one.mean, one.low, one.high) for one in expected]
     assert below.get_xlabel() == "epochs" and below.get_ylabel().startswith("TPR at")
 
 

@@ -9,18 +9,19 @@ from __future__ import annotations
 import base64
 import io
 import math
-import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
 from mia_audit.errors import UserError, suggest
 from mia_audit.registry import Registry
+from mia_audit.report.findings import Estimate, Finding, Findings
 from mia_audit.report.formatting import broken, fixed, protection, rate, titled
 from mia_audit.report.spec import Figures
 from mia_audit.sanitise import csv, visible_lines
@@ -29,13 +30,18 @@ if TYPE_CHECKING:
     import polars as pl
     from jaxtyping import Float, UInt8
     from matplotlib.axes import Axes
-    from matplotlib.container import ErrorbarContainer
     from matplotlib.figure import Figure
     from matplotlib.text import Text
 
-    from mia_audit.report.findings import Estimate, Finding, Findings
     from mia_audit.report.results import Results
     from mia_audit.report.spec import ReportedAudit
+
+    Band = Sequence[np.ndarray] | None
+    """Lowest and highest value at every x."""
+    Step = Literal["post"] | None
+    Value = float | Estimate
+    Point = tuple[Value, Value] | tuple[Value, Value, str]
+    """x and y, and the name of the point or of its place."""
 
 COLUMN, PAGE = 3.4, 7.0
 """Widths of a paper's column and page in inches."""
@@ -129,11 +135,15 @@ def literal_text(texts: Iterable[Text]) -> None:
         text.set_text(visible_lines(text.get_text()))
 
 
-def draw_roc(axes: Axes, fpr: np.ndarray, tpr: np.ndarray, name: str, auc: float | None = None, **style: Any) -> None:
+def draw_roc(
+    axes: Axes, fpr: Any, tpr: Any, colour: str, name: str, auc: float | None = None, band: Band = None, **style: Any
+) -> None:
     """Draw a ROC curve as steps, without rates of 0, which a logarithmic axis cannot show; the legend has its name, and its AUC if given."""
+    y: Any = np.where(tpr > 0, tpr, np.nan)
+    if band is not None:
+        y = [Estimate(mean, math.nan, low, high, 0) for mean, low, high in zip(y, *band, strict=True)]
     label = name if auc is None else f"{name}, {fixed(auc)}"
-    (line,) = axes.plot(fpr, np.where(tpr > 0, tpr, np.nan), drawstyle="steps-post", label=label, **style)
-    setattr(line, SERIES, name)
+    draw_line(axes, fpr, y, colour, name, alpha=0.15, step="post", label=label, drawstyle="steps-post", **style)
 
 
 def log_log(axes: Axes, lowest: float, **style: Any) -> None:
@@ -149,26 +159,85 @@ def metrics_shown(findings: Findings) -> list[tuple[str, str, float]]:
 
 
 def errorbars(
-    axes: Axes,
-    values: Sequence[tuple[float, Estimate]],
-    colour: str,
-    marker: str,
-    label: str,
-    upright: bool = True,
-    **more: Any,
+    axes: Axes, points: Sequence[Point], colour: str, marker: str, name: str, shift: float = 0.0, **style: Any
 ) -> None:
-    """Draw means with their intervals at positions along the other axis."""
-    if not values:
+    """Draw points, with the intervals of those coordinates that are estimates.
+
+    The others are places, which `shift` moves in the picture alone. A name that begins with "_" is not in the legend.
+    """
+    if not points:
         return
-    positions, estimates = zip(*values, strict=True)
-    mean = [value.mean for value in estimates]
-    errors = [[value.below for value in estimates], [value.above for value in estimates]]
-    places: dict[str, Any] = (
-        {"x": positions, "y": mean, "yerr": errors} if upright else {"x": mean, "y": positions, "xerr": errors}
-    )
-    style: dict[str, Any] = {"elinewidth": 0.9, "capsize": 1.8, "capthick": 0.9, "markersize": 3.4}
-    style["markeredgewidth"] = 0.9
-    axes.errorbar(**places, fmt=marker, color=colour, label=label, **style, **more)
+    columns = dict(zip(("x", "y", "label"), zip(*points, strict=True), strict=False))
+    drawn: dict[str, Any] = {}
+    for axis in "xy":
+        values = columns[axis]
+        if isinstance(values[0], Estimate):
+            drawn[axis] = [value.mean for value in values]
+            drawn[f"{axis}err"] = [[value.below for value in values], [value.above for value in values]]
+        else:
+            drawn[axis] = [place + shift for place in values]
+    usual = {"elinewidth": 0.9, "capsize": 1.8, "capthick": 0.9, "markersize": 3.4, "markeredgewidth": 0.9}
+    axes.errorbar(**drawn, fmt=marker, color=chosen(name, colour), label=name, **(usual | style))
+    add_rows(axes, "point", name, **columns)
+
+
+def draw_line(
+    axes: Axes, x: Any, y: Iterable[Value], colour: str, name: str, alpha: float = 0.2, step: Step = None, **style: Any
+) -> None:
+    """Draw a line, of estimates with a band."""
+    means = [value.mean if isinstance(value, Estimate) else value for value in y]
+    axes.plot(x, means, color=chosen(name, colour), **({"label": name} | style))
+    draw_band(axes, x, y, chosen(name, colour), alpha, step=step)
+    add_rows(axes, "line", name, x=x, y=y)
+
+
+def draw_band(axes: Axes, x: Any, y: Iterable[Value], colour: str, alpha: float, step: Step = None) -> None:
+    """Shade the intervals of a line's estimates, if they are known."""
+    known = [value for value in y if isinstance(value, Estimate)]
+    if known and not math.isnan(known[0].low):
+        low, high = [value.low for value in known], [value.high for value in known]
+        axes.fill_between(x, low, high, color=colour, alpha=alpha, linewidth=0, step=step)
+
+
+def chosen(name: str, colour: str) -> str:
+    """Return the colour that the config gives to a series, or else this one."""
+    known = COLOURS.get({})
+    return next((known[start] for start in known if f"{name.removeprefix('_')}, ".startswith(f"{start}, ")), colour)
+
+
+COLUMNS = ("panel", "series", "kind", "x", "y", "x_low", "x_high", "y_low", "y_high", "label")
+COLOURS: ContextVar[Mapping[str, str]] = ContextVar("colours")
+"""The colours of series that the config chooses, by name."""
+ROWS = "rows"
+"""Attribute of a panel with the rows of what is drawn in it."""
+
+
+def add_rows(axes: Axes, kind: str, series: str | None, **columns: Iterable[Any]) -> None:
+    """Add to a figure's data what is drawn in a panel: a row per item of these columns of `COLUMNS`, with the ends of estimates."""
+    rows = vars(axes).setdefault(ROWS, [])
+    for values in zip(*columns.values(), strict=True):
+        row: dict[str, Any] = {"series": series and series.removeprefix("_"), "kind": kind}
+        for name, value in zip(columns, values, strict=True):
+            known = isinstance(value, Estimate)
+            row |= {name: value.mean, f"{name}_low": value.low, f"{name}_high": value.high} if known else {name: value}
+        rows.append(row)
+
+
+def table_of(figure: Figure) -> pl.DataFrame:
+    """Return what was recorded while a figure was drawn; maps of records are in explanations.parquet.
+
+    Columns: panel (its label, or its title), series, kind, x, y and the ends of their intervals, and label: the name of
+    a point, or of a place on an axis of names, whose number is x or y.
+    """
+    import polars as pl
+
+    rows: list[dict[str, Any]] = []
+    for axes in figure.axes:
+        panel = str(axes.get_label()) or axes.get_title(loc="left") or axes.get_title()
+        rows += ({"panel": panel, **row} for row in vars(axes).get(ROWS, ()))
+    texts = ("panel", "series", "kind", "label")
+    table = pl.DataFrame(rows, {name: pl.String if name in texts else pl.Float64 for name in COLUMNS})
+    return table.fill_nan(None).drop_nulls("y").with_columns(pl.col(texts).str.replace_all(r"\s+", " "))
 
 
 def tick(finding: Finding, group: Sequence[Finding]) -> str:
@@ -220,8 +289,8 @@ LETTERS_PER_INCH = 25
 
 
 @contextmanager
-def paper_style(font: str = "") -> Iterator[None]:
-    """Draw in the style of a paper, whatever the user's own matplotlib settings; UserError for an unknown font."""
+def paper_style(font: str = "", colours: Mapping[str, str] = {}) -> Iterator[None]:
+    """Draw in the style of a paper, whatever the user's own matplotlib settings, with these colours of series; UserError for an unknown font."""
     import matplotlib
 
     if font:
@@ -235,7 +304,11 @@ def paper_style(font: str = "") -> Iterator[None]:
             matplotlib.rcParams[name] = value  # type: ignore[literal-required, index]
         if font:
             matplotlib.rcParams["font.family"] = font
-        yield
+        before = COLOURS.set(colours)
+        try:
+            yield
+        finally:
+            COLOURS.reset(before)
 
 
 def save(figure: Figure, folder: Path, name: str, caption: str = "", look: Figures = DEFAULT) -> None:
@@ -390,106 +463,6 @@ def draw_cell(axes: Axes, values: np.ndarray, shape: tuple[int, ...], scale: flo
         axes.imshow(pixels.sum(axis=0), cmap=signed_colours(), vmin=-scale or -1, vmax=scale or 1, aspect=aspect)
 
 
-COLUMNS = ("panel", "series", "kind", "x", "y", "x_low", "x_high", "y_low", "y_high", "label")
-SERIES = "series"
-"""Attribute of a line whose legend says more than its name."""
-Row = dict[str, Any]
-
-
-def table_of(figure: Figure) -> pl.DataFrame:
-    """Return a figure's points, intervals, bars and bands as a table; maps of records are in explanations.parquet.
-
-    Columns: panel (its title, or its number), series (its name in the legend), kind, x, y, x_low, x_high, y_low,
-    y_high, and label: the name of a position on a categorical axis, or of a feature. Elements that the panel's legend
-    does not name have no series.
-    """
-    import polars as pl
-
-    rows = [row for number, axes in enumerate(figure.axes, 1) for row in _rows(axes, number)]
-    types = {name: pl.String if name in ("panel", "series", "kind", "label") else pl.Float64 for name in COLUMNS}
-    return pl.DataFrame(rows, schema=types)
-
-
-def _rows(axes: Axes, number: int) -> Iterator[Row]:
-    from matplotlib.collections import PolyCollection
-    from matplotlib.container import BarContainer, ErrorbarContainer
-
-    panel = " ".join((axes.get_title(loc="left") or axes.get_title()).split()) or str(number)
-    names = _drawn_names(axes)
-    within: set[int] = set()
-    for container in axes.containers:
-        series = _legend(container)
-        if isinstance(container, ErrorbarContainer):
-            line, caps, _ = container.lines
-            within |= {id(part) for part in (line, *caps) if part is not None}
-            yield from ({"panel": panel, "series": series, **row, **names(row)} for row in _errorbars(container))
-        elif isinstance(container, BarContainer):
-            for bar in container.patches:
-                low, left = bar.get_y(), bar.get_x()  # type: ignore[attr-defined]
-                row = {"kind": "bar", "x": left + bar.get_width(), "y": low + bar.get_height() / 2, "x_low": left}  # type: ignore[attr-defined]
-                if container.orientation == "vertical":
-                    row = {"kind": "bar", "x": left + bar.get_width() / 2, "y": low + bar.get_height(), "y_low": low}  # type: ignore[attr-defined]
-                yield {"panel": panel, "series": series, **row, **names(row)}
-    for line in axes.lines:
-        if id(line) in within:
-            continue
-        x, y = (np.asarray(values, dtype=float) for values in line.get_data())
-        for place in range(len(x)):
-            row = {"kind": "point", "x": float(x[place]), "y": float(y[place])}
-            yield {"panel": panel, "series": _legend(line), **row, **names(row)}
-    for collection in axes.collections:
-        if isinstance(collection, PolyCollection):
-            yield from ({"panel": panel, "kind": "band", **row} for row in _band(collection))
-
-
-def _errorbars(container: ErrorbarContainer) -> Iterator[Row]:
-    line, _, bars = container.lines
-    if line is None:
-        return
-    x, y = (np.asarray(values, dtype=float) for values in line.get_data())
-    ends: dict[str, np.ndarray] = {}
-    axes = [axis for axis, there in (("x", container.has_xerr), ("y", container.has_yerr)) if there]
-    for axis, bar in zip(axes, bars, strict=False):
-        segments = np.array([segment[:, "xy".index(axis)] for segment in bar.get_segments()], dtype=float)
-        ends |= {f"{axis}_low": segments.min(axis=1), f"{axis}_high": segments.max(axis=1)}
-    for place in range(len(x)):
-        limits = {name: float(values[place]) for name, values in ends.items() if len(values) == len(x)}
-        yield {"kind": "interval", "x": float(x[place]), "y": float(y[place]), **limits}
-
-
-def _band(collection: Any) -> Iterator[Row]:
-    """Yield lowest and highest y of a filled band at every x of its outline."""
-    for path in collection.get_paths():
-        edges: dict[float, list[float]] = {}
-        for x, y in path.vertices:
-            edges.setdefault(float(x), []).append(float(y))
-        yield from ({"x": x, "y_low": min(ys), "y_high": max(ys)} for x, ys in sorted(edges.items()))
-
-
-def _legend(artist: Any) -> str | None:
-    name = str(getattr(artist, SERIES, artist.get_label()))
-    return None if name.startswith("_") else name
-
-
-def _drawn_names(axes: Axes) -> Any:
-    """Return a function from a row to the label of its position, for axes whose ticks are names."""
-    places: dict[str, dict[int, str]] = {}
-    for name, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
-        ticks = axis.get_ticklocs()
-        # also if this panel shares the labels of another one
-        texts = axis.get_major_formatter().format_ticks(ticks.tolist())
-        known = {round(float(tick)): " ".join(text.split()) for tick, text in zip(ticks, texts, strict=False) if text}
-        if not all(re.fullmatch(r"[−-]?\d*\.?\d+\.?", text) for text in texts if text):
-            places[name] = known
-
-    def label(row: Row) -> Row:
-        names = [places[name].get(round(row[name])) for name in places if np.isfinite(row[name])]
-        words = [text for text in names if text and "$" not in text]
-        return {"label": ", ".join(words)} if words else {}
-
-    return label
-
-
 Name = TypeVar("Name", bound=Hashable)
 
 if TYPE_CHECKING:
@@ -562,7 +535,7 @@ def draw(results: Results, findings: Findings, folder: Path) -> None:
     from mia_audit.storage import atomic_write
 
     look = results.spec.figures
-    with paper_style(look.font):
+    with paper_style(look.font, colours_of(results.spec)):
         for kind in (figures[name] for name in figures):
             for name, subject in kind.subjects(results.spec.planned).items():
                 shown = drawn(kind, results, findings, subject)
@@ -570,7 +543,7 @@ def draw(results: Results, findings: Findings, folder: Path) -> None:
                     shown = notice(shown)
                 with atomic_write(folder / f"{name}.{CSV}") as partial:
                     partial.write_text(csv(table_of(shown)), encoding="utf-8")
-                restyle(shown, results.spec)
+                rename(shown, look.names)
                 save(shown, folder, name, kind.caption, look)
 
 
@@ -584,50 +557,24 @@ def drawn(kind: FigureKind, results: Results, findings: Findings, subject: Any) 
     return disclaimed(shown, inside or findings.settings)
 
 
-def restyle(figure: Figure, spec: ReportedAudit) -> None:
-    """Give settings and explainers the colours and names that the config gives them."""
+def rename(figure: Figure, names: Mapping[str, str]) -> None:
+    """Give explainers the names that the config gives them."""
     from matplotlib.text import Text
 
     from mia_audit.explain.catalogue import explainer_label
 
-    if spec.figures.colours:
-        _recolour(figure, spec)
-    for text in figure.findobj(Text) if spec.figures.names else ():
-        for name, shown in spec.figures.names.items():
+    for text in figure.findobj(Text) if names else ():
+        for name, shown in names.items():
             text.set_text(text.get_text().replace(explainer_label(name), shown))  # type: ignore[attr-defined]
 
 
-def _recolour(figure: Figure, spec: ReportedAudit) -> None:
-    """Replace the colour of each series that has one in the config, wherever that colour stands in the figure."""
-    from matplotlib.colors import is_color_like, to_hex, to_rgba
-
+def colours_of(spec: ReportedAudit) -> dict[str, str]:
+    """Return the colours that the config gives to explainers and settings, by the names of their series."""
     from mia_audit.explain.catalogue import explainer_label
 
-    chosen = spec.figures.colours
-    wanted = {explainer_label(name): colour for name, colour in chosen.items()}
+    given = spec.figures.colours
+    colours = {explainer_label(name): colour for name, colour in given.items()}
     for one in spec.settings:
-        if colour := chosen.get(f"{one.mechanism}-eps{one.epsilon}", chosen.get(one.mechanism)):
-            wanted |= dict.fromkeys((protection(one), titled(one)), colour)
-
-    def colours(artist: Any, part: str) -> tuple[str, float | None] | None:
-        """Return an artist's only colour, without and with its opacity."""
-        value = getattr(artist, f"get_{part}")()
-        rows = value if is_color_like(value) else value[0] if len(np.atleast_2d(value)) == 1 and len(value) else None
-        return (to_hex(rows), to_rgba(rows)[3]) if rows is not None and is_color_like(rows) else None
-
-    new: dict[str, str] = {}
-    for axes in figure.axes:
-        for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
-            first = handle[0] if isinstance(handle, tuple) else handle
-            part = "color" if hasattr(first, "get_color") else "facecolor"
-            label = next((label for label in wanted if name == label or name.startswith(f"{label}, ")), None)
-            if label and (known := colours(first, part)):
-                new[known[0]] = wanted[label]
-    changes = [
-        (getattr(artist, f"set_{part}"), to_rgba(new[known[0]], known[1]))
-        for artist in figure.findobj()
-        for part in ("color", "facecolor", "edgecolor", "markerfacecolor", "markeredgecolor")
-        if hasattr(artist, f"get_{part}") and (known := colours(artist, part)) and known[0] in new
-    ]
-    for change, rgba in changes:
-        change(rgba)
+        if colour := given.get(f"{one.mechanism}-eps{one.epsilon}", given.get(one.mechanism)):
+            colours |= dict.fromkeys((protection(one), titled(one)), colour)
+    return colours

@@ -17,9 +17,12 @@ from mia_audit.explanation_metrics import FULL_MAP, measures
 from mia_audit.report.figures.catalogue import (
     GUESSING,
     PAGE,
+    add_rows,
     blank,
+    chosen,
     displayed,
     draw_cell,
+    draw_line,
     errorbars,
     figure,
     label_lines,
@@ -167,7 +170,8 @@ def _feature_chart(
             offset = (order - (len(group) - 1) / 2) / (len(group) + 1)
             places = np.arange(shown) + offset
             colour, label = PALETTE[order % len(PALETTE)], tick(finding, group).replace("\n", " ")
-            axes.barh(places, size[ranked], height=1 / (len(group) + 1), color=colour, label=label)
+            axes.barh(places, size[ranked], height=1 / (len(group) + 1), color=chosen(label, colour), label=label)
+            add_rows(axes, "bar", label, x=size[ranked], y=range(shown), label=[names[place] for place in ranked])
         axes.set_yticks(range(shown), [fill(names[place], FEATURE_LETTERS) for place in ranked], fontsize=6)
         axes.invert_yaxis()
         axes.set_title(explainer_label(key[0]))
@@ -203,18 +207,21 @@ def explanation_metrics(results: Results, findings: Findings, subject: tuple[str
     figure, rows = panel_grid(3, len(groups), height=1.5, names=max(len(group) for group, _ in groups))
     for column, (group, interpretation) in enumerate(groups):
         accuracy, similar, leakage = (row[column] for row in rows)
-        known = [(x, finding.test_accuracy) for x, finding in enumerate(group) if finding.test_accuracy]
+        names = [tick(finding, group) for finding in group]
+        known = [(x, one.test_accuracy, names[x]) for x, one in enumerate(group) if one.test_accuracy]
         errorbars(accuracy, known, "0.1", "o", "test accuracy")
         _similarity(similar, group, interpretation, explainer_series(group, findings.settings, interpretation))
         low, high = similar.get_ylim()
         similar.set_ylim(max(low, -1.05), min(high, 1.05))  # intervals may exceed the range of a similarity
         for offset, (channel, (shade, marker)) in zip((-0.1, 0.1, 0.0), ATTACKS.items(), strict=True):
             strongest = [(x, finding.strongest.get(channel)) for x, finding in enumerate(group)]
-            values = [(x + offset, leak.auc_estimate) for x, leak in strongest if leak]
-            errorbars(leakage, values, shade, marker, f"attack on {CHANNELS[channel]}")
+            values = [(x, leak.auc_estimate, names[x]) for x, leak in strongest if leak]
+            errorbars(leakage, values, shade, marker, f"attack on {CHANNELS[channel]}", shift=offset)
         leakage.axhline(0.5, **GUESSING)
-        name_places(leakage, [tick(finding, group) for finding in group])
+        name_places(leakage, names)
         accuracy.set_title(group[0].setting.place)
+        for axes, quantity in ((accuracy, "test accuracy"), (similar, "similarity"), (leakage, "AUC of attacks")):
+            axes.set_label(f"{group[0].setting.place}: {quantity}")
         if headline := interpretation.headline:
             label = f"{measure_label(headline)}\nwith no DP"
             label_lines([similar], label)
@@ -235,12 +242,12 @@ def _similarity(
     known = [(x, finding, similarity(finding, base, interpretation)) for x, finding in enumerate(group)]
     for slot, one in enumerate(drawn):
         offset = (slot - (len(drawn) - 1) / 2) * 0.7 / max(len(drawn), 1)
-        colour, marker = looks[one].colour, looks[one].marker
-        placed = [(x + offset, values[one], finding is base) for x, finding, values in known if one in values]
-        errorbars(axes, [(x, value) for x, value, is_level in placed if not is_level], colour, marker, one.label)
-        level = [(x, value) for x, value, is_level in placed if is_level]
-        errorbars(axes, level, colour, marker, f"_{one.label}", markerfacecolor="white")
-        for _, value in level:
+        colour, marker = chosen(one.label, looks[one].colour), looks[one].marker
+        for start, face, of_base in (("", colour, False), ("_", "white", True)):
+            placed = [(x, values[one], finding) for x, finding, values in known if one in values]
+            points = [(x, value, tick(finding, group)) for x, value, finding in placed if (finding is base) == of_base]
+            errorbars(axes, points, colour, marker, f"{start}{one.label}", shift=offset, markerfacecolor=face)
+        for _, value, _ in points:
             axes.axhline(value.mean, color=colour, linewidth=0.6, alpha=0.5, linestyle=(0, (1, 2)), zorder=1)
     axes.plot([], [], "o", color="0.4", markerfacecolor="white", markersize=3.4, label="hollow: two models with no DP")
 
@@ -268,11 +275,8 @@ def curves(results: Results, findings: Findings, place: tuple[str, str]) -> Figu
                     order = group.index(curve.finding)
                     colour, dash = PALETTE[order % len(PALETTE)], DASHES[order % len(DASHES)]
                     name = titled(curve.finding.setting)
-                    means = [height.mean for height in curve.heights]
-                    axes.plot(curve.shares, means, color=colour, dashes=dash or (None, None), label=name)
-                    low, high = ([getattr(height, end) for height in curve.heights] for end in ("low", "high"))
-                    axes.fill_between(curve.shares, low, high, color=colour, alpha=0.2, linewidth=0)
-            axes.set(xlim=(0, 1), ylim=(0, 1))
+                    draw_line(axes, curve.shares, curve.heights, colour, name, dashes=dash or (None, None))
+            axes.set(xlim=(0, 1), ylim=(0, 1), label=f"{one.label}: {measure}")
             if row == 0:
                 axes.set_title(one.label)
             if row == len(kinds) - 1:
@@ -304,6 +308,7 @@ def releases(results: Results, findings: Findings, place: tuple[str, str]) -> Fi
         leaks = strongest(finding)
         for column, measure in enumerate(shown):
             axes = panels[row][column]
+            axes.set_label(f"{titled(finding.setting)}: {measure_label(measure)}")
             against = FULL_MAP if measures[measure].compares else None
             for one in interpretation.drawn:
                 name, form = release_of(one.explainer)

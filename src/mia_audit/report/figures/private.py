@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,9 +14,12 @@ from mia_audit.report.figures.catalogue import (
     COLUMN,
     GUESSING,
     FigureKind,
+    add_rows,
     attribution_pixels,
     attribution_scale,
     blank,
+    draw_band,
+    draw_line,
     errorbars,
     figure,
     once,
@@ -94,7 +97,8 @@ def panels(
         grid = drawn.subplots(rows, columns, squeeze=False)
         for axes, one in zip(grid.flat, studied, strict=False):
             panel(axes, one)
-            axes.set_title(f"{one.dataset_name}, {one.label}{notes[id(one)]}")
+            axes.set_label(f"{one.dataset_name}, {one.label}")
+            axes.set_title(f"{axes.get_label()}{notes[id(one)]}")
         for axes in grid.flat[len(studied) :]:
             axes.set_axis_off()
         for axes in grid[:, 0]:
@@ -117,15 +121,6 @@ def _has(study: Mapping[str, Any], key: str) -> bool:
     return not key or (study.get(key, 1) > 1 if key == "parts" else bool(study.get(key)))
 
 
-def draw_band(
-    axes: Axes, places: Any, values: Sequence[Estimate], colour: str, step: Literal["post"] | None = None
-) -> None:
-    """Shade the intervals of a line, which exist only if there are repetitions."""
-    if values and not math.isnan(values[0].low):
-        low, high = [value.low for value in values], [value.high for value in values]
-        axes.fill_between(places, low, high, color=colour, alpha=0.25, linewidth=0, step=step)
-
-
 def draw_spending(axes: Axes, one: Studied, rows: Rows, colour: str, label: str) -> None:
     """Draw the ε spent over the number of answered queries, at about `POINTS` of them, with a band over repetitions."""
     from mia_audit.privacy.gaussian import epsilon_of_gdp
@@ -139,8 +134,7 @@ def draw_spending(axes: Axes, one: Studied, rows: Rows, colour: str, label: str)
 
     if places:
         spent, queries = one.estimates(of_places), [place + 1 for place in places]
-        axes.plot(queries, [value.mean for value in spent], color=colour, label=label)
-        draw_band(axes, queries, spent, colour)
+        draw_line(axes, queries, spent, colour, label, alpha=0.25)
 
 
 def draw_histogram(axes: Axes, one: Studied, column: str, protocols: Iterable[str]) -> None:
@@ -165,7 +159,8 @@ def draw_histogram(axes: Axes, one: Studied, column: str, protocols: Iterable[st
         shares = one.estimates(in_bins)
         label, colour = PROTOCOLS[name]
         axes.stairs([share.mean for share in shares], edges, color=colour, label=label, linewidth=1.1)
-        draw_band(axes, edges, [*shares, shares[-1]], colour, step="post")
+        draw_band(axes, edges, [*shares, shares[-1]], colour, 0.25, step="post")
+        add_rows(axes, "bin", label, x_low=edges[:-1], x_high=edges[1:], y=shares)
 
 
 @panels(
@@ -251,7 +246,8 @@ def iterations(axes: Axes, one: Studied) -> None:
     """Draw the losses of the queries whose iterations were recorded, or a note that no query started this close to the minimum."""
     paths = one.answers["path"].drop_nulls().to_list()
     for place, path in enumerate(paths):
-        axes.plot([max(loss, LEAST) for loss in path], color=PALETTE[place % len(PALETTE)], linewidth=0.7)
+        losses, colour = [max(loss, LEAST) for loss in path], PALETTE[place % len(PALETTE)]
+        draw_line(axes, range(len(path)), losses, colour, f"_query {place + 1}", linewidth=0.7)
     if not paths:
         axes.text(0.5, 0.5, "no query started this close", ha="center", va="center", transform=axes.transAxes)
     else:
@@ -290,12 +286,10 @@ def parts(axes: Axes, one: Studied) -> None:
         label, colour = PROTOCOLS[protocol]
         rows, divided = of_protocol(protocol), in_parts(one, protocol)
         whole = one.spent(rows), one.mean(rows, "excess_loss")
-        for pair, filled, name in ((whole, colour, label), (divided, "white", None)):
+        plain: Any = dict.fromkeys(("elinewidth", "capsize", "capthick", "markeredgewidth"))
+        for pair, filled, name in ((whole, colour, label), (divided, "white", f"_{label}, in parts")):
             if pair is not None:
-                spent, loss = pair
-                errors: Any = {"xerr": [[spent.below], [spent.above]], "yerr": [[loss.below], [loss.above]]}
-                style: Any = {"fmt": "o", "color": colour, "mfc": filled, "markersize": 4}
-                axes.errorbar(spent.mean, loss.mean, **errors, **style, label=name)
+                errorbars(axes, [pair], colour, "o", name, **plain, markerfacecolor=filled, markersize=4)
     axes.set(xscale="log", yscale="log")
 
 
@@ -333,6 +327,7 @@ def misclassified(axes: Axes, one: Studied) -> None:
     """Draw a point per query of every repetition, for a black box that misclassifies any of the records near them."""
     rows = one.from_scratch
     axes.scatter(rows["misclassified"], rows["excess_loss"], s=3, color=PALETTE[0], linewidths=0, alpha=0.5)
+    add_rows(axes, "point", None, x=rows["misclassified"], y=rows["excess_loss"])
     axes.set(yscale="log", xlim=(-0.03, 1.03))
 
 
@@ -410,6 +405,8 @@ def models(results: Results, findings: Findings, dataset: str) -> Figure:
 )
 def training(results: Results, findings: Findings, subject: None = None) -> Figure:
     """Draw Dist and approximation loss of private explanations, by the training of the model."""
+    from matplotlib.cbook import boxplot_stats
+
     groups: dict[tuple[str, str], list[Studied]] = {}
     for one in results.studied:
         if one.setting is not None:
@@ -417,14 +414,19 @@ def training(results: Results, findings: Findings, subject: None = None) -> Figu
     drawn = blank(2 * COLUMN, 2.0 * len(groups))
     for row, mine in zip(drawn.subplots(len(groups), 2, squeeze=False), groups.values(), strict=True):
         for axes, column, label in zip(row, ("distance", "excess_loss"), ("Dist", "approximation loss"), strict=True):
-            values = [one.from_scratch[column].to_numpy() for one in mine]
-            style: dict[str, Any] = {"whis": (5, 95), "showfliers": False, "medianprops": {"color": PALETTE[1]}}
-            axes.boxplot(values, tick_labels=[one.training for one in mine], **style)
+            names, places = [one.training for one in mine], range(1, len(mine) + 1)
+            boxes = boxplot_stats([one.from_scratch[column].to_numpy() for one in mine], whis=(5, 95), labels=names)
+            axes.bxp(boxes, showfliers=False, medianprops={"color": PALETTE[1]})
+            for kind, low, high in (("quartiles", "q1", "q3"), ("whiskers", "whislo", "whishi")):
+                spread = [Estimate(box["med"], math.nan, box[low], box[high], 0) for box in boxes]
+                add_rows(axes, kind, None, x=places, y=spread, label=names)
             means = [one.mean(of_protocol("non-adaptive"), column) for one in mine]
             if not math.isnan(means[0].low):
-                errorbars(axes, list(enumerate(means, start=1)), PALETTE[0], "D", "mean over repetitions")
+                points = list(zip(places, means, names, strict=True))
+                errorbars(axes, points, PALETTE[0], "D", "mean over repetitions")
             place = f"{mine[0].dataset_name}, {mine[0].architecture_name}"
             axes.set(ylabel=label, xlabel="training of the model")
+            axes.set_label(f"{place}: {label}")
             axes.set_title(f"{place}: explanations at ε = {mine[0].study['epsilon']:g} each")
     return drawn
 
@@ -433,8 +435,8 @@ def _side_by_side(axes: Axes, lines: Sequence[tuple[str, list[tuple[int, Estimat
     """Draw AUCs at named places, those of the lines beside each other, and guessing."""
     for slot, (label, values) in enumerate(lines):
         offset = (slot - (len(lines) - 1) / 2) * 0.16
-        placed = [(place + offset, value) for place, value in values]
-        errorbars(axes, placed, PALETTE[slot % 6], MARKERS[slot % 5], label)
+        placed = [(place, value, names[place]) for place, value in values]
+        errorbars(axes, placed, PALETTE[slot % 6], MARKERS[slot % 5], label, shift=offset)
     axes.axhline(0.5, **GUESSING)
     axes.set_xticks(range(len(names)), names)
 

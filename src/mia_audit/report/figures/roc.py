@@ -14,7 +14,10 @@ from mia_audit.report.figures.catalogue import (
     GUESSING,
     MANY,
     PAGE,
+    add_rows,
     blank,
+    chosen,
+    draw_line,
     draw_roc,
     errorbars,
     figure,
@@ -156,10 +159,16 @@ def _accuracy_figure(by_dataset: dict[str, Lines], tick: Callable[[str], str], l
         for index, (name, points) in enumerate(lines):
             known = [(values.index(value), one.test_accuracy) for value, one in points if one.test_accuracy]
             known.sort(key=lambda point: point[0])
-            places = [place + (index - (len(lines) - 1) / 2) * 0.08 for place, _ in known]
-            means, errors = [one.mean for _, one in known], [DEVIATIONS * one.sd for _, one in known]
+            places, names = [place for place, _ in known], [tick(values[place]) for place, _ in known]
+            means, errors = (
+                np.array([one.mean for _, one in known]),
+                DEVIATIONS * np.array([one.sd for _, one in known]),
+            )
             look = {"marker": MARKERS[index % len(MARKERS)], "color": PALETTE[index % len(PALETTE)], "label": name}
-            axes.errorbar(places, means, yerr=errors, **look, **style)
+            shift = (index - (len(lines) - 1) / 2) * 0.08
+            axes.errorbar([place + shift for place in places], means, yerr=errors, **look, **style)
+            ends = {"y_low": means - errors, "y_high": means + errors}
+            add_rows(axes, "point", name, x=places, y=means, **ends, label=names)
         axes.set_xticks(range(len(values)), [tick(value) for value in values])
         axes.set_xlabel(label)
         axes.set_title(dataset)
@@ -197,14 +206,15 @@ def tradeoff(results: Results, findings: Findings, subject: tuple[str, str] | No
     figure, panels = panel_grid(1, len(groups), height=2.3 + max(0, most - MANY) * LINE / 72, shared=True)
     for axes, group in zip(panels[0], groups, strict=True):
         for (channel, name), colour, marker in zip(CHANNELS.items(), PALETTE, "osD^", strict=False):
-            _tradeoff_line(
-                axes,
-                [one for one in group if channel in one.strongest],
-                channel,
-                colour=colour,
-                marker=marker,
-                name=name,
-            )
+            known = [
+                (finding.test_accuracy, finding.strongest[channel].auc_estimate, tick(finding, group))
+                for finding in group
+                if finding.test_accuracy and channel in finding.strongest
+            ]
+            if known:
+                x, y = ([value.mean for value in values] for values in list(zip(*known, strict=True))[:2])
+                axes.plot(x, y, color=colour, linewidth=0.8, alpha=0.5)
+            errorbars(axes, known, colour, marker, name, markersize=3.6, markeredgewidth=None)
         axes.axhline(0.5, **GUESSING)
         axes.margins(y=0.12)
         _make_room(axes, group)
@@ -216,20 +226,6 @@ def tradeoff(results: Results, findings: Findings, subject: tuple[str, str] | No
     for axes, group in zip(panels[0], groups, strict=True):
         _label_settings(axes, group)
     return figure
-
-
-def _tradeoff_line(axes: Axes, known: list[Finding], channel: str, colour: str, marker: str, name: str) -> None:
-    if not known:
-        return
-    accuracies = [finding.test_accuracy for finding in known if finding.test_accuracy]
-    leaks = [finding.strongest[channel].auc_estimate for finding in known]
-    x, y = ([one.mean for one in several] for several in (accuracies, leaks))
-    x_errors, y_errors = (
-        ([one.below for one in several], [one.above for one in several]) for several in (accuracies, leaks)
-    )
-    axes.plot(x, y, color=colour, linewidth=0.8, alpha=0.5)
-    style: dict[str, Any] = {"elinewidth": 0.9, "capsize": 1.8, "capthick": 0.9, "markersize": 3.6}
-    axes.errorbar(x, y, xerr=x_errors, yerr=y_errors, fmt=marker, color=colour, label=name, **style)
 
 
 def _make_room(axes: Axes, group: list[Finding]) -> None:
@@ -286,10 +282,13 @@ def groups(results: Results, findings: Findings, subject: tuple[str, str]) -> Fi
     for order, (one, marker) in enumerate(zip(grouped, "osD^vP" * len(grouped), strict=False)):
         colour, label = PALETTE[order % len(PALETTE)], protection(one.finding.setting)
         shift = 0.6 * ((order + 0.5) / len(grouped) - 0.5)
-        rows = [(place[group.column, group.label] - shift, group) for group in one.listed]
-        errorbars(left, [(at, group.auc) for at, group in rows], colour, marker, label, upright=False)
-        known = [(at, group.common) for at, group in rows if not math.isnan(group.common.mean)]
-        errorbars(right, known, colour, marker, label, upright=False)
+        for axes, metric in ((left, "auc"), (right, "common")):
+            points = [
+                (value, place[group.column, group.label], f"{group.column}: {group.label}")
+                for group in one.listed
+                if not math.isnan((value := getattr(group, metric)).mean) or metric == "auc"
+            ]
+            errorbars(axes, points, colour, marker, label, shift=-shift)
     left.axvline(0.5, **GUESSING)
     left.set_xlabel("AUC")
     if (fpr := grouped[0].fpr) is not None:
@@ -298,6 +297,7 @@ def groups(results: Results, findings: Findings, subject: tuple[str, str]) -> Fi
     left.set_yticks([*place.values()], [f"{column}: {label}" for column, label in names], fontsize=6)
     right.set_yticks([*place.values()], [])
     for axes in (left, right):
+        axes.set_label(axes.get_xlabel())
         axes.set_ylim(0.6 - len(names), 0.6)
     drawn.suptitle(f"{subject[0]}, {subject[1]}", fontsize=8)
     shared_legend(drawn, panels)
@@ -328,6 +328,7 @@ def intrinsic_figure(comparison: Comparison) -> Figure:
         id(source): number + architectures.index(source.architecture)  # a gap between architectures
         for number, source in enumerate(comparison.sources)
     }
+    names = {id(source): f"{source.architecture}: {source.label}" for source in comparison.sources}
     count = len(comparison.protections)
     # names are wider in print than in the layout
     figure = blank(max(PAGE, BESIDE + 1.1 * count), ROW * (len(rows) + len(architectures)) + 1.0, w_pad=0.1)
@@ -335,16 +336,15 @@ def intrinsic_figure(comparison: Comparison) -> Figure:
     for axes, name in zip(panels, comparison.protections, strict=True):
         for kind, (colour, marker) in STYLES.items():
             known = [source for source in comparison.sources if source.kind == kind and name in source.leaks]
-            placed = [(rows[id(source)], source.leaks[name].auc_estimate) for source in known]
-            errorbars(axes, placed, colour, marker, KINDS[kind], upright=False)
+            placed = [(source.leaks[name].auc_estimate, rows[id(source)], names[id(source)]) for source in known]
+            errorbars(axes, placed, colour, marker, KINDS[kind])
         axes.axvline(0.5, **GUESSING)
         axes.set_title(name)
         axes.set_xlabel("AUC")
         axes.grid(axis="y", color="0.92", linewidth=0.5)
         axes.set_axisbelow(True)
         axes.tick_params(axis="y", length=0)
-    names = [f"{source.architecture}: {source.label}" for source in comparison.sources]
-    panels[0].set_yticks(list(rows.values()), names, fontsize=6)
+    panels[0].set_yticks(list(rows.values()), list(names.values()), fontsize=6)
     panels[0].invert_yaxis()
     shared_legend(figure, panels)
     return figure
@@ -388,12 +388,9 @@ def roc_figure(finding: Finding, lines: Sequence[Curve]) -> Figure:
     axes = figure.add_subplot()
     lowest = min((line.fpr[0] for line in lines), default=1e-3)
     for order, line in enumerate(lines):
-        style: dict[str, Any] = {"color": line.series.colour, "dashes": line.series.dash or (None, None)}
-        name, auc = line.series.name, line.leak.auc_estimate.mean
-        draw_roc(axes, line.fpr, line.mean, name, auc, zorder=9 - order, **style)
-        if order < BANDS:
-            low, high = (np.maximum(line.mean + sign * line.sd, lowest / 2) for sign in (-1, 1))
-            axes.fill_between(line.fpr, low, high, step="post", color=line.series.colour, alpha=0.15, linewidth=0)
+        ends = [np.maximum(line.mean + sign * line.sd, lowest / 2) for sign in (-1, 1)] if order < BANDS else None
+        look, auc, dashes = line.series, line.leak.auc_estimate.mean, line.series.dash or (None, None)
+        draw_roc(axes, line.fpr, line.mean, look.colour, look.name, auc=auc, band=ends, zorder=9 - order, dashes=dashes)
     log_log(axes, lowest, label="guessing, 0.5")
     axes.set_ylabel("true-positive rate")
     setting = finding.setting
@@ -476,13 +473,11 @@ def _roc_panels(results: Results, findings: Findings, lines: Sequence[tuple[str,
 def _draw_curves(axes: Axes, results: Results, one: Series, known: Curves) -> None:
     lowest = 1.0
     for order, (label, finding) in enumerate(known):
-        style: dict[str, Any] = {
-            "color": PALETTE[order % len(PALETTE)],
-            "dashes": DASHES[1:][order // len(PALETTE) % (len(DASHES) - 1)] or (None, None),
-        }
+        colour = PALETTE[order % len(PALETTE)]
+        dashes = DASHES[1:][order // len(PALETTE) % (len(DASHES) - 1)] or (None, None)
         for curve in roc_curves(results, finding, [one]):
             lowest = min(lowest, curve.fpr[0])
-            draw_roc(axes, curve.fpr, curve.mean, label, curve.leak.auc_estimate.mean, **style)
+            draw_roc(axes, curve.fpr, curve.mean, colour, label, auc=curve.leak.auc_estimate.mean, dashes=dashes)
     log_log(axes, lowest)
     axes.legend(loc="lower right", fontsize=5, title="AUC, corrected for choice", title_fontsize=5)
 
@@ -534,18 +529,19 @@ def _attack_figure(
     offsets = [(slot - (slots - 1) / 2) * 0.7 / slots for slot in range(slots)]
     for column, (title, group, names) in enumerate(columns):
         chosen = [strongest(finding) for finding in group]
-        for axes, (metric, _, chance) in zip(panels[:, column], metrics, strict=True):
+        for axes, (metric, label, chance) in zip(panels[:, column], metrics, strict=True):
+            axes.set_label(f"{title}: {label}")
             for one, offset in zip(drawn, offsets, strict=False):
                 known = [
-                    (x + offset, getattr(attacks[one.name], f"{metric}_estimate"))
+                    (x, getattr(attacks[one.name], f"{metric}_estimate"), names[x])
                     for x, attacks in enumerate(chosen)
                     if one.name in attacks
                 ]
-                errorbars(axes, known, one.colour, one.marker, one.name)
+                errorbars(axes, known, one.colour, one.marker, one.name, shift=offset)
             if null_control and metric == "auc":
-                controls = [(x, one.null.headline) for x, one in enumerate(group) if one.null and one.null.headline]
-                values = [(x + offsets[-1], next(iter(headline.values()))) for x, headline in controls]
-                errorbars(axes, values, "0.45", "x", "null control")
+                nulls = [(x, one.null.headline) for x, one in enumerate(group) if one.null and one.null.headline]
+                controls = [(x, next(iter(headline.values())), names[x]) for x, headline in nulls]
+                errorbars(axes, controls, "0.45", "x", "null control", shift=offsets[-1])
             axes.axhline(chance, **GUESSING)
             name_places(axes, names)
         panels[0][column].set_title(title)
@@ -578,11 +574,15 @@ def models(results: Results, findings: Findings, subject: None = None) -> Figure
             for dash, likelihood in zip(DASHES[1:], likelihoods, strict=False):
                 line = rows.filter(likelihood=likelihood)
                 ring = line.filter(level=True)
-                for axes, (metric, *_) in zip(panels[:, column], metrics, strict=True):
-                    colour = PALETTE[order % len(PALETTE)]
+                for axes, (metric, name, _) in zip(panels[:, column], metrics, strict=True):
+                    axes.set_label(f"{group[0].setting.place}: {name}")
                     label, dashes = f"{protection(finding.setting)}, {likelihood}", dash or (None, None)
-                    axes.plot(line["others"], line[metric], ".-", color=colour, dashes=dashes, label=label)
-                    axes.plot(ring["others"], ring[metric], "o", color=colour, fillstyle="none", markersize=7)
+                    colour = PALETTE[order % len(PALETTE)]
+                    x, y = line["others"].to_numpy(), line[metric].to_numpy()
+                    draw_line(axes, x, y, colour, label, marker=".", dashes=dashes)
+                    style: dict[str, Any] = {"color": chosen(label, colour), "fillstyle": "none", "markersize": 7}
+                    axes.plot(ring["others"], ring[metric], "o", **style)
+                    add_rows(axes, "ring", label, x=ring["others"], y=ring[metric])
         for axes in panels[:, column]:
             axes.set_xscale("log")
             axes.set_xticks(ticks := sorted(set(table["others"])), [str(tick) for tick in ticks])
@@ -620,7 +620,7 @@ def roc_by_models(results: Results, findings: Findings, subject: None = None) ->
         for order, row in enumerate(rows):
             grid = log_grid(row["non_members"], len(row["roc"]))
             colour = PALETTE[order % len(PALETTE)]
-            draw_roc(axes, grid, np.array(row["roc"]), f"{row['others']} others", row["auc_mean"], color=colour)
+            draw_roc(axes, grid, np.array(row["roc"]), colour, f"{row['others']} others", auc=row["auc_mean"])
         log_log(axes, grid[0])
         axes.set_title(f"{setting.place}\n{protection(setting)}", fontsize=7)
         title = f"{rows[0]['attack']} on {rows[0]['signal']}, AUC"
