@@ -101,7 +101,7 @@ def test_a_model_that_is_not_described_yet_is_asked_for_later(tmp_path: Path) ->
 def test_a_vision_transformer_at_224_pixels_takes_what_its_jobs_ask_for() -> None:
     """Each stage runs in a process of its own, whose peak is at least half of the request."""
     program = Path(__file__).parents[2] / "benchmarks" / "model_memory.py"
-    words = [sys.executable, str(program), "vit_small_patch16_224", "224", "8"]
+    words = [sys.executable, str(program), "vit_tiny_patch16_224", "224", "8"]
     printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     ratios = {line.split()[0]: float(line.split()[-1]) for line in printed.splitlines()[1:]}
     assert ratios.keys() == {"none", "dp-sgd", "signals"}
