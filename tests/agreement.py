@@ -15,24 +15,36 @@ def agree(figure):
     """Check every panel, without lines at guessing; what has a named place is drawn less than a half beside it."""
     for axes in figure.axes:
         data = [one for one in axes.lines if one.get_transform() == axes.transData]
-        parts = [[], *(line.get_xydata() for line in data if line.get_color() != GUESSING["color"])]
+        corners = [line.get_xydata() for line in data if line.get_color() != GUESSING["color"]]
         for shape in axes.collections:
             points = isinstance(shape, PathCollection)
-            parts += [shape.get_offsets()] if points else [path.vertices for path in shape.get_paths()]
+            corners += [shape.get_offsets()] if points else [path.vertices for path in shape.get_paths()]
+        others = []
         for patch in axes.patches:
             step = isinstance(patch, StepPatch)
-            parts += patch.get_data()[:2] if step else [[patch.get_width(), patch.get_y() + patch.get_height() / 2]]
+            others += patch.get_data()[:2] if step else [[patch.get_width(), patch.get_y() + patch.get_height() / 2]]
+        lowest = axes.get_ylim()[0] if axes.get_yscale() == "log" else -np.inf
+        shown = [one[one[:, 1] >= lowest] for one in map(np.asarray, corners)]
         table = table_of(SimpleNamespace(axes=[axes]))
-        numbers = (
-            np.ravel(table.select(pl.col(pl.Float64)).to_numpy()),
-            np.concatenate([np.ravel(one) for one in parts]),
-        )
-        known, drawn = (np.unique(some[np.isfinite(some.astype(float))]) for some in numbers)
-        places = np.round(drawn) if table["label"].count() else drawn
-        alike = np.isclose(known, drawn[:, None], 1e-9, 1e-12) | np.isclose(known, places[:, None], 1e-9)
-        below = (drawn < axes.get_ylim()[0]) & (axes.get_yscale() == "log")
-        assert alike.any(axis=0).all(), (axes.get_label(), known[~alike.any(axis=0)])
-        assert (alike.any(axis=1) | below).all(), (axes.get_label(), drawn[~alike.any(axis=1)])
+        written = numbers(table.select(pl.col(pl.Float64)).to_numpy())
+        named = bool(table["label"].count())
+        missing = written[~alike(written, numbers(*corners, *others), named).any(axis=1)]
+        assert not len(missing), f"only in the data of '{axes.get_label()}': {missing}"
+        drawn = numbers(*shown, *others)
+        missing = drawn[~alike(written, drawn, named).any(axis=0)]
+        assert not len(missing), f"only in the picture of '{axes.get_label()}': {missing}"
+
+
+def alike(written, drawn, named):
+    """Return which numbers [written, drawn] are equal, where places have names also if they are drawn beside each other."""
+    beside = np.isclose(written[:, None], np.round(drawn), 1e-9) & named
+    return np.isclose(written[:, None], drawn, 1e-9, 1e-12) | beside
+
+
+def numbers(*parts):
+    """Return the different finite numbers of arrays."""
+    every = np.concatenate([[], *map(np.ravel, parts)]).astype(float)
+    return np.unique(every[np.isfinite(every)])
 
 
 @pytest.fixture(autouse=True, scope="session")
