@@ -48,6 +48,12 @@ def test_stated_guarantees_are_composed_with_others_as_dp_accounting_composes_th
     assert accounting.epsilon_by_losses([Stated(0.7, 1.1 * DELTA)], DELTA) == math.inf
 
 
+@pytest.mark.parametrize("delta", [1e-20, 5e-23, 1e-300])
+def test_no_guarantee_costs_more_than_it_states_at_a_tiny_delta(delta):
+    assert accounting.epsilon_by_losses([Stated(0.5)], delta) == pytest.approx(0.5, rel=1e-3)
+    assert accounting.epsilon_by_losses([Stated(0.5), Stated(0.25)], delta) == pytest.approx(0.75, rel=1e-3)
+
+
 @pytest.mark.parametrize("epsilon", [4.9e-5, 1.2e-4, 1e-3])
 def test_many_small_guarantees_cost_what_their_binomial_sum_costs(epsilon):
     """ε may be less than half the interval of losses, or no multiple of it: rounding must not lower it."""

@@ -9,6 +9,7 @@ import copy
 import logging
 import math
 import pickle
+import random
 import re
 import warnings
 from collections import deque
@@ -244,9 +245,10 @@ def changing_state(model: nn.Module, input_shape: tuple[int, ...]) -> str | None
     """
     tried = copy.deepcopy(model)
     like = next(tried.parameters(), torch.empty(0))
-    random = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
+    shared = _shared_generators()
     states, written, answers = [_state(tried)], [_written(tried)], []
-    drawn = [scale * torch.randn(3, *input_shape, generator=random) for scale in (1.0, 10.0)]
+    drawn = [scale * torch.randn(3, *input_shape, generator=generator) for scale in (1.0, 10.0)]
     extreme = torch.stack([torch.full(input_shape, value) for value in EXTREME])
     with torch.random.fork_rng(), torch.no_grad():
         for records in (*drawn, extreme, drawn[0]):
@@ -254,6 +256,8 @@ def changing_state(model: nn.Module, input_shape: tuple[int, ...]) -> str | None
             answers.append(tried(records.to(like.device, like.dtype)))
             states.append(_state(tried))
             written.append(_written(tried))
+    if shared != _shared_generators():
+        return "the generator of random or NumPy, from which all records of a pass draw"
     for number, (before, after) in enumerate(pairwise(states)):
         for name in {**before, **after} if number else before:  # the first pass may add what it sets up
             if name not in before or not _equal(before[name], after.get(name)):
@@ -324,6 +328,10 @@ def _state(model: nn.Module) -> dict[str, Tensor | Number]:
 def _written(model: nn.Module) -> dict[str, tuple[int, int]]:
     """Identify all parameters and buffers, and count how often each was written to."""
     return {name: (id(value), value._version) for name, value in (*model.named_parameters(), *model.named_buffers())}
+
+
+def _shared_generators() -> tuple[object, str]:
+    return random.getstate(), repr(np.random.get_state())  # noqa: NPY002 - the one that models draw from
 
 
 def _equal(before: Tensor | Number, after: Tensor | Number | None) -> bool:

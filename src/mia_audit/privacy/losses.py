@@ -225,7 +225,8 @@ def epsilon_of_sums(parts: Sequence[tuple[LossDistribution, int]], delta: float,
         return largest
     if spacing is None:
         spacing = min(float(np.diff(one.losses).min()) for one in summands)
-    return max(0.0, _epsilon(summands, _tilt_for(summands, left), spacing, left))
+    exact = _epsilon(summands, _tilt_for(summands, left), spacing, left)
+    return min(largest, max(0.0, exact))  # rounding may exceed the largest sum
 
 
 def _moments(losses: Float[np.ndarray, " m"], logs: Float[np.ndarray, " m"], tilt: float) -> tuple[float, float, float]:

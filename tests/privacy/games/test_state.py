@@ -1,6 +1,7 @@
 """A model keeps no state: what a pass changes beside the trained weights would be released without noise."""
 
 import math
+import random
 from functools import partial
 from typing import Any, ClassVar
 
@@ -204,6 +205,22 @@ class Bounded(Looked):
         return super().forward(inputs.nan_to_num().clamp(0, 49))
 
 
+class Skipping(Stateful):
+    """Skips itself at random, as one for all records of a pass."""
+
+    def remember(self, inputs: Tensor) -> None:
+        random.random()
+
+
+class SkippingByNumpy(Stateful):
+    """The same, from NumPy's generator."""
+
+    def remember(self, inputs: Tensor) -> None:
+        np.random.rand()  # noqa: NPY002
+
+
+SHARED = "the generator of random or NumPy, from which all records of a pass draw"
+
 STATEFUL = {
     Average: "average",
     Largest: "largest",
@@ -218,6 +235,8 @@ STATEFUL = {
     Listed: "sizes.1",
     Outside: "its later answers",
     Normalised: "1.running_mean",
+    Skipping: SHARED,
+    SkippingByNumpy: SHARED,
 }
 
 
