@@ -296,40 +296,35 @@ def test_what_ran_before_a_state_without_a_charge_was_put_back_is_in_the_card(re
     assert charged_steps() >= taken
 
 
-def test_what_ran_before_older_results_were_put_back_is_charged(recipe, kill_at):
-    prepared = recipe(privacy=LEDGER | {"epsilon": 50}, training={"epochs": 4, "batch": 10})
+def ended_after_folders_were_put_back(prepared, kill_at, first, folders):
+    """Kill a release at a step, and twice more, put back what its folders then held and end it; return the card and the steps begun."""
     taken = 0
-    for step in (6, 13, 13):
+    for step in (first, 13, 13):
         begun = kill_at(step)
         with pytest.raises(Killed):
             released(prepared)
         taken += begun()
-        if step == 6:
-            shutil.copytree("results", "older")
-    shutil.rmtree("results")
-    Path("older").rename("results")
+        if step == first:
+            for folder in folders:
+                shutil.copytree(folder, f"{folder}.older")
+    for folder in folders:
+        shutil.rmtree(folder)
+        Path(f"{folder}.older").rename(folder)
     begun = kill_at(0)
-    released(prepared)
-    assert charged_steps() >= taken + begun()
+    card = released(prepared)
+    return card, taken + begun()
+
+
+def test_what_ran_before_older_results_were_put_back_is_charged(recipe, kill_at):
+    prepared = recipe(privacy=LEDGER | {"epsilon": 50}, training={"epochs": 4, "batch": 10})
+    _, taken = ended_after_folders_were_put_back(prepared, kill_at, 6, ["results"])
+    assert charged_steps() >= taken
 
 
 def test_what_ran_before_state_and_results_were_put_back_together_is_charged(recipe, kill_at):
     prepared = recipe(privacy=LEDGER | {"epsilon": 90}, training={"epochs": 4, "batch": 10})
-    taken = 0
-    for step in (8, 13, 13):
-        begun = kill_at(step)
-        with pytest.raises(Killed):
-            released(prepared)
-        taken += begun()
-        if step == 8:
-            shutil.copytree("results", "older")
-            shutil.copytree(".out.unfinished", "state")
-    for now, before in (("results", "older"), (".out.unfinished", "state")):
-        shutil.rmtree(now)
-        Path(before).rename(now)
-    begun = kill_at(0)
-    card = released(prepared)
-    assert charged_steps() >= taken + begun()
+    card, taken = ended_after_folders_were_put_back(prepared, kill_at, 8, ["results", ".out.unfinished"])
+    assert charged_steps() >= taken
     assert sum(terms["steps"] for terms in card["privacy"]["charged"]) == charged_steps()
 
 

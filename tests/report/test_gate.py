@@ -134,10 +134,10 @@ def test_what_a_policy_requires_must_have_been_measured(ended: Path) -> None:
     lacking = {"attacks": ["loss-lira", "rmia"], "signals": ["logit"], "unit": "person", "canaries": 100}
     found = verdicts(ended, settings=[HOLDS], auc=0.6, **lacking)
     assert found["AUC", HOLDS].verdict == Verdict.PASS
-    told = {name: one for (name, _), one in found.items() if name != "AUC"}
-    assert {one.verdict for one in told.values()} == {Verdict.CANNOT_TELL} and len(told) == 4
-    assert told["attacks that were run"].note.endswith(": rmia")
-    assert "canaries.settings: [toy/net/dp-sgd-eps1]" in told["canaries"].note
+    undecided = {name: one for (name, _), one in found.items() if name != "AUC"}
+    assert {one.verdict for one in undecided.values()} == {Verdict.CANNOT_TELL} and len(undecided) == 4
+    assert undecided["attacks that were run"].note.endswith(": rmia")
+    assert "canaries.settings: [toy/net/dp-sgd-eps1]" in undecided["canaries"].note
 
 
 def test_an_uninformative_signal_alone_passes_no_policy_that_names_the_loss(written: Callable[..., Any]) -> None:

@@ -162,7 +162,12 @@ def _outcome(records: Rows, row: int) -> Outcome:
         record = records[row]
     except BadRecordError as error:
         return error
-    return row, record, hashlib.sha256(np.ascontiguousarray(record).data).hexdigest()
+    return row, record, record_digest(record)
+
+
+def record_digest(record: np.ndarray) -> str:
+    """Return the SHA-256 of a record's bytes as they are stored, by which equal records are known."""
+    return hashlib.sha256(np.ascontiguousarray(record).data).hexdigest()
 
 
 CHUNK = 2**24

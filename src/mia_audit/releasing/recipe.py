@@ -8,7 +8,6 @@ random generator.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 import secrets
@@ -31,6 +30,7 @@ from mia_audit.config.specs import ArchitectureSpec, PoolSpec, TrainingSpec
 from mia_audit.errors import UserError, suggest
 from mia_audit.foreign_json import read_object
 from mia_audit.learners.naming import BUILT_IN
+from mia_audit.pools.build import record_digest
 from mia_audit.pools.store import ARRAY, persons_of, read_records
 from mia_audit.privacy.accounting import Charge, PoissonGaussian, Stated, Unprotected
 from mia_audit.privacy.catalogue import Foreseeable, Terms
@@ -326,9 +326,7 @@ def _hashes(path: Path) -> Iterator[str]:
         return
     names = open_table(path, "records").schema_arrow.names
     if "label" in names and not ("sha256" in names and ARRAY in table_metadata(path, "records")):
-        yield from (
-            hashlib.sha256(np.ascontiguousarray(one).data).hexdigest() for one in read_records(path.parent).data
-        )
+        yield from map(record_digest, read_records(path.parent).data)
     else:
         yield from read_table(path, "records", ["sha256"])["sha256"].to_pylist()
 
