@@ -83,7 +83,6 @@ def test_other_units_adjacencies_and_kinds_are_refused(tmp_path):
         (made(Gaussian(4.0), adjacency="replace"), "adjacency 'replace'"),
         (made(), "Poisson samples"),
         (made(ZeroConcentrated(0.1)), "zCDP"),
-        (made(Gaussian(4.0), part="no partition"), "expected PARTITION/PART"),
         (made(Unprotected()), "overdrawn"),
     ):
         with pytest.raises(UserError, match=match) as caught:
@@ -103,27 +102,6 @@ def test_without_a_budget_everything_is_counted(tmp_path):
     total = charge(path, free, [made(Unprotected(), release="2")]).total
     assert total.epsilon == math.inf
     assert total.budget == math.inf
-
-
-@pytest.mark.parametrize("composition", [{"filter": "gdp"}, {"filter": "rdp"}, {"planned": True}])
-def test_disjoint_parts_count_by_the_worst_of_them(tmp_path, composition):
-    common, small, large = Gaussian(6.0), Gaussian(8.0), Gaussian(4.0)
-    given = [
-        (common, ""),
-        (small, "site/a"),
-        (large, "site/b"),
-        (small, "site/a"),
-        (small, "year/2020"),
-        (small, "year/2021"),
-    ]
-    entries = [made(charged, part=part) for charged, part in given]
-    if composition.get("planned"):
-        composition = {"planned": tuple(one.terms for one in entries)}
-    total = charge(tmp_path / "ledger", terms(**composition), entries).total
-    worst = [common, large, small]
-    header = read_ledger(tmp_path / "ledger")[0]
-    assert total.epsilon == pytest.approx(total_of(header, [made(one) for one in worst]).epsilon, rel=1e-6)
-    assert total.parts["site/b"] > total.parts["site/a"] > total.parts["year/2020"]
 
 
 def test_a_claimed_delta_is_set_apart(tmp_path):

@@ -59,7 +59,6 @@ def test_a_release_verifies_and_its_ledger_is_shown(written, capsys):
         (("--mu", "1", "--steps", "2"), "are used only with --noise-multiplier"),
         (("--noise-multiplier", "1", "--sampling-rate", "2"), "sampling_rate 2"),
         (("--mu", "9"), "overdrawn"),
-        (("--mu", "0.1", "--part", "north"), "PARTITION/PART"),
     ):
         message = ran(capsys, *common, *added, code=2)
         assert match in message and message.count("\n") == 1
@@ -105,7 +104,6 @@ def test_an_audit_keeps_its_ledger_wherever_a_release_is_started(written, capsys
     [
         ({"epsilon": 3}, "epsilon: requires a ledger"),
         ({"ledger": "{data}.ledger"}, "{dataset} is the only placeholder"),
-        ({"ledger": "a", "part": "north"}, "expected PARTITION/PART"),
         ({"ledger": "a", "planned": ["rows/mlp/dp-sgd-eps5"]}, "unknown setting 'rows/mlp/dp-sgd-eps5': did you mean"),
         ({"ledger": "a", "planned": [SETTING], "filter": "gdp"}, "not used when planned lists all releases"),
     ],

@@ -64,12 +64,6 @@ def ledger_arguments(parser: argparse.ArgumentParser) -> None:
     added.add_argument(
         "--adjacency", choices=["add-remove", "zero-out", "replace"], help="how neighbouring data sets differ"
     )
-    added.add_argument(
-        "--part",
-        default="",
-        metavar="PARTITION/PART",
-        help="PARTITION/PART: the part of the records that the release used, if the parts of this partition are disjoint",
-    )
     added.add_argument("--epsilon", type=float, help="ε of an (ε, δ) guarantee")
     added.add_argument("--delta", type=float, help="δ of the guarantee with --epsilon (0)")
     added.add_argument("--mu", type=float, help="μ of Gaussian DP")
@@ -97,7 +91,6 @@ def run_ledger(options: argparse.Namespace) -> None:
                 options.unit,
                 _charge(options),
                 released=released,
-                part=options.part,
                 adjacency=options.adjacency,
             )
         except ValueError as error:
@@ -162,7 +155,6 @@ def ledger_metadata(header: "LedgerHeader", entries: "list[Entry]", head: str, t
             "delta": total.delta,
             "budget": finite(total.budget),
             "composed_by": total.composed_by,
-            "parts": {part: finite(epsilon) for part, epsilon in total.parts.items()},
         },
     }
 
@@ -180,8 +172,6 @@ def _print(header: "LedgerHeader", entries: "list[Entry]", head: str, total: "To
         released = [str(one.released.get(key, "")) for key in ("to", "setting", "id")]
         table.add_row(*map(visible, (str(number), one.what, *released[:2], terms, released[2][:8])))
     display.print(table)
-    for part, epsilon in total.parts.items():
-        display.print(visible(f"part {part}: ε = {at_most(epsilon, 6)}"), highlight=False)
     display.print(visible(_sentence(total)), highlight=False)
     display.print(
         f"digest of the last line {head}: keep a copy of it elsewhere; it reveals whether an older ledger was restored",

@@ -12,8 +12,7 @@ this prevents.
 
 The ledger of a data set has every release from its records, charged before it is computed. Its first line fixes one
 unit, one adjacency, one budget and one kind of composition. An entry's terms are those of a charge
-(`mia_audit.privacy.accounting`). An entry that used only one of several disjoint parts of the records names this part
-as `part`, PARTITION/PART. Among the parts of one partition only the largest cost counts.
+(`mia_audit.privacy.accounting`), and every entry counts for every record: disjoint data sets have ledgers of their own.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from itertools import product
 from pathlib import Path
 from typing import Any, Self
 
@@ -74,11 +72,6 @@ COMPOSITIONS = {
     "gdp": "a filter of Gaussian DP (Smith and Thakurta 2022)",
 }
 """Descriptions of totals, by the ledger's `composition`."""
-
-PART = re.compile(r"[\w.-]+/[\w.-]+")
-
-MOST_COMBINATIONS = 1000
-"""Largest number of combinations of parts of several partitions that are enumerated."""
 
 
 @dataclass(frozen=True)
@@ -267,10 +260,10 @@ def is_behind(heads: list[str], known: Mapping[str, Any]) -> bool:
 
 
 def remembered(path: Path) -> dict[str, Any]:
-    """Return what results remember of a data set's ledger: its id, its number of entries, its head, and the part; empty before a charge."""
+    """Return what results remember of a data set's ledger: its id, its number of entries, and its head; empty before a charge."""
     if not path.exists():
         return {}
-    kinds = {"ledger": str, "head": str, "entries": int, "part": str}
+    kinds = {"ledger": str, "head": str, "entries": int}
     expected = f"{', '.join(kinds)} of the ledger that releases were charged to"
     values = read_object(path, expected)
     if any(type(values.get(name)) is not kind for name, kind in kinds.items()):
@@ -438,14 +431,14 @@ class LedgerTerms:
             "planned": [dict(terms) for terms in self.planned],
         }
         if composition == "rdp" and limited:
-            first = [_charge_of(one) for one in entries]
+            first = [charge_of(one.terms) for one in entries]
             values["order"] = order or accounting.order_for(self.epsilon, self.delta, first)
         return LedgerHeader(self.unit, ADD_REMOVE, values)
 
 
 @dataclass(frozen=True)
 class Total:
-    """The largest privacy loss of a unit: ε at δ, the budget, the kind of composition, and ε of every part that entries name."""
+    """The largest privacy loss of a unit: ε at δ, the budget, and the kind of composition."""
 
     epsilon: float
     delta: float
@@ -453,7 +446,6 @@ class Total:
     unit: str
     adjacency: str
     composed_by: str
-    parts: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -502,12 +494,10 @@ def read_ledger(path: Path) -> tuple[LedgerHeader, list[Entry], str]:
     return header, entries, head
 
 
-def entry(
-    what: str, unit: str, charged: Charge, released: Mapping[str, Any], part: str = "", adjacency: str = ADD_REMOVE
-) -> Entry:
+def entry(what: str, unit: str, charged: Charge, released: Mapping[str, Any], adjacency: str = ADD_REMOVE) -> Entry:
     """Return the entry of a charge: its terms, its purpose, and the release (random id, setting, recipient)."""
-    terms = accounting.terms_of(charged) | ({"part": part} if part else {})
-    return Entry(what, unit, SAME.get(adjacency, adjacency), json.loads(json.dumps(terms)), dict(released))
+    terms = json.loads(json.dumps(accounting.terms_of(charged)))
+    return Entry(what, unit, SAME.get(adjacency, adjacency), terms, dict(released))
 
 
 def total_of(header: LedgerHeader, entries: Sequence[Entry]) -> Total:
@@ -520,35 +510,18 @@ def total_of(header: LedgerHeader, entries: Sequence[Entry]) -> Total:
         composed_by = f"{kind}, as if all terms had been fixed before the first entry"
     else:
         composed_by = COMPOSITIONS[composition].format(order=order)
-    everywhere = [one for one in entries if "part" not in one.terms]
-    partitions: dict[str, dict[str, list[Entry]]] = {}
-    for one in entries:
-        if part := one.terms.get("part"):
-            name = str(part).partition("/")[0]
-            partitions.setdefault(name, {}).setdefault(str(part), []).append(one)
-
-    def epsilon(chosen: Sequence[Entry]) -> float:
-        return _epsilon(composition, order, delta, chosen)
-
-    parts = {part: epsilon([*everywhere, *own]) for those in partitions.values() for part, own in those.items()}
-    if math.prod(map(len, partitions.values())) <= MOST_COMBINATIONS:
-        combinations = product(*(those.values() for those in partitions.values()))
-        worst = max(epsilon([*everywhere, *(one for part in parts for one in part)]) for parts in combinations)
-    else:
-        worst = epsilon(entries)  # this is an upper bound on the spent ε
     return Total(
-        epsilon=worst,
+        epsilon=_epsilon(composition, order, delta, entries),
         delta=delta,
         budget=float(terms["epsilon"]),
         unit=header.unit,
         adjacency=header.adjacency,
         composed_by=composed_by,
-        parts=parts,
     )
 
 
 def _epsilon(composition: str, order: float | None, delta: float, entries: Sequence[Entry]) -> float:
-    charges = [_charge_of(one) for one in entries]
+    charges = [charge_of(one.terms) for one in entries]
     if composition == "pld":
         return accounting.epsilon_by_losses(charges, delta)
     if composition == "gdp":
@@ -583,7 +556,7 @@ def _allow(path: Path, header: LedgerHeader, before: Sequence[Entry], entries: S
     except ValueError as error:
         raise UserError(f"{path}: {error}; nothing was charged or released") from None
     if total.epsilon > total.budget:
-        own, share = sum(_charge_of(one).delta for one in [*before, *entries]), accounting.OWN * total.delta
+        own, share = sum(charge_of(one.terms).delta for one in [*before, *entries]), accounting.OWN * total.delta
         if own > share and header.terms["composition"] != "pld":
             raise UserError(
                 f"{path}: the δs of its (ε, δ)-DP entries add up to {own:g}, but a filter has {share:g} for them, half of the ledger's δ;"
@@ -634,11 +607,4 @@ def _plain(terms: Mapping[str, Any], *without: str) -> str:
 
 def _check(one: Entry) -> None:
     """Raise ValueError for an entry whose terms describe no charge."""
-    _charge_of(one)
-    part = one.terms.get("part", "a/b")
-    if not isinstance(part, str) or not PART.fullmatch(part):
-        raise ValueError(f"an entry names the part '{part}'; expected PARTITION/PART")
-
-
-def _charge_of(one: Entry) -> Charge:
-    return charge_of({name: value for name, value in one.terms.items() if name != "part"})
+    charge_of(one.terms)

@@ -41,10 +41,6 @@ class Privacy(Section):
 
     The latter supports only Gaussian mechanisms without sampling, and is exact for these.
     """
-    part: str = ""
-    """`PARTITION/PART`, if this audit's records are one of several disjoint parts of the ledger's data set: of the
-    parts of one partition only the largest cost counts.
-    """
 
     acknowledge: tuple[Literal["public-records-are-public"], ...] = ()
     """`public-records-are-public`: the public records that were drawn from an audited file are known to everybody, so
@@ -56,15 +52,6 @@ class Privacy(Section):
     def _path(cls, value: str) -> str:
         if set(value.replace(DATASET, "")) & set("{}\0\n\r"):
             raise ValueError(f"'{value}': expected the path of a file; {DATASET} is the only placeholder")
-        return value
-
-    @field_validator("part")
-    @classmethod
-    def _part(cls, value: str) -> str:
-        from mia_audit.privacy.ledger import PART
-
-        if value and not PART.fullmatch(value):
-            raise ValueError(f"'{value}': expected PARTITION/PART, such as hospitals/north")
         return value
 
     @model_validator(mode="after")

@@ -131,7 +131,7 @@ def _privacy(recipe: ReleaseRecipe, charged: Sequence[Mapping[str, Any]]) -> dic
             "unit": recipe.unit,
             "adjacency": ADJACENCY[recipe.unit],
         } | dict.fromkeys(("accountant", "noise_multiplier", "sampling", "sampling_rate", "steps", "clipping", "noise"))
-    charges = [accounting.charge_of({k: v for k, v in terms.items() if k != "part"}) for terms in charged]
+    charges = [accounting.charge_of(terms) for terms in charged]
     delta = delta_of(charges, recipe.spec.mechanism.delta)
     terms, steps = recipe.terms
     epsilon, accountant = spent(charges, delta, terms.accountant if terms else "pld")

@@ -1,7 +1,7 @@
 """The charges of a release: which they are, and the ledger that they go to.
 
-The results of an audit remember the ledger, how far it was, and the part of the data set that was stated
-(`.ledger-DATASET`), so that no release is charged to another ledger, to an older copy, to none, or as another part.
+The results of an audit remember the ledger and how far it was (`.ledger-DATASET`), so that no release is charged to
+another ledger, to an older copy, or to none.
 Cards of earlier releases, beside the new one, show an older copy too, even if results and ledger were restored together.
 """
 
@@ -115,7 +115,7 @@ def _charge(
         uncharged = recipe.uncharged
 
         def remember(one: Receipt) -> None:
-            values = {"ledger": one.ledger, "head": one.head, "entries": one.entries, "part": privacy.part}
+            values = {"ledger": one.ledger, "head": one.head, "entries": one.entries}
             for other in uncharged:  # those of other names have other records too
                 write_json(other.with_name(other.name.replace(UNCHARGED, KEPT, 1)), values)
 
@@ -142,10 +142,6 @@ def _check_ledger(recipe: ReleaseRecipe, known: Mapping[str, Any]) -> None:
         raise UserError(
             f"privacy.ledger: missing, but releases from {dataset} were charged to the ledger {known['ledger']}; name its file, so that this"
             " release is charged too"
-        )
-    if known and known["part"] != privacy.part:
-        raise UserError(
-            f"privacy.part: '{privacy.part}', but the same records were charged as the part '{known['part']}' before; expected that one"
         )
     path = Path(name)
     if not name:
@@ -218,17 +214,16 @@ def _check_names(recipe: ReleaseRecipe) -> None:
     now = ledger.read_ledger(Path(name))[0].id if name and Path(name).exists() else ""
     for path, pool in recipe.others(KEPT):
         other = remembered(path)
-        if (other["ledger"], other["part"]) != (now, recipe.audit.privacy.part):
-            part = f" as its part '{other['part']}'" if other["part"] else ""
+        if other["ledger"] != now:
             raise UserError(
                 f"datasets.{recipe.setting.dataset}: some of its records are or were in {pool} too, from which releases were charged to the ledger"
-                f" {other['ledger']}{part}; charge this one there as well (privacy.ledger, privacy.part)"
+                f" {other['ledger']}; charge this one there as well (privacy.ledger)"
             )
 
 
 def _entry(recipe: ReleaseRecipe, work: Unfinished, what: str, charge: accounting.Charge, to: str) -> Entry:
     released = {"id": work.id, "setting": recipe.setting.path, "to": to, "audit": recipe.audit.audit}
-    return ledger.entry(what, recipe.unit, charge, released, recipe.audit.privacy.part)
+    return ledger.entry(what, recipe.unit, charge, released)
 
 
 def _named(path: Path, entries: Sequence[Entry]) -> list[Entry]:
@@ -252,7 +247,7 @@ def ledger_terms(recipe: ReleaseRecipe) -> ledger.LedgerTerms:
     for name in audit.privacy.planned:
         if name.startswith(f"{dataset}/"):
             other = ReleaseRecipe.from_audit(audit, name, recipe.results)
-            planned.append(ledger.entry(MODEL, other.unit, other.charge, {}, audit.privacy.part).terms)
+            planned.append(ledger.entry(MODEL, other.unit, other.charge, {}).terms)
     privacy = audit.privacy
     return ledger.LedgerTerms(
         dataset=dataset,

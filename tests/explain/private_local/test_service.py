@@ -345,7 +345,7 @@ def test_explanations_from_the_records_of_a_released_model_are_charged_with_it(t
         PrivateExplainer(explained, terms, seed=None)
     uncharged.unlink()
     charged = ledger.charge(path, ledger.LedgerTerms("people", "record", 10.0, terms.delta, filter="gdp"), [])
-    kept = {"ledger": charged.ledger, "head": charged.head, "entries": 0, "part": ""}
+    kept = {"ledger": charged.ledger, "head": charged.head, "entries": 0}
     write_json(tmp_path / "results" / ".ledger-people", kept)
     ledger.charge(tmp_path / "other", ledger.LedgerTerms("people", "record", 10.0, terms.delta, filter="gdp"), [])
     view = ExplanationSet.from_arrays(np.asarray(mapped)[:-1], table.black_box(mapped[:-1]))

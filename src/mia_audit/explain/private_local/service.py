@@ -270,7 +270,7 @@ class PrivateExplainer:
                 charge = Gaussian(1 / math.sqrt(self.terms.mu_squared))
                 released = {"id": self.ledger.id, "to": "whoever asks"}
                 entry = ledger.entry(
-                    CHARGED, self.explained.unit, charge, released=released, part="", adjacency=self.terms.adjacency
+                    CHARGED, self.explained.unit, charge, released=released, adjacency=self.terms.adjacency
                 )
                 ledger.add(path, [entry])
         except BaseException:
