@@ -131,6 +131,19 @@ class Grouped(nn.Sequential):
         )
 
 
+class ChannelsLast(nn.Sequential):
+    """Convolutions with more numbers under a row of the kernel than in a row of outputs; kernels, strides and paddings are not square."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            nn.Conv2d(5, 6, (3, 2), stride=(2, 1), padding=(1, 0), dilation=(1, 2)),
+            nn.Tanh(),
+            nn.Conv2d(6, 4, (2, 3), padding=(0, 1), bias=False),
+            nn.Flatten(),
+            nn.Linear(72, 3),
+        )
+
+
 def test_an_embedding_is_exact() -> None:
     generator = torch.Generator().manual_seed(0)
     indices = torch.randint(6, (9, 5), generator=generator)
@@ -149,9 +162,19 @@ def test_frozen_parameters_have_no_gradient(part: str, models) -> None:  # type:
     compare(model.train(), *drawn(shape))
 
 
-def test_norms_are_scaled_number_by_number() -> None:
-    model = build("mlp", {"width": 8}, (5,), 3, 0).train()
-    inputs, labels = drawn((5,))
+@pytest.mark.parametrize("way", [None, *WAYS])
+def test_convolutions_with_channels_last_are_exact(way: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    if way:
+        monkeypatch.setattr(products.Product, "way", lambda self, width, uniform: way)
+    compare(seeded(ChannelsLast), *drawn((5, 8, 8)))
+
+
+@pytest.mark.parametrize("way", ["held", "formed"])
+@pytest.mark.parametrize("name", ["mlp", "channels-last"])
+def test_norms_are_scaled_number_by_number(name: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products.Product, "way", lambda self, width, uniform: way)
+    model = build("mlp", {"width": 8}, (5,), 3, 0).train() if name == "mlp" else seeded(ChannelsLast)
+    inputs, labels = drawn((5,) if name == "mlp" else (5, 8, 8))
     expected = alone(model, inputs, labels)
     generator = torch.Generator().manual_seed(1)
     scales = [

@@ -95,9 +95,14 @@ class BookKeeping:
         places = dict(self._places or {})
         others: list[Tensor] = []
 
-        def hold(number: int, rows: Tensor) -> None:
-            kept.append(GradientRows(number, rows))
-            squares.add_(squared_norms(rows, scales[number] if scales else None))  # while the rows are in the caches
+        def scale_of(number: int, order: tuple[int, ...]) -> Tensor | None:
+            if not scales or not order or len(scales[number]) == 1:
+                return scales[number] if scales else None
+            return scales[number].view(self.parameters[number].shape).permute(order).flatten()
+
+        def hold(number: int, rows: Tensor, order: tuple[int, ...] = ()) -> None:
+            kept.append(GradientRows(number, rows, order))
+            squares.add_(squared_norms(rows, scale_of(number, order)))  # while the rows are in the caches
             numbers["held"] += rows.shape[1]
 
         def keep(product: Product) -> bool:
@@ -112,12 +117,12 @@ class BookKeeping:
             if way == "held":
                 rows = self._store.take(len(labels), width)
                 product.form(rows)
-                hold(product.number, rows)
+                hold(product.number, rows, product.order)
                 return False
             if way == "formed":
                 numbers["factors"] += product.gradients[0].numel()
                 formed = Formed(product)
-                squares.add_(formed.squares(width, scales[product.number] if scales else None))
+                squares.add_(formed.squares(width, scale_of(product.number, product.order)))
                 kept.append(formed)
                 return False
             scale, shift = (
@@ -179,7 +184,14 @@ class BookKeeping:
         pieces = torch.split(total, [value.numel() for value in self.parameters])
         out = left_out(factors)
         for one in done.kept:
-            one.add(factors, out, pieces)
+            if not one.order:
+                one.add(factors, out, pieces)
+                continue
+            own = list(pieces)
+            own[one.number] = torch.zeros_like(pieces[one.number])
+            one.add(factors, out, own)
+            turned = pieces[one.number].view(self.parameters[one.number].shape).permute(one.order)
+            turned.add_(own[one.number].view(turned.shape))
 
 
 SCALES = (1.0, 1.0, 1e3, 1e6, 0.0, 1e-3, 1e-8)

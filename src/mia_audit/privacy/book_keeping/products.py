@@ -42,7 +42,8 @@ class Product:
     """Per-record gradients of a weight [groups · p, d]: in every group it is the sum of g aᵀ over positions t.
 
     `columns` turns the inputs of records into a [b, groups, t, d]; `gradients` are g [b, groups, t, p]. Parameters are
-    named by their numbers; the bias has one if it belongs to this layer alone.
+    named by their numbers; the bias has one if it belongs to this layer alone. `order` is that of the weight's dimensions
+    in rows of gradients; empty if it is that of the weight.
     """
 
     number: int
@@ -51,6 +52,7 @@ class Product:
     inputs: Tensor
     columns: Columns
     gradients: Tensor
+    order: tuple[int, ...] = ()
 
     def sizes(self, width: int) -> tuple[int, int, int]:
         """Return t, p and d for a weight with this number of elements."""
@@ -88,13 +90,18 @@ class Product:
         return replace(self, inputs=inputs, columns=lambda some: some, gradients=gradients), others
 
     def form(self, out: Float[Tensor, "b n"]) -> None:
-        """Write the gradients of all records."""
-        groups, (_, outputs, features) = self.gradients.shape[1], self.sizes(out.shape[1])
-        left, right = self.gradients.float().transpose(2, 3), self.columns(self.inputs).float()
-        if groups == 1:
-            torch.bmm(left[:, 0], right[:, 0], out=out.view(len(out), outputs, features))
-        else:
-            torch.matmul(left, right, out=out.view(len(out), groups, outputs, features))
+        """Write the gradients of all records, a few records at a time: columns of convolutions are copies."""
+        groups, (places, outputs, features) = self.gradients.shape[1], self.sizes(out.shape[1])
+        rows = out.view(len(out), groups, outputs, features)
+        step = at_once(out.device, groups * places * features)
+        for start in range(0, len(out), step):
+            part = slice(start, start + step)
+            left = self.gradients[part].float().transpose(2, 3)
+            right = self.columns(self.inputs[part]).float()
+            if groups == 1:
+                torch.bmm(left[:, 0], right[:, 0], out=rows[part, 0])
+            else:
+                torch.matmul(left, right, out=rows[part])
 
 
 class Factored:
@@ -102,6 +109,7 @@ class Factored:
 
     def __init__(self, product: Product) -> None:
         self.number, self.bias, self.one_hot = product.number, product.bias, product.groups == ONE_HOT
+        self.order = product.order
         columns = product.columns(product.inputs)
         self.gradients: Float[Tensor, "b t p"] = product.gradients[:, 0].to(torch.float64, copy=True)
         self.columns: Tensor = columns if self.one_hot else columns[:, 0].to(torch.float64, copy=True)
@@ -147,6 +155,16 @@ class Formed:
 
     product: Product
 
+    @property
+    def number(self) -> int:
+        """The number of the parameter."""
+        return self.product.number
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The order of the weight's dimensions in rows."""
+        return self.product.order
+
     def squares(self, width: int, scale: Tensor | None) -> Float[Tensor, " b"]:
         """Return the squared norms of the float32 gradients."""
         parts = torch.zeros(len(self.product.gradients), dtype=torch.float64, device=self.product.gradients.device)
@@ -156,7 +174,7 @@ class Formed:
 
     def add(self, weights: Float[Tensor, " b"], out: Int[Tensor, " o"], pieces: Sequence[Float[Tensor, " n"]]) -> None:
         """Add the weighted sum."""
-        total = pieces[self.product.number]
+        total = pieces[self.number]
         for part, rows in self._parts(len(total)):
             add_weighted(rows, weights, out, total[part])
 
@@ -178,6 +196,7 @@ class GradientRows:
 
     number: int
     rows: Float[Tensor, "b n"]
+    order: tuple[int, ...] = ()
 
     def add(self, weights: Float[Tensor, " b"], out: Int[Tensor, " o"], pieces: Sequence[Float[Tensor, " n"]]) -> None:
         """Add the weighted sum."""
