@@ -337,22 +337,38 @@ def test_the_report_depends_on_what_its_policy_says(tmp_path: Path) -> None:
     assert len(set(named)) == 2
 
 
-def test_verdicts_are_written_only_about_what_the_report_describes(
-    written: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("words", [(), ("--json",), ("--junit",)])
+def test_results_of_which_a_file_changed_since_the_report_are_refused(
+    written: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
 ) -> None:
+    small, out = written({("none", "inf"): 1.0, ("dp-sgd", "1"): 0.0}), tmp_path / "verdicts"
+    for setting, bound in ((LEAKS, 0.9), (HOLDS, 0.1)):
+        row = f"one-run-f-dp,{bound},0.00001,0.95,400"
+        (small.root / setting / "canaries.csv").write_text(f"method,epsilon,delta,confidence,canaries\n{row}\n")
+    results = small.results(canaries=(LEAKS, HOLDS))
+    write_json(small.root / "provenance.json", provenance(results, find(results).settings) | {"page_sha256": {}})
+    options = [part for word in words for part in (word, str(out))]
+    assert gate(tmp_path, small.root, "models: 12", *options) == 0
+    read = [path for path in results.inputs() if path.parent == small.root / LEAKS]
+    assert {path.stem for path in read} == {"metrics", "scores", "training", "canaries"}
+    for path in read:  # each is replaced by the same file of another training, which is whole
+        out.unlink(missing_ok=True)
+        before = path.read_bytes()
+        path.write_bytes((small.root / HOLDS / path.name).read_bytes())
+        capsys.readouterr()
+        assert gate(tmp_path, small.root, "models: 12", *options) == 2
+        printed = capsys.readouterr()
+        assert printed.out == "" and f"{path}: does not match" in printed.err and not out.exists()
+        path.write_bytes(before)
+    added = small.root / "pools" / "toy" / "groups.parquet"
+    write_groups(added, [Grouping("site", ("all",), np.zeros(300, dtype=int))], 300)
+    assert gate(tmp_path, small.root, "models: 12", *options) == 2
+    assert "groups.parquet: not in provenance.json" in capsys.readouterr().err and not out.exists()
+
+
+def test_verdicts_state_the_provenance_that_they_are_about(written: Callable[..., Any], tmp_path: Path) -> None:
     small, out = written({("none", "inf"): 1.0}), tmp_path / "gate.json"
     results = small.results()
     write_json(small.root / "provenance.json", provenance(results, find(results).settings) | {"page_sha256": {}})
     assert gate(tmp_path, small.root, "auc: 1", "--json", str(out)) == 0
     assert json.loads(out.read_text())["provenance_sha256"] == sha256(small.root / "provenance.json")
-    out.unlink()
-    added = small.root / "pools" / "toy" / "groups.parquet"
-    write_groups(added, [Grouping("site", ("all",), np.zeros(300, dtype=int))], 300)
-    assert gate(tmp_path, small.root, "auc: 1", "--json", str(out)) == 2
-    assert "groups.parquet: not in provenance.json" in capsys.readouterr().err and not out.exists()
-    added.unlink()
-    metrics = small.root / LEAKS / "metrics.parquet"  # of a later audit that was killed before its report
-    table = read_frame(metrics, "metrics").head(-1)
-    write_table(metrics, table.to_arrow(), "metrics", len(table), table_metadata(metrics, "metrics"))
-    assert gate(tmp_path, small.root, "auc: 1", "--json", str(out)) == 2
-    assert "another training" in capsys.readouterr().err and not out.exists()

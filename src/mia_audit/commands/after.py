@@ -44,15 +44,15 @@ def run_gate(options: argparse.Namespace) -> int:
     for out in (options.json, options.junit):
         if out and out.resolve().is_relative_to(options.results.resolve()):
             raise UserError(f"{out}: inside the results, whose files are listed in SHA256SUMS; choose another place")
+    sources = read_provenance(options.results)
+    files = ((path, path.relative_to(options.results).as_posix()) for path in results.inputs())
+    added = (f"{path}: not in provenance.json" for path, name in files if name not in sources["inputs_sha256"])
+    if stale := next(chain(provenance_differences(options.results), added), ""):
+        raise UserError(f"{stale}: the report is about other files than these: run the audit to its end")
     judged = [*judge(results, policy), *([_digests(options.results)] if policy.digests else [])]
     for line in lines(judged):
         print(line)
     if options.json:
-        sources = read_provenance(options.results)
-        listed = {options.results / name for name in sources["inputs_sha256"]}
-        added = (f"{path}: not in provenance.json" for path in results.inputs() if path not in listed)
-        if stale := next(chain(provenance_differences(options.results), added), ""):
-            raise UserError(f"{stale}: the report is about another training: run the audit to its end")
         trained = {
             one["path"]: one.get(TRAINED, "")
             for one in sources["settings"]
