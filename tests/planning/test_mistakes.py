@@ -116,9 +116,17 @@ CONFIGS = {
         "architectures: {resnet18: {}}\nmechanisms: {dp-sgd: {epsilon: 8, delta: 0.001}}",
         "architectures.resnet18: layer 'bn1' of 'resnet18' (20 in all) is a BatchNorm",
     ),
+    "noise by channels on a classifier alone": (
+        "datasets: {digits: {public: 100}}\nmechanisms: {fadp: {epsilon: 8}}\ntraining: {trainable: head}",
+        "architectures.vision_transformer: mechanism 'fadp' scales the noise of channels, which the classifier has not",
+    ),
 }
 
 TABLES = {
+    "noise by channels that a model lacks": (
+        "mechanisms: {fadp: {epsilon: 8, importance: past}}",
+        "architectures.mlp: mechanism 'fadp' reads the channels of a model's last convolution or transformer block, but",
+    ),
     "standardising by no public records": (
         "datasets: {breast_cancer: {standardise: public}}",
         "standardise: public needs public records, but public is 0",

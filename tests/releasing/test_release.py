@@ -177,6 +177,39 @@ def test_a_model_that_cannot_be_trained_as_stated_is_refused_before_it_is_charge
     assert not list(Path().glob("**/*ledger*")) and not Path(".out.unfinished").exists()
 
 
+REFUSING = """
+from mia_audit.errors import UserError
+from mia_audit.privacy.catalogue import mechanism
+from mia_audit.privacy.mechanisms import DPSGD, Noise
+
+@mechanism(options=(Noise,))
+class Mine(DPSGD):
+    def __init__(self, section, job):
+        raise UserError("a model of another kind is needed")
+"""
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "trainable", "match"),
+    [
+        ({"mechanism": "fadp"}, "all", "but this model has neither"),
+        ({"mechanism": "fadp", "importance": "past"}, "head", "which the classifier has not"),
+        ({"mechanism": "mine.py:Mine"}, "all", "a model of another kind"),
+    ],
+)
+def test_a_mechanism_that_does_not_fit_the_model_is_never_charged(recipe, tmp_path, mechanism, trainable, match):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "mine.py").write_text(REFUSING)
+    training = {"epochs": 2, "batch": 10, "trainable": trainable}
+    prepared = recipe(
+        "rows/mlp/m-eps4", privacy=LEDGER, training=training, mechanisms={"m": mechanism | {"epsilon": [4]}}
+    )
+    for _ in range(2):
+        with pytest.raises(UserError, match=match):
+            release(prepared, "0" * 64, Path("out"), Compute())
+        assert not list(Path().glob("**/*ledger*")) and not Path(".out.unfinished").exists()
+
+
 def test_an_unprotected_release_says_so(recipe):
     card = made(recipe("rows/mlp/none-epsinf", privacy={"ledger": "rows.ledger"}))
     assert (card["guarantee"], card["privacy"]["epsilon"], card["ledger"]["epsilon"]) == ("none", None, None)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from mia_audit.attacks.io.parquet import SignalsFile
-from mia_audit.config.expand import resolved_architecture, trained_per_record
+from mia_audit.config.expand import resolved_architecture, resolved_mechanism, trained_per_record
 from mia_audit.config.fit import fitting
 from mia_audit.config.load import load_policy
 from mia_audit.errors import UserError
@@ -30,6 +30,7 @@ from mia_audit.pools.persons import Persons
 from mia_audit.pools.section import Header, load_public, load_source
 from mia_audit.registry import IN_FILE, code_files, code_of, file_digest
 from mia_audit.sanitise import announce
+from mia_audit.sections import budget
 
 if TYPE_CHECKING:
     from mia_audit.config.schema import Audit
@@ -110,17 +111,34 @@ def _check_models(checked: Checked, audit: Audit, dataset: str, size: Size, with
             if metadata is not None:
                 checked.models[dataset, name] = metadata
                 checked.attempt(_check_last_batch, audit, name, metadata, size)
-                _check_parts(checked, audit, name, metadata)
+                for mechanism in audit.budgets(name) if metadata["learner"] == BUILT_IN else ():
+                    checked.attempt(_check_training, audit, name, mechanism, metadata)
 
 
-def _check_parts(checked: Checked, audit: Audit, architecture: str, metadata: Metadata) -> None:
-    """Check that a model has the parts of it that are trained."""
-    trainings = [audit.training_of(architecture, mechanism) for mechanism in audit.budgets(architecture)]
-    for training in {training.model_dump_json(): training for training in trainings}.values():
-        if metadata["learner"] == BUILT_IN and training.trainable != "all":
-            from mia_audit.training.trainable import check_part
+def _check_training(audit: Audit, architecture: str, mechanism: str, metadata: Metadata) -> None:
+    """Raise UserError if a model lacks the part of it that is trained, or if the mechanism, unless it is the user's own, does not fit."""
+    from mia_audit.training.shadow import Recipe, check_mechanism
+    from mia_audit.training.trainable import check_part
 
-            checked.attempt(check_part, metadata, training)
+    training, section = audit.training_of(architecture, mechanism), resolved_mechanism(audit, mechanism)
+    if training.trainable != "all":
+        check_part(metadata, training)
+    if not section.kind.per_record or code_of(section.mechanism):
+        return
+    largest = max(map(budget, audit.budgets(architecture)[mechanism]))
+    recipe = Recipe(
+        architecture=metadata,
+        public=None,
+        mechanism=section,
+        training=training,
+        epsilon=largest,
+        micro_batch=1,
+        key=(),
+    )
+    try:
+        check_mechanism(recipe, training.batch)  # the fewest records, for which noise is calibrated fastest
+    except UserError as error:
+        raise UserError(f"architectures.{architecture}: {error}") from None
 
 
 def try_code(checked: Checked, audit: Audit) -> list[str]:

@@ -138,23 +138,28 @@ class ReleaseRecipe:
                 f" would publish them without noise: {state}, and run the audit again. Collected were {lines}"
             )
 
-    def check_gradients(self) -> None:
-        """Raise UserError if the model has state that passes change, or the stated way of computing gradients does not cover it."""
-        training = self.spec.training
-        if not self.spec.mechanism.kind.per_record or self.architecture["learner"] != BUILT_IN:
+    def check_training(self) -> None:
+        """Raise UserError if the mechanism cannot be set up for the model, or its records' gradients cannot be computed as stated."""
+        if self.architecture["learner"] != BUILT_IN:
             return
-        import torch
-
-        from mia_audit.models.architecture import construct
         from mia_audit.privacy.noise import automatic
         from mia_audit.privacy.per_record import ClippedSum
-        from mia_audit.training.trainable import Features, choose_part
+        from mia_audit.training.shadow import Recipe, check_mechanism
 
-        model = construct(self.architecture, seed=0)
-        choose_part(model, training)
-        trained, inputs = Features()(model, training, torch.zeros(1, *self.architecture["input_shape"]), 1, True)
-        asked = ClippedSum(trained, automatic(1.0), 1, training.per_record or "auto")
-        asked.decide(tuple(inputs[0:1].shape[1:]), self.spec.mechanism.by_person)
+        training, mechanism = self.spec.training, self.spec.mechanism
+        asked = Recipe(
+            architecture=self.architecture,
+            public=None,
+            mechanism=mechanism,
+            training=training,
+            epsilon=float(self.spec.epsilon),
+            micro_batch=1,
+            key=(),
+        )
+        trained, inputs = check_mechanism(asked, max(self.units, training.batch))  # `terms` refuses a larger batch
+        if mechanism.kind.per_record:
+            gradients = ClippedSum(trained, automatic(1.0), 1, training.per_record or "auto")
+            gradients.decide(tuple(inputs[0:1].shape[1:]), mechanism.by_person)
 
     @cached_property
     def spec(self) -> TrainingSpec:

@@ -43,7 +43,7 @@ def release(
     """
     if out.exists():
         raise UserError(f"{out}: exists already; name a new folder for the release")
-    recipe.check_gradients()
+    recipe.check_training()
     expected = training_sha256(recipe)
     audited = {"training_sha256": audited_sha256(recipe, expected), "gate": judged(recipe, verdicts, expected)}
     with unfinished(out, {**recipe.identity(), "to": to}) as work:

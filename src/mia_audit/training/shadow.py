@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +184,23 @@ def _job(
         persons=None if people is None else torch.from_numpy(people.of),
         summands=summands,
     )
+
+
+def check_mechanism(recipe: Recipe, units: int) -> tuple[nn.Module, Inputs | Tensor]:
+    """Set up the mechanism for this number of records (persons), none of which is read.
+
+    Return the module that training changes, and one input of it. Raises UserError if the mechanism does not fit the
+    model, its trained part or the budget.
+    """
+    blank = torch.zeros(1, *recipe.architecture["input_shape"])
+    mechanism, public = recipe.mechanism, (blank, torch.zeros(1, dtype=torch.long))
+    model = construct(recipe.architecture, seed=0)
+    choose_part(model, recipe.training)
+    trained, inputs = recipe.features(model, recipe.training, blank, 1, mechanism.kind.per_record)
+    read = replace(recipe, public_records=public if mechanism.kind.reads_public_records(mechanism) else None)
+    people = Persons.numbered(np.arange(units)) if mechanism.by_person else None
+    mechanism.kind.protect(mechanism, _job(read, trained, units, people, fresh_key()))
+    return trained, inputs
 
 
 def _terms(recipe: Recipe) -> dict[str, Any]:
