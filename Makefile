@@ -1,7 +1,7 @@
 # make audit    set up what is missing, run config/digits.yaml (or CONFIG=…) and print the answer
 # make release-demo  from the audit of digits through gate and release, in results/release*
 # make test     set up what is missing, run the static checks and all tests but those marked slow or slurm
-# make test-all the same, then the tests marked slow or slurm
+# make test-all the same, then the tests marked slow (make slow) and those on a cluster (make slurm)
 # make check    set up what is missing, run the static checks alone
 # make reproduce SCORES=DIR   print the paper's Table 3 beside what its published score matrices in DIR say
 # make numbers  render the tables of README and docs/ from the committed files that they name
@@ -20,7 +20,7 @@ READY := $(VENV)/ready
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 LOCK := envs/requirements.lock
 
-.PHONY: audit release-demo test test-all tests check numbers gpu-check docs reproduce advisories dist lock clean
+.PHONY: audit release-demo test test-all tests slow slurm check numbers gpu-check docs reproduce advisories dist lock clean
 
 audit: $(READY)
 	@mia-audit check --with-code $(CONFIG)
@@ -43,12 +43,16 @@ tests: $(READY)
 	@echo "Left out: tests marked slow or slurm; make test-all runs them too"
 
 # the files that have such tests: reading all takes a worker eight seconds more
-SLOW = $(shell grep --recursive --files-with-matches --extended-regexp 'mark\.slow' --include='test_*.py' tests) tests/slurm
+SLOW = $(shell grep --recursive --files-with-matches --extended-regexp 'mark\.slow' --include='test_*.py' tests)
 
-# one worker more than cores, since the one with the tests on SLURM mostly waits for jobs
-test-all: test
+test-all: test slow slurm
+
+slow: $(READY)
+	pytest -n $(WORKERS) --timeout 900 --dist loadgroup -m "slow and not slurm" $(SLOW)
+
+slurm: $(READY)
 	@python tests/slurm/cluster.py check
-	pytest -n $$(($(WORKERS) + 1)) --timeout 900 --dist loadgroup -m "slow or slurm" $(SLOW)
+	pytest --timeout 900 -m slurm tests/slurm
 
 check: $(READY)
 	ruff check src tests benchmarks
