@@ -286,7 +286,7 @@ def conv2d(
     outputs = func(images, fixed, shift, stride, padding, dilation, groups)
     margin = [side for side in reversed(pair(padding)) for _ in range(2)]
     # copies are fast if what is next to each other stays so: a row of the outputs' positions, or the channels under a kernel's row
-    channels_last = groups == 1 and weight.shape[2] > 1 and weight.shape[1] * weight.shape[3] > outputs.shape[3]
+    channels_last = groups == 1 and max(weight.shape[2:]) > 1 and weight.shape[1] * weight.shape[3] > outputs.shape[3]
 
     def columns(some: Tensor) -> Tensor:
         under = F.pad(some.float(), margin) if any(margin) else some.float()
