@@ -67,6 +67,16 @@ def test_planned_entries_are_composed_exactly_and_nothing_else_is_taken(tmp_path
             charge(path, other, [made()])
 
 
+def test_a_plan_above_the_budget_is_refused(tmp_path):
+    """Any choice among its entries may depend on results, so the guarantee of all together is that of the whole plan."""
+    plan = (accounting.terms_of(STEP), accounting.terms_of(Gaussian(4.0)))
+    whole = accounting.epsilon_by_losses([STEP, Gaussian(4.0)], DELTA)
+    with pytest.raises(UserError, match=r"privacy\.planned: everything planned has ε = "):
+        charge(tmp_path / "ledger", terms(planned=plan, epsilon=0.999 * whole), [made()])
+    assert not (tmp_path / "ledger").exists()
+    charge(tmp_path / "ledger", terms(planned=plan, epsilon=1.001 * whole), [made()])
+
+
 @pytest.mark.parametrize("composition", ["gdp", "rdp"])
 def test_without_a_budget_no_total_is_said_to_be_that_of_a_filter(composition):
     header = terms(filter=composition, epsilon=math.inf).header()

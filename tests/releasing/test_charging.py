@@ -15,14 +15,14 @@ from mia_audit.pools.build import build_pool
 from mia_audit.pools.section import load_source
 from mia_audit.pools.store import ARRAY, write_pool
 from mia_audit.privacy import ledger
-from mia_audit.privacy.ledger import add, read_ledger
+from mia_audit.privacy.ledger import add, charge, read_ledger
 from mia_audit.releasing import charging
 from mia_audit.releasing import release as releasing
 from mia_audit.releasing.charging import AGAIN, MODEL, charge_for
 from mia_audit.releasing.release import release
 from mia_audit.storage import read_table, table_metadata, write_json, write_table
 
-from ..killing import Killed
+from ..killing import Killed, killed
 from .conftest import ROWS
 from .test_release import LEDGER, charged_steps
 
@@ -85,6 +85,36 @@ def test_what_was_released_without_a_ledger_is_known_by_cards_after_results_were
     assert charged[0].terms == first["privacy"]["charged"][0]
     released(recipe(privacy=LEDGER | {"epsilon": "inf"}), "fourth")
     assert len(read_ledger(Path("rows.ledger"))[1]) == 4
+
+
+@pytest.mark.parametrize("named", ["before", "while it is resumed", "afterwards"])
+def test_a_ledger_has_all_charges_of_a_release_whose_results_were_made_anew(recipe, kill_at, named):
+    with_ledger = {"privacy": LEDGER | {"epsilon": 50}}
+    begun = kill_at(9)
+    with pytest.raises(Killed):
+        released(recipe(**with_ledger if named == "before" else {}))
+    taken = begun()
+    shutil.rmtree("results")
+    begun = kill_at(0)
+    card = released(recipe(**{} if named == "afterwards" else with_ledger))
+    if named == "afterwards":
+        shutil.copytree("out", "copy")
+        shutil.rmtree("results")
+        released(recipe("rows/mlp/none-epsinf", privacy=LEDGER | {"epsilon": "inf"}), "second")
+    own = [one.terms for one in read_ledger(Path("rows.ledger"))[1] if one.released["id"] == card["id"]]
+    assert own == card["privacy"]["charged"]
+    assert sum(terms["steps"] for terms in own) >= taken + begun()
+
+
+def test_a_kill_before_the_file_without_a_ledger_is_removed_charges_nothing_twice(recipe, monkeypatch):
+    cards = [released(recipe()), released(recipe(), "second")]
+    planned = LEDGER | {"epsilon": 50, "planned": ["rows/mlp/dp-sgd-eps4"] * 3}
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(charging.ledger, "charge", lambda *given: (charge(*given), killed()))
+        released(recipe(privacy=planned), "third")
+    released(recipe(privacy=planned), "third")
+    charged = [one.released["id"] for one in read_ledger(Path("rows.ledger"))[1]]
+    assert charged[:2] == [card["id"] for card in cards] and not list(Path("results").glob("**/.uncharged-*"))
 
 
 def test_releases_that_charge_at_the_same_moment_wait_for_one_another(recipe, monkeypatch):

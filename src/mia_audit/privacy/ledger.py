@@ -473,6 +473,7 @@ def charge(
     """
     if not path.exists():
         header = terms.header(entries)
+        _check_plan(path, header)
         _allow(path, header, [], entries)  # no ledger is created if it would refuse its first entry
         with suppress(UserError):  # another process may create it first, for other entries
             Ledger(path, header, _check, patience).close()
@@ -572,9 +573,22 @@ def _allow(path: Path, header: LedgerHeader, before: Sequence[Entry], entries: S
 
 
 def _advice(header: LedgerHeader) -> str:
+    fixed = "The first charge has fixed the budget of these records: train with a smaller ε, or release nothing more of them"
     if header.terms["composition"] == "pld":
-        return "Only a new ledger can have a larger privacy.epsilon"
-    return "Only a new ledger can have a larger privacy.epsilon, or a list of all its entries (privacy.planned); listed entries cost less together"
+        return fixed
+    return f"{fixed}. For other records, releases listed before the first (privacy.planned) cost less together"
+
+
+def _check_plan(path: Path, header: LedgerHeader) -> None:
+    """Raise UserError if all planned entries exceed the budget: the guarantee of a choice among them is that of the whole plan."""
+    terms = header.terms
+    charges = [charge_of(one) for one in terms.get("planned", ())]
+    whole, budget = accounting.epsilon_by_losses(charges, float(terms["delta"])), float(terms["epsilon"])
+    if whole > budget:
+        raise UserError(
+            f"{path}: privacy.planned: everything planned has ε = {whole:.6g} at δ = {terms['delta']:g}, but the budget"
+            f" (privacy.epsilon) is {budget:g}; plan fewer, or state a larger budget"
+        )
 
 
 def _refuse_unplanned(header: LedgerHeader, before: Sequence[Entry], entries: Sequence[Entry]) -> None:

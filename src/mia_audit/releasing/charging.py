@@ -65,8 +65,7 @@ def next_charges(
 
 def _recall(recipe: ReleaseRecipe, work: Unfinished) -> bool:
     """Take over the ledger's charges for this release if an older state, which lacks some, was put back; return whether."""
-    path = Path(recipe.audit.privacy.ledger_of(recipe.setting.dataset))
-    entries = ledger.read_ledger(path)[1] if path.is_file() else []
+    entries = _charged(recipe.audit.privacy.ledger_of(recipe.setting.dataset))
     known = [dict(one.terms) for one in entries if one.released.get("id") == work.id]
     if recalled := len(known) > len(work.charged):
         work.charged = known
@@ -108,7 +107,12 @@ def _charge(
     known = remembered(kept)
     _check_ledger(recipe, known)
     _check_names(recipe)
-    forgotten = _check_cards(recipe, work.folder.parent)
+    earlier, charged = recipe.earlier(), _charged(path)
+    own = [
+        _entry(recipe, work, RESTART if number else MODEL, accounting.charge_of(terms), to)
+        for number, terms in enumerate(work.charged)
+    ]
+    forgotten = _beyond([*_check_cards(recipe, work.folder.parent), *own], [*charged, *earlier])
     if entries:
         recipe.remember_records()
     if path:
@@ -119,13 +123,13 @@ def _charge(
             for other in uncharged:  # those of other names have other records too
                 write_json(other.with_name(other.name.replace(UNCHARGED, KEPT, 1)), values)
 
-        named = [*recipe.earlier(), *forgotten, *_named(Path(path), entries)]
+        named = [*_beyond(earlier, charged), *forgotten, *_named(charged, entries)]
         receipt = ledger.charge(Path(path), ledger_terms(recipe), named, remember)
         for one in uncharged:
             one.unlink(missing_ok=True)
-    elif entries:
-        own = recipe.uncharged[0]
-        write_json(own, {"entries": [asdict(one) for one in [*read_uncharged(own), *forgotten, *entries]]})
+    elif forgotten or entries:
+        kept = recipe.uncharged[0]
+        write_json(kept, {"entries": [asdict(one) for one in [*read_uncharged(kept), *forgotten, *entries]]})
     if charges:
         work.begin([what for what, _ in charges if what != RESTART], [entry.terms for entry in entries])
         for what, charge in charges:
@@ -166,13 +170,11 @@ def _check_ledger(recipe: ReleaseRecipe, known: Mapping[str, Any]) -> None:
 def _check_cards(recipe: ReleaseRecipe, released: Path) -> list[Entry]:
     """Raise UserError if a card beside the release states a later ledger: results and ledger may both be older copies.
 
-    Return the entries of releases without a ledger that only their cards show, because the results were made anew.
+    Return the entries of releases without a ledger as their cards state them.
     """
     path, mine = Path(recipe.audit.privacy.ledger_of(recipe.setting.dataset)), audit_id(recipe.results)
-    read = ledger.read_ledger(path) if path.is_file() else None
-    now, charged = (read[0].id, read[1]) if read else ("", [])
-    seen = {one.released.get("id") for one in [*charged, *recipe.earlier()]}
-    forgotten = []
+    now = ledger.read_ledger(path)[0].id if path.is_file() else ""
+    without: dict[str, list[Entry]] = {}
     for card in sorted(released.glob(f"*/{CARD}")):
         try:
             values = read_object(card, "")
@@ -180,13 +182,30 @@ def _check_cards(recipe: ReleaseRecipe, released: Path) -> list[Entry]:
             audit, dataset = values["audit"], values["setting"]["dataset"]
             same = dataset == recipe.setting.dataset and (audit["id"] == mine or audit["name"] == recipe.audit.audit)
             known = {key: kind(stated[key]) for key, kind in CHARGED.items()} if stated else {}
-            mine_too = _of_card(values) if same and not stated and values["id"] not in seen else []
+            mine_too = {str(values["id"]): _of_card(values)} if same and not stated else {}
         except (UserError, AttributeError, KeyError, TypeError, ValueError):
             continue  # not a card that a release wrote
         if known and (same or known["id"] == now):
             _check_newest(path, known, f"{card} states")
-        forgotten += mine_too
-    return forgotten
+        without |= mine_too  # once, though its folder was copied
+    return [one for entries in without.values() for one in entries]
+
+
+def _charged(path: str) -> list[Entry]:
+    """Return the entries of a ledger, none if there is no such file."""
+    return ledger.read_ledger(Path(path))[1] if path and Path(path).is_file() else []
+
+
+def _beyond(entries: Sequence[Entry], known: Sequence[Entry]) -> list[Entry]:
+    """Return the entries that are not among the known ones: those of the same release with the same terms, each once."""
+    left = [(one.released.get("id"), one.terms) for one in known]
+    beyond = []
+    for one in entries:
+        if (which := (one.released.get("id"), one.terms)) in left:
+            left.remove(which)
+        else:
+            beyond.append(one)
+    return beyond
 
 
 def _of_card(values: Mapping[str, Any]) -> list[Entry]:
@@ -204,7 +223,7 @@ def _check_newest(path: Path, known: Mapping[str, Any], who: str) -> None:
     if ledger.is_behind(heads, known):
         raise UserError(
             f"privacy.ledger: {path if path.name else 'none'}: {max(0, len(heads) - 1)} entries, and not the {known['entries']} that {who}:"
-            " an older copy was restored; put the latest one back"
+            " an older copy was restored; put the latest one back (another project's cards: give it another --out folder)"
         )
 
 
@@ -226,9 +245,8 @@ def _entry(recipe: ReleaseRecipe, work: Unfinished, what: str, charge: accountin
     return ledger.entry(what, recipe.unit, charge, released)
 
 
-def _named(path: Path, entries: Sequence[Entry]) -> list[Entry]:
+def _named(before: Sequence[Entry], entries: Sequence[Entry]) -> list[Entry]:
     """Return entries whose purpose states repetitions: a restart of this release, or a re-training of a setting that was released before."""
-    before = ledger.read_ledger(path)[1] if path.exists() else []
     settings = {one.released.get("setting") for one in before if one.what in (MODEL, AGAIN)}
     charged = [(one.released.get("id"), one.terms) for one in before]
 
