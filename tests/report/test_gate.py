@@ -17,6 +17,7 @@ import yaml
 from mia_audit.cli import main
 from mia_audit.errors import UserError
 from mia_audit.pools.groups import Grouping, write_groups
+from mia_audit.report.formatting import significant
 from mia_audit.report.gate import Judged, Verdict, judge
 from mia_audit.report.opened import find, finished
 from mia_audit.report.page import render
@@ -27,6 +28,7 @@ from mia_audit.storage import read_frame, sha256, table_metadata, write_json, wr
 from mia_audit.storage.digests import write_manifest
 
 LEAKS, HOLDS = "toy/net/none-epsinf", "toy/net/dp-sgd-eps1"
+CANARY_COLUMNS = "method,epsilon,delta,confidence,canaries,epsilon_spent"
 
 
 @pytest.fixture
@@ -84,18 +86,25 @@ def test_a_claim_below_the_lower_bound_fails(copy: Path) -> None:
     assert verdicts(copy, epsilon_below_claim=True)["lower bound on ε", LEAKS].verdict == Verdict.FAIL
 
 
-@pytest.mark.parametrize(("shown", "verdict"), [(0.9, Verdict.PASS), (1.1, Verdict.FAIL)])
-def test_a_claim_below_the_bound_from_canaries_fails(copy: Path, shown: float, verdict: Verdict) -> None:
-    rows = [f"one-run-f-dp,{shown},0.00001,0.95,400", "one-run-gaussian,9.0,0.00001,0.95,400"]
+@pytest.mark.parametrize(
+    ("shown", "spent", "verdict"), [(0.9, 1.0, Verdict.PASS), (1.1, 1.0, Verdict.FAIL), (1.1, 1.2, Verdict.PASS)]
+)
+def test_a_bound_from_canaries_is_held_to_the_epsilon_of_their_training(
+    copy: Path, shown: float, spent: float, verdict: Verdict
+) -> None:
+    rows = [f"one-run-f-dp,{shown},0.00001,0.95,400,{spent}", f"one-run-gaussian,9.0,0.00001,0.95,400,{spent}"]
     sources = json.loads((copy / "provenance.json").read_text())
     for setting in (LEAKS, HOLDS):
         path = copy / setting / "canaries.csv"
-        path.write_text("\n".join(["method,epsilon,delta,confidence,canaries", *rows, ""]))
+        path.write_text("\n".join([CANARY_COLUMNS, *rows, ""]))
         sources["inputs_sha256"][f"{setting}/canaries.csv"] = sha256(path)
     write_json(copy / "provenance.json", sources)
     found = verdicts(copy, epsilon_below_claim=True)
     judged = found["lower bound on ε from canaries", HOLDS]
-    assert judged.verdict == verdict and "400 canaries" in judged.note
+    assert (judged.verdict, judged.limit) == (
+        verdict,
+        f"at most {significant(spent)}",
+    ) and "400 canaries" in judged.note
     assert ("lower bound on ε from canaries", LEAKS) not in found  # nothing is claimed of it
     assert ("lower bound on ε from canaries", HOLDS) not in verdicts(copy, auc=0.9)
     path.write_text("method\n")
@@ -108,8 +117,7 @@ def test_a_claim_below_the_bound_from_canaries_fails(copy: Path, shown: float, v
 
 @pytest.mark.parametrize("policy", [{"epsilon_below_claim": True}, {"canaries": 400}])
 def test_canaries_of_an_earlier_training_are_refused(copy: Path, policy: dict[str, Any]) -> None:
-    rows = "method,epsilon,delta,confidence,canaries\none-run-f-dp,0.1,0.00001,0.95,400\n"
-    (copy / HOLDS / "canaries.csv").write_text(rows)
+    (copy / HOLDS / "canaries.csv").write_text(f"{CANARY_COLUMNS}\none-run-f-dp,0.1,0.00001,0.95,400,1.0\n")
     with pytest.raises(UserError, match=r"canaries\.csv: of an earlier audit"):
         verdicts(copy, **policy)
 
@@ -343,8 +351,8 @@ def test_results_of_which_a_file_changed_since_the_report_are_refused(
 ) -> None:
     small, out = written({("none", "inf"): 1.0, ("dp-sgd", "1"): 0.0}), tmp_path / "verdicts"
     for setting, bound in ((LEAKS, 0.9), (HOLDS, 0.1)):
-        row = f"one-run-f-dp,{bound},0.00001,0.95,400"
-        (small.root / setting / "canaries.csv").write_text(f"method,epsilon,delta,confidence,canaries\n{row}\n")
+        row = f"one-run-f-dp,{bound},0.00001,0.95,400,1.0"
+        (small.root / setting / "canaries.csv").write_text(f"{CANARY_COLUMNS}\n{row}\n")
     results = small.results(canaries=(LEAKS, HOLDS))
     write_json(small.root / "provenance.json", provenance(results, find(results).settings) | {"page_sha256": {}})
     options = [part for word in words for part in (word, str(out))]

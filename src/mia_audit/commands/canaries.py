@@ -159,6 +159,7 @@ def run_canary_bounds(options: argparse.Namespace) -> None:
     planned = RunFile.read(options.run)
     acquire_gpu(planned.compute.device)
     import numpy as np
+    import polars as pl
 
     from mia_audit.canaries.draw import TRAIN, bounds, confidence, read_asked, read_coins, scored
     from mia_audit.learners.protocol import open_learner
@@ -188,4 +189,5 @@ def run_canary_bounds(options: argparse.Namespace) -> None:
     kind = spec.mechanism.kind
     delta = spec.mechanism.delta if kind.private else DELTA
     table = bounds(scored(scores, coins), delta, CONFIDENCE, gaussian=kind.private and not kind.claimed)
-    write_text(options.out, csv(table))
+    spent = getattr(model, "epsilon", task.epsilon)  # learners other than the built-in loop only claim an ε
+    write_text(options.out, csv(table.with_columns(epsilon_spent=pl.lit(spent))))

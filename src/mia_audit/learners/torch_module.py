@@ -41,12 +41,11 @@ from mia_audit.models.architecture import (
 from mia_audit.models.inputs import Inputs, taken_by
 from mia_audit.models.passes import FastPass
 from mia_audit.models.weights import WEIGHTS, identity_of, save_weights, write_weights
-from mia_audit.privacy.catalogue import Terms
 from mia_audit.privacy.masks import Masks, save_masks
 from mia_audit.runtime.device import AdaptiveBatchSize, computing, device_for
 from mia_audit.seeds import AUDIT_ONLY
 from mia_audit.training.report import TrainingReport
-from mia_audit.training.shadow import Recipe, train_released, train_shadow
+from mia_audit.training.shadow import Recipe, Released, train_released, train_shadow
 from mia_audit.training.stored import MASKS
 from mia_audit.training.task import Records, TrainingTask
 from mia_audit.training.trainable import Features
@@ -317,11 +316,12 @@ class TrainedTorchModel(TorchModel):
 
 
 class ReleasedTorchModel(TorchModel):
-    """A torch module that was trained for release, and the terms and the number of steps of its training."""
+    """A torch module that was trained for release, the terms and the number of steps of its training, and its ε."""
 
-    def __init__(self, module: nn.Module, batch: int, prepare: Prepare, terms: tuple[Terms, int]) -> None:
-        super().__init__(module, batch, prepare)
-        self.terms = terms
+    def __init__(self, released: Released, batch: int, prepare: Prepare) -> None:
+        super().__init__(released.model, batch, prepare)
+        self.terms = released.terms, released.steps
+        self.epsilon = released.epsilon
 
 
 class TorchLearner:
@@ -373,7 +373,7 @@ class TorchLearner:
             released = train_released(
                 recipe, inputs, labels, members=task.members, checkpoint=task.checkpoint, persons=task.records.persons
             )
-            return ReleasedTorchModel(released.model, self._batch, self._inputs, (released.terms, released.steps))
+            return ReleasedTorchModel(released, self._batch, self._inputs)
         trained = train_shadow(
             recipe,
             task.shadow,

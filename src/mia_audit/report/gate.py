@@ -42,11 +42,12 @@ METHOD = "one-run-f-dp"
 
 @dataclass(frozen=True)
 class CanaryBound:
-    """A lower bound on ε at δ, at a confidence, and the number of canaries behind it."""
+    """A lower bound on ε at δ, at a confidence, the ε that the training on canaries spent, and the number of canaries."""
 
     epsilon: float
     delta: float
     confidence: float
+    spent: float
     canaries: int
 
 
@@ -67,8 +68,8 @@ def canary_bound(results: Results, setting: str) -> CanaryBound | None:
     try:
         with path.open(encoding="utf-8", newline="") as file:
             (row,) = [row for row in csv.DictReader(file) if row.get("method") == METHOD]
-        epsilon, delta, confidence = (float(row[name]) for name in ("epsilon", "delta", "confidence"))
-        return CanaryBound(epsilon, delta, confidence, int(row["canaries"]))
+        numbers = {name: float(row[name]) for name in ("epsilon", "delta", "confidence")}
+        return CanaryBound(**numbers, spent=float(row["epsilon_spent"]), canaries=int(row["canaries"]))
     except (OSError, KeyError, TypeError, ValueError):
         raise UserError(f"{path}: damaged; expected what mia-audit canary-bounds writes") from None
 
@@ -377,15 +378,15 @@ def epsilon(case: Case) -> Iterator[Judged]:
 
 
 def canaries(case: Case) -> Iterator[Judged]:
-    """Judge the bound from canaries in one training of the setting, if the audit has one, against the claimed ε."""
+    """Judge the bound from canaries in one training of the setting, if the audit has one, against the ε of that training."""
     setting = case.finding.setting
     bound = canary_bound(case.results, setting.path) if case.policy.epsilon_below_claim else None
     if bound is None or not setting.private:
         return
     value = f"{bound.epsilon:.3f} at δ = {bound.delta}"
     note = f"{bound.canaries} canaries in one training, at a confidence of {bound.confidence:g}"
-    limit = f"at most {significant(float(setting.epsilon))}"
-    yield case.judged("lower bound on ε from canaries", bound.epsilon <= float(setting.epsilon), value, limit, note)
+    limit = f"at most {significant(bound.spent)}"
+    yield case.judged("lower bound on ε from canaries", bound.epsilon <= bound.spent, value, limit, note)
 
 
 def measured(case: Case) -> Iterator[Judged]:

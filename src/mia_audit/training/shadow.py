@@ -261,11 +261,12 @@ BEGUN = "begun"
 
 @dataclass(frozen=True)
 class Released:
-    """A trained model in eval mode, the terms of its training, and the number of its steps."""
+    """A trained model in eval mode, the terms of its training, the number of its steps, and the ε that they spend."""
 
     model: nn.Module
     terms: Terms
     steps: int
+    epsilon: float
 
 
 class KeptEpochs(Checkpoint):
@@ -364,4 +365,5 @@ def train_released(
             checkpoint.offer(captured)
         trained.eval()
     merge_adapters(model)
-    return Released(model, protection.terms, training.epochs * protection.steps_per_epoch)
+    steps = training.epochs * protection.steps_per_epoch
+    return Released(model, protection.terms, steps, epsilon=protection.spent(steps)[0])
