@@ -5,7 +5,6 @@ The memory that a pass through a model takes per record, and the number of recor
 The weights from which shadow models start: downloaded from a hub or read from a file, and adapted to the pool.
 """
 
-import copy
 import logging
 import math
 import pickle
@@ -239,23 +238,23 @@ def changing_state(model: nn.Module, input_shape: tuple[int, ...]) -> str | None
     """Name what a pass changes, such as running statistics; None if there is nothing.
 
     It is a buffer, a frozen parameter, an attribute of a module, of its class or of its objects, or the later answers.
-    Passes run over random and over extreme records, on a copy of the model in its mode. What the first one only sets up,
-    such as a table of positions, does not count, unless a later one changes it. Parameters and buffers must not even be
-    written to or replaced by equal ones: other records could change them.
+    Passes run over random and over extreme records, on the model itself in its mode: a hook that is a closure over the
+    model would write past a copy. What the first one only sets up, such as a table of positions, does not count, unless a
+    later one changes it. Parameters and buffers must not even be written to or replaced by equal ones: other records
+    could change them.
     """
-    tried = copy.deepcopy(model)
-    like = next(tried.parameters(), torch.empty(0))
+    like = next(model.parameters(), torch.empty(0))
     generator = torch.Generator().manual_seed(0)
     shared = _shared_generators()
-    states, written, answers = [_state(tried)], [_written(tried)], []
+    states, written, answers = [_state(model)], [_written(model)], []
     drawn = [scale * torch.randn(3, *input_shape, generator=generator) for scale in (1.0, 10.0)]
     extreme = torch.stack([torch.full(input_shape, value) for value in EXTREME])
     with torch.random.fork_rng(), torch.no_grad():
         for records in (*drawn, extreme, drawn[0]):
             torch.manual_seed(0)
-            answers.append(tried(records.to(like.device, like.dtype)))
-            states.append(_state(tried))
-            written.append(_written(tried))
+            answers.append(model(records.to(like.device, like.dtype)))
+            states.append(_state(model))
+            written.append(_written(model))
     if shared != _shared_generators():
         return "the generator of random or NumPy, from which all records of a pass draw"
     for number, (before, after) in enumerate(pairwise(states)):

@@ -2,6 +2,8 @@
 
 import math
 import random
+import weakref
+from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
 
@@ -219,6 +221,69 @@ class SkippingByNumpy(Stateful):
         np.random.rand()  # noqa: NPY002
 
 
+class Hooked(Stateful):
+    """A counter of passes in a hook, which a copy of the model may share with the model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("passes", torch.zeros(()))
+        self.head.register_forward_hook(self.hook())
+
+    def count(self, *_: object) -> None:
+        self.passes = self.passes + 1
+
+    def hook(self) -> Callable[..., None]:
+        """Return the hook: here a method, of which a copy of the model has its own."""
+        return self.count
+
+
+class HookedByPartial(Hooked):
+    """The method with arguments."""
+
+    def hook(self) -> Callable[..., None]:
+        return partial(self.count, "head")
+
+
+class HookedByClosure(Hooked):
+    """A function of the model itself, also in copies."""
+
+    def hook(self) -> Callable[..., None]:
+        return lambda *_: self.count()
+
+
+class HookedByIdentity(Hooked):
+    """A function that does nothing in a copy of the model."""
+
+    def hook(self) -> Callable[..., None]:
+        return lambda module, *_: self.count() if module is self.head else None
+
+
+class HookedInPlace(Hooked):
+    """A function that writes to the buffer's data, past autograd's sight."""
+
+    def hook(self) -> Callable[..., None]:
+        return lambda *_: self.passes.data.add_(1)  # type: ignore[union-attr, operator]
+
+
+class HookedByReference(Hooked):
+    """A weak reference, which copies share."""
+
+    def hook(self) -> Callable[..., None]:
+        own: Callable[[], Any] = weakref.ref(self)
+        return lambda *_: own().count()
+
+
+class Attribute(Hooked):
+    """No hook, but an attribute: a function of the model itself, called in every pass."""
+
+    def hook(self) -> Callable[..., None]:
+        self.call = lambda: self.count()
+        return lambda *_: None
+
+    def remember(self, inputs: Tensor) -> None:
+        self.call()
+
+
 SHARED = "the generator of random or NumPy, from which all records of a pass draw"
 
 STATEFUL = {
@@ -237,6 +302,13 @@ STATEFUL = {
     Normalised: "1.running_mean",
     Skipping: SHARED,
     SkippingByNumpy: SHARED,
+    Hooked: "passes",
+    HookedByPartial: "passes",
+    HookedByClosure: "passes",
+    HookedByIdentity: "passes",
+    HookedInPlace: "passes",
+    HookedByReference: "passes",
+    Attribute: "passes",
 }
 
 
