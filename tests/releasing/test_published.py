@@ -11,10 +11,13 @@ from safetensors import safe_open
 from mia_audit.cli import main
 from mia_audit.errors import UserError
 from mia_audit.learners.protocol import Compute
+from mia_audit.models.architecture import construct
+from mia_audit.models.weights import save_weights
+from mia_audit.registry import file_digest
 from mia_audit.releasing.release import release
 
 from .conftest import RECORDS, ROWS, config
-from .test_release import LEDGER, NONCES, SCRIPT
+from .test_release import LEDGER, MECHANISM, NONCES, SCRIPT
 
 TABLE = {"source": "table", "path": "data/table.csv", "take": "first", "classes": [0, 1]}
 STATED = {"categories": {"diagnosis": ["cold", "flu"]}, "other": "another"}
@@ -103,6 +106,45 @@ def test_no_value_of_a_record_is_in_exit_codes_or_messages(audited, capsys, trai
         seen.add((code, *(NONCES.sub("-", text) for text in capsys.readouterr())))
         assert code == 0
     assert len(seen) == 1
+
+
+NET = """
+import torch
+from mia_audit.models.catalogue import architecture
+
+@architecture("net")
+def net(shape, classes, words=""):
+    return torch.nn.Sequential(torch.nn.Linear(shape[0], 8), torch.nn.ReLU(), torch.nn.Linear(8, classes))
+"""
+
+
+def test_a_card_names_no_folder_of_a_path(recipe, tmp_path):
+    folder = tmp_path / "of Maria Huber" / "huber"
+    folder.mkdir(parents=True)
+    (folder / "net.py").write_text(NET)
+    (folder / "reader.py").write_text(READER.replace("COLLECTED", "{}"))
+    (folder / "noise.py").write_text(MECHANISM.format(more=0))
+    start = Path("results", "tiny", "rows", "net", "start.safetensors")
+    changes = {
+        "datasets": {"rows": {"source": f"{folder}/reader.py:mine", "classes": [0, 1]}},
+        "architectures": {"net": {"model": f"{folder}/net.py:net", "parameters": {"words": "huber/words.txt"}}},
+        "mechanisms": {"own": {"mechanism": f"{folder}/noise.py:Mine", "epsilon": [4]}},
+    }
+    built = construct(recipe("rows/net/own-eps4", **changes).architecture, 0)
+    save_weights(built, folder / "w.safetensors")
+    changes["architectures"]["net"]["pretrained"] = str(folder / "w.safetensors")
+    prepared = recipe("rows/net/own-eps4", **changes)
+    start.write_bytes((folder / "w.safetensors").read_bytes())
+    about = {"pretrained": str(folder / "w.safetensors"), "file": file_digest(folder / "w.safetensors")}
+    start.with_suffix(".json").write_text(json.dumps(about))
+    model = release(prepared, "0" * 64, Path("out"), Compute())["model"]
+    assert (model["model"], model["pretrained"], model["arguments"]["words"]) == (
+        "net.py:net",
+        "w.safetensors",
+        "words.txt",
+    )
+    for path in Path("out").iterdir():
+        assert b"huber" not in path.read_bytes().lower()
 
 
 def test_every_field_of_a_card_is_in_the_list_of_what_is_published(recipe):

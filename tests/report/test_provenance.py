@@ -59,7 +59,11 @@ def test_it_is_json_and_says_the_same_every_time(small, imported):
 CONFIG = {
     "audit": "a",
     "datasets": {"d": {"source": "/home/anna/mine.py:pool", "path": "/home/anna/Müller GmbH/x/", "label": "km/h"}},
-    "architectures": {"c": {"train": "python /home/anna/t.py --out={out} ~/w.npy C:\\Users\\anna\\z.csv", "votes": 3}},
+    "architectures": {
+        "c": {"train": "python /home/anna/t.py --out={out} ~/w.npy C:\\Users\\anna\\z.csv", "votes": 3},
+        "s": {"model": "/home/of anna/mine.py:net"},
+    },
+    "mechanisms": {"m": {"mechanism": "/home/of anna/mine.py:Noise"}},
     "imported": {"i": {"signals": "../anna/signals.parquet", "epsilon": "inf"}},
     "signals": ["loss=/home/anna/l.npz:key"],
     "report": {"title": "A/B test"},
@@ -71,6 +75,10 @@ def test_paths_become_names():
     assert "anna" not in json.dumps(told)
     assert told["datasets"]["d"] == {"source": "mine.py:pool", "path": "x", "label": "km/h"}
     assert told["architectures"]["c"] == {"train": "python t.py --out={out} w.npy z.csv", "votes": 3}
+    assert (told["architectures"]["s"], told["mechanisms"]["m"]) == (
+        {"model": "mine.py:net"},
+        {"mechanism": "mine.py:Noise"},
+    )
     assert told["imported"]["i"] == {"signals": "signals.parquet", "epsilon": "inf"}
     assert told["signals"] == ["loss=l.npz:key"]
     assert told["report"]["title"] == "A/B test"

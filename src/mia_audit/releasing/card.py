@@ -19,6 +19,7 @@ from mia_audit.privacy.catalogue import Terms
 from mia_audit.privacy.ledger import Receipt
 from mia_audit.releasing.recipe import CLAIMED, PROTECTED, UNPROTECTED, ReleaseRecipe
 from mia_audit.report.formatting import at_most
+from mia_audit.report.provenance import base_names
 
 KIND, FORMAT = "mia-audit model card", 1
 CARD, PAGE = "card.json", "card.md"
@@ -91,15 +92,17 @@ def card(
         "ledger": _ledger(receipt),
         "assumptions": list(_assumptions(recipe)),
         "training": _training(recipe),
-        "model": {
-            "learner": architecture["learner"],
-            "model": architecture["model"],
-            "arguments": architecture.get("arguments", {}),
-            "input_shape": architecture["input_shape"],
-            "normalisation": architecture.get("normalisation"),
-            "pretrained": recipe.audit.architectures[setting.architecture].pretrained,
-            "files": sorted(files),
-        },
+        "model": base_names(
+            {
+                "learner": architecture["learner"],
+                "model": architecture["model"],
+                "arguments": architecture.get("arguments", {}),
+                "input_shape": architecture["input_shape"],
+                "normalisation": architecture.get("normalisation"),
+                "pretrained": recipe.audit.architectures[setting.architecture].pretrained,
+            }
+        )
+        | {"files": sorted(files)},
         "data": {
             "kind": pool["kind"],
             "classes": pool["classes"],

@@ -17,7 +17,7 @@ from itertools import chain, count
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from mia_audit.registry import code_files, file_digest
+from mia_audit.registry import IN_FILE, code_files, file_digest
 from mia_audit.report.findings import Finding, guarantee, noise_mask
 from mia_audit.seeds import AUDIT_ONLY
 
@@ -30,13 +30,13 @@ FOLDERS = re.compile(r"""(?:~|[A-Za-z]:)?[^\s'"=:;,|&<>()/\\]*[/\\](?:[^\s'"=:;,
 WORDS = ("title", "label", "classes")
 """Keys whose values are free text or column names, in which a slash is not a separator."""
 PATHS = ("path", "signals", "pretrained", "membership")
-"""Keys whose value is a single path, which may contain spaces; a list as value holds texts with paths in them."""
+"""Keys whose value is a single path, which may contain spaces, as `file.py:function` may; a list as value holds texts with paths in them."""
 
 
 def base_names(value: Any, key: str = "", files_only: bool = False) -> Any:
     """Return a config's values with every path replaced by the name of its file or folder; `files_only`: in no other text."""
     if isinstance(value, str):
-        if key in PATHS:
+        if key in PATHS or IN_FILE.fullmatch(value):
             return PurePath(value.replace("\\", "/")).name
         return value if key in WORDS or (files_only and not code_files(value)) else without_folders(value)
     if isinstance(value, Mapping):
