@@ -6,6 +6,7 @@ import pytest
 from mia_audit.errors import UserError
 from mia_audit.explain.private_local import records
 from mia_audit.explain.private_local.records import ExplanationSet
+from mia_audit.explain.private_local.service import PrivateExplainer
 from mia_audit.explain.private_local.solver import minimum
 from mia_audit.explain.private_local.terms import ExplanationTerms, capped, kernels
 
@@ -132,16 +133,32 @@ def test_a_query_outside_the_domain_is_refused(clustered, feature):
         clustered(3, 4).explained.points(queries)
 
 
-@pytest.mark.parametrize("feature", [np.finfo(np.float64).max, np.finfo(np.longdouble).max])
+def specials(kind):
+    """Return the numbers of a type that raise NumPy's warnings, among them NaNs that signal, such as R's NA_real_."""
+    about = np.finfo(kind)
+    numbers = [np.nan, np.inf, -np.inf, about.max, -about.max, about.tiny, about.smallest_subnormal, -0.0]
+    quiet = np.array(numbers, dtype=kind)
+    if kind is np.longdouble:
+        return quiet
+    whole = f"u{quiet.itemsize}"
+    signalling = quiet[1:2].view(whole) + np.array([1, 0x7A2 % (1 << about.nmant - 1)], dtype=whole)
+    return np.concatenate([quiet, signalling.view(kind)])
+
+
+@pytest.mark.parametrize("place", ["records", "values"])
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, np.longdouble])
 @pytest.mark.filterwarnings("error")
-def test_no_warning_reveals_a_record(clustered, feature):
+def test_no_warning_reveals_a_record(clustered, kind, place):
     table = clustered(50, 4)
-    points = table.records.astype(type(feature))
-    points[7, 2] = feature
-    (problem,) = solved(
-        ExplanationSet.from_arrays(points, table.black_box(table.records), scale=0.5), table.records[:1]
-    )
-    assert np.isfinite(problem.gram).all()
+    arrays = {"records": table.records.astype(kind), "values": table.black_box(table.records).astype(kind)}
+    numbers = specials(kind)
+    for row in range(len(numbers)):
+        arrays[place].reshape(50, -1)[7, :1] = numbers[row : row + 1]  # as an array, so that a NaN keeps its bits
+        with np.errstate(all="raise"):
+            explained = ExplanationSet.from_arrays(*arrays.values(), scale=0.5)
+            answers = PrivateExplainer(explained, TERMS).answer(np.zeros((1, 4)), np.zeros((1, 1)))
+        (problem,) = solved(explained, np.zeros((1, 4)))
+        assert np.isfinite(problem.gram).all() and np.isfinite(answers.explanations).all()
 
 
 def test_a_probabilitys_rounding_is_forgiven():

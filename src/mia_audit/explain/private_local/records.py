@@ -178,18 +178,19 @@ class ExplanationSet:
         rows = max(1, NUMBERS // self.features)
         for first in range(0, len(self.records), rows):
             part = slice(first, first + rows)
-            with np.errstate(over="ignore"):  # a warning would reveal a record
+            with np.errstate(all="ignore"):  # a warning would reveal a record
                 points = np.asarray(self.records[part]).reshape(-1, self.features).astype(np.float64)
                 points /= self.scale
-            values = self.values[part]
-            kept = (np.abs(points) <= DOMAIN).all(axis=1) & (np.abs(values) <= 1 + SLACK).all(axis=1)
-            if not kept.all():
-                points, values = np.where(kept[:, None], points, 0.0), np.where(kept[:, None], values, 0.0)
+                values = self.values[part]
+                kept = (np.abs(points) <= DOMAIN).all(axis=1) & (np.abs(values) <= 1 + SLACK).all(axis=1)
+                if not kept.all():
+                    points, values = np.where(kept[:, None], points, 0.0), np.where(kept[:, None], values, 0.0)
             yield points, np.clip(values, -1, 1), kept if self.shares is None else kept * self.shares[part]
 
 
 def _one_row_each(values: Float[np.ndarray, "q C"], count: int, what: str) -> Float[np.ndarray, "q C"]:
-    values = np.asarray(values, dtype=np.float64)
+    with np.errstate(all="ignore"):  # a warning would reveal a record
+        values = np.asarray(values, dtype=np.float64)
     values = values[:, None] if values.ndim == 1 else values
     if values.ndim != 2 or len(values) != count:
         raise UserError(

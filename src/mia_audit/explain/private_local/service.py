@@ -298,7 +298,7 @@ class PrivateExplainer:
                 np.array([getattr(one, name) for one in asked]) for name in ("value", "explained_class")
             )
             problems = self.explained.problems(points, at_queries, classes.astype(np.int64), self.terms)
-        with self._lock:
+        with self._lock, np.errstate(all="ignore"):  # a warning would reveal a record
             self._refuse_fork()
             entries: list[AnsweredQuery] = []
             charged: list[AnsweredQuery] = []
