@@ -18,6 +18,8 @@ from mia_audit.privacy.accounting import charge_of
 from mia_audit.privacy.gaussian import epsilon_of_gdp
 from mia_audit.storage import write_json
 
+from ...killing import Killed, killed
+
 
 def explainer(table, terms, protocol="non-adaptive", **options):
     return PrivateExplainer(table.explained, terms, protocol, table.black_box, **{"seed": 1} | options)
@@ -372,6 +374,36 @@ def test_copies_of_a_ledger_are_noticed_beside_the_ledger_of_the_data_set(table,
     with pytest.raises(UserError, match="an older copy was restored"):
         explainer(table, terms, ledger=copy, data_ledger=path, seed=None)
     explainer(table, terms, ledger=own, data_ledger=path, seed=None).ledger.close()
+
+
+@pytest.mark.parametrize("answers", [0, 1])
+def test_a_ledger_that_was_charged_goes_on_only_beside_what_remembers_it(table, terms, tmp_path, answers):
+    path, own, moved = tmp_path / "people.ledger", tmp_path / "own", tmp_path / "moved" / "people.ledger"
+    ledger.charge(path, ledger.LedgerTerms("people", "record", 100.0, terms.delta, filter="gdp"), [])
+    service = explainer(table, terms, ledger=own, data_ledger=path, seed=None)
+    service.answer(table.records[:answers])
+    service.ledger.close()
+    (mark,) = tmp_path.glob(".people.ledger.*")
+    moved.parent.mkdir()
+    path.rename(moved)
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"people\.ledger\.\w+: missing, .* move it along with the ledger"):
+            explainer(table, terms, ledger=own, data_ledger=moved, seed=None)
+    mark.rename(moved.parent / mark.name)
+    explainer(table, terms, ledger=own, data_ledger=moved, seed=None).answer(table.records[:1])
+    assert len(ledger.read_ledger(moved)[1]) == 1
+
+
+@pytest.mark.parametrize("step", ["mia_audit.storage.write_json", "mia_audit.privacy.ledger.add"])
+def test_a_kill_before_the_budget_is_charged_locks_nobody_out(table, terms, tmp_path, monkeypatch, step):
+    path, own = tmp_path / "people.ledger", tmp_path / "own"
+    ledger.charge(path, ledger.LedgerTerms("people", "record", 100.0, terms.delta, filter="gdp"), [])
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(step, killed)
+        explainer(table, terms, ledger=own, data_ledger=path, seed=None)
+    assert not ledger.read_ledger(path)[1]
+    explainer(table, terms, ledger=own, data_ledger=path, seed=None).answer(table.records[:1])
+    assert len(ledger.read_ledger(path)[1]) == 1
 
 
 def test_of_two_copies_that_answer_at_the_same_moment_one_is_refused(table, terms, tmp_path, monkeypatch):

@@ -92,6 +92,7 @@ class ExplanationLedger:
 
     def _append(self, entries: list[AnsweredQuery]) -> None:
         from mia_audit.storage import write_json  # configs are read without it
+        from mia_audit.storage.atomic import sync
 
         before = len(self._kept.entries)
         if self._marked() != self._seen:
@@ -102,9 +103,10 @@ class ExplanationLedger:
             self._kept.append([self._kept_entry(entry) for entry in entries])
         finally:
             self._take(self._kept.entries[before:])
-        if self._mark and entries:
+        if self._mark and (entries or not self._seen):
             self._seen = {"entries": len(self._kept.entries), "head": self._kept.head}
             write_json(self._mark, self._seen)
+            sync(self._mark, self._mark.parent)
 
     def _marked(self) -> dict[str, Any]:
         """Return what is remembered of this ledger elsewhere: its number of entries and the digest of its last line."""
@@ -114,6 +116,15 @@ class ExplanationLedger:
         if (type(values.get("entries")), type(values.get("head"))) != (int, str):
             raise UserError(f"{self._mark}: damaged; expected entries and head of a ledger of explanations")
         return values
+
+    def refuse_forgotten(self) -> None:
+        """Raise UserError if nothing remembers how far this ledger was."""
+        if self._mark and not self._seen:
+            raise UserError(
+                f"{self._mark}: missing, but the budget of {self._kept.path} was charged before, and this hidden file knows how far it"
+                " was: move it along with the ledger of the data set. If it is lost, begin a new ledger of explanations, whose budget"
+                " is charged anew"
+            )
 
     def close(self) -> None:
         """Close the file; another process may then open it."""
@@ -266,7 +277,12 @@ class PrivateExplainer:
                     " out the data set's ledger, or the seed and β"
                 )
             known = [one.released.get("id") for one in ledger.read_ledger(path)[1]]
-            if self.ledger.id not in known:
+            if self.ledger.id in known:
+                self.ledger.refuse_forgotten()
+            else:
+                self.ledger.append(
+                    []
+                )  # it is remembered before the charge, so that a kill between the two locks nobody out
                 charge = Gaussian(1 / math.sqrt(self.terms.mu_squared))
                 released = {"id": self.ledger.id, "to": "whoever asks"}
                 entry = ledger.entry(
