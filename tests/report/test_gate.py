@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -24,6 +25,7 @@ from mia_audit.report.page import render
 from mia_audit.report.provenance import provenance
 from mia_audit.report.results import Results
 from mia_audit.report.spec import Policy
+from mia_audit.report.statements import bound_sentences
 from mia_audit.storage import read_frame, sha256, table_metadata, write_json, write_table
 from mia_audit.storage.digests import write_manifest
 
@@ -84,6 +86,41 @@ def test_a_claim_below_the_lower_bound_fails(copy: Path) -> None:
     leaking |= {"private": True, "epsilon": "0.01", "delta": 1e-5}
     write_json(copy / "provenance.json", sources)
     assert verdicts(copy, epsilon_below_claim=True)["lower bound on ε", LEAKS].verdict == Verdict.FAIL
+
+
+@pytest.mark.parametrize(
+    ("records", "claimed", "verdict", "limit"),
+    [
+        ([1, 1], False, Verdict.FAIL, "at most 0.990"),
+        ([1, 2], False, Verdict.PASS, "at most 3.71"),
+        ([1, 2], True, Verdict.PASS, "at most 1.98"),
+        ([1, 5], True, Verdict.PASS, "at most 4.95"),
+    ],
+)
+def test_a_bound_about_persons_is_held_to_the_epsilon_of_the_person_with_most_records(
+    written: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    records: list[int],
+    claimed: bool,
+    verdict: Verdict,
+    limit: str,
+) -> None:
+    small = written({("dp-sgd", "1"): 3.0})
+    path = small.root / HOLDS / "metrics.parquet"
+    table = read_frame(path, "metrics").with_columns(unit=pl.lit("person"), aggregate=pl.lit("sum"))
+    write_table(path, table.to_arrow(), "metrics", len(table), table_metadata(path, "metrics"))
+    monkeypatch.setattr(Results, "records_of_persons", lambda *_: np.array(records))
+    settings = [one | ({"accountant": "claimed"} if claimed else {}) for one in small.spec["settings"]]
+    results = small.results(settings=settings)
+    findings = find(results)
+    (found,) = findings.settings
+    assert found.bound.delta == found.promised.delta and (found.bound.delta > 1e-5) == claimed
+    (judged,) = judge(results, Policy(epsilon_below_claim=True), findings)
+    assert (judged.verdict, judged.limit) == (verdict, limit)
+    assert len(bound_sentences(findings)) == (1 if verdict == Verdict.PASS else 2)
+    whose = f"for a person with {max(records)} records" if max(records) > 1 else "ε = 1"
+    broken = replace(found, bound=replace(found.bound, epsilon=found.promised.epsilon + 0.01))
+    assert whose in bound_sentences(replace(findings, settings=[broken]))[1]
 
 
 @pytest.mark.parametrize(

@@ -328,6 +328,14 @@ class Finding:
         """Whether membership was drawn by person."""
         return self.aggregate != RECORDS
 
+    @property
+    def promised(self) -> Worth:
+        """The guarantee that the lower bound may not exceed: if membership was drawn by person, that of the person with the most records."""
+        if self.by_person and self.worth:
+            return self.worth[-1]
+        epsilon = min(float(self.setting.epsilon), guarantee(self).get("epsilon_spent", math.inf))
+        return Worth(1, epsilon, self.bound.delta)
+
     @cached_property
     def strongest(self) -> dict[str, Leak]:
         """The strongest attack by channel, chosen among all on it."""

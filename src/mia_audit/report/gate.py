@@ -26,7 +26,7 @@ from mia_audit.evaluation.intervals import OverTargets
 from mia_audit.evaluation.metrics import clopper_pearson, metrics_of_columns
 from mia_audit.evaluation.selection import after_selection
 from mia_audit.pools.groups import read_groups
-from mia_audit.report.findings import Finding, Findings, estimate, guarantee
+from mia_audit.report.findings import Finding, Findings, estimate
 from mia_audit.report.formatting import capital, count, significant
 from mia_audit.report.opened import find
 from mia_audit.report.results import CANARIES, Results
@@ -364,7 +364,7 @@ def judge_most_exposed(case: Case) -> Iterator[Judged]:
 
 
 def epsilon(case: Case) -> Iterator[Judged]:
-    """Judge the lower bound on ε, at the confidence level of the audit's report, against the claimed ε."""
+    """Judge the lower bound on ε, at the confidence level of the audit's report, against the claimed ε for its unit."""
     if not case.policy.epsilon_below_claim:
         return
     setting, bound = case.finding.setting, case.finding.bound
@@ -372,9 +372,10 @@ def epsilon(case: Case) -> Iterator[Judged]:
     if not setting.private:
         yield case.judged("lower bound on ε", True, value, "none claimed", "no guarantee to refute")
         return
-    claimed = min(float(setting.epsilon), guarantee(case.finding).get("epsilon_spent", math.inf))
-    limit = f"at most {significant(claimed)}"
-    yield case.judged("lower bound on ε", bound.epsilon <= claimed, value, limit, bound.method)
+    promised = case.finding.promised
+    limit = f"at most {significant(promised.epsilon)}"
+    whose = f"; ε of a person with {count(promised.records, 'record')}" if promised.records > 1 else ""
+    yield case.judged("lower bound on ε", bound.epsilon <= promised.epsilon, value, limit, f"{bound.method}{whose}")
 
 
 def canaries(case: Case) -> Iterator[Judged]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from mia_audit.attacks.design import RECORDS
 from mia_audit.attacks.io.outliers import CONSTANT
 from mia_audit.errors import UserError
 from mia_audit.evaluation.epsilon_bounds import lower_bounds
@@ -156,6 +157,9 @@ def find(results: Results) -> Findings:
         if rows := results.facts(setting).get(FIRST_MODELS):
             leaking = _with_first(leaking, metrics_table(rows), fpr, spec.confidence)
         strongest = {channel: listed[0] for channel, listed in leaking.items()}
+        worth = tuple(_worth(setting, shadows, results.records_of_persons(setting)))
+        most = worth[-1] if worth and aggregate != RECORDS else None
+        delta = most.delta if most and most.epsilon < math.inf else setting.delta
         findings.append(
             Finding(
                 setting=setting,
@@ -164,9 +168,9 @@ def find(results: Results) -> Findings:
                 test_accuracy=shadow_estimate(shadows, "test_accuracy", spec.confidence),
                 shadows=shadows,
                 null=null_control(metrics, strongest, spec.confidence, len(spec.settings) * len(strongest)),
-                bound=lower_bound(every, setting, spec.confidence, spec.delta),
+                bound=lower_bound(every, replace(setting, delta=delta), spec.confidence, spec.delta),
                 aggregate=aggregate,
-                worth=tuple(_worth(setting, shadows, results.records_of_persons(setting))),
+                worth=worth,
                 mask_coverage=results.mask_coverage(setting),
                 others={
                     other: by_channel(of_aggregate(every, other), fpr, spec.likelihood, spec.confidence)

@@ -15,7 +15,6 @@ from mia_audit.report.findings import (
     Finding,
     Findings,
     Leak,
-    LowerBound,
     chosen,
     difference,
     guarantee,
@@ -41,7 +40,7 @@ from mia_audit.signals.name import read_signal
 if TYPE_CHECKING:
     from mia_audit.report.results import Results
     from mia_audit.report.series import Group, Groups
-    from mia_audit.report.spec import AuditedSetting, Gap
+    from mia_audit.report.spec import Gap
 
 DESIGNS = {
     "half": "each model trained on its own random half of the pool",
@@ -188,29 +187,36 @@ def bound_sentences(findings: Findings) -> list[str]:
     """State the assumptions behind the lower bounds on ε, and name every bound that exceeds the guarantee."""
     if not findings.settings:
         return []
-    bounds = [(finding.setting, finding.bound) for finding in findings.settings]
-    tried = count(max(bound.attacks for _, bound in bounds), "attack")
+    tried = count(max(finding.bound.attacks for finding in findings.settings), "attack")
     level = f"{findings.confidence * 100:g}\u00a0% confidence in each setting"
     meaning = f"Lower bound on ε: from {tried} together over all targets, corrected for their number, at {level}."
-    methods = dict.fromkeys(bound.method for _, bound in bounds)
+    methods = dict.fromkeys(finding.bound.method for finding in findings.settings)
     sentences = [" ".join([meaning, *(BOUND_METHODS[method] for method in methods)])]
-    exceeded = [(one, bound) for one, bound in bounds if one.private and bound.epsilon > float(one.epsilon)]
-    sentences += [refuted_sentence(setting, bound, level) for setting, bound in exceeded if setting.claimed]
-    if broken := [protected(setting) for setting, _ in exceeded if not setting.claimed]:
+    private = [finding for finding in findings.settings if finding.setting.private]
+    exceeded = [finding for finding in private if finding.bound.epsilon > finding.promised.epsilon]
+    sentences += [refuted_sentence(finding, level) for finding in exceeded if finding.setting.claimed]
+    if broken := [f"{protected(one.setting)}{_for_person(one)}" for one in exceeded if not one.setting.claimed]:
         sentences.append(
             f"The lower bound exceeds the guarantee {joined(broken)}: either the guarantee does not hold, or the audit is wrong."
         )
     return sentences
 
 
-def refuted_sentence(setting: AuditedSetting, bound: LowerBound, level: str) -> str:
+def _for_person(finding: Finding) -> str:
+    """State the ε of a person that the lower bound is compared with; empty if it is compared with the setting's."""
+    records, epsilon = finding.promised.records, at_most(finding.promised.epsilon)
+    return f" ({epsilon} for a person with {records} records)" if records > 1 else ""
+
+
+def refuted_sentence(finding: Finding, level: str) -> str:
     """Say that a claimed guarantee is refuted by a proven lower bound, or contradicted by an estimated one."""
+    setting, bound = finding.setting, finding.bound
     least = at_least(bound.epsilon).removeprefix("≥ ")
     verdict, verb = ("refuted", "proves") if bound.method == "one-run" else ("contradicted", "estimates")
     return (
-        f"The claim of ε = {setting.epsilon} by {setting.mechanism_name} on {setting.dataset_name} ({setting.architecture_name}) is {verdict}:"
-        f" the audit {verb} an ε of at least {least} at δ = {power(bound.delta)}, with {level}. The code that makes the"
-        " claim protects less than it says."
+        f"The claim of ε = {setting.epsilon}{_for_person(finding)} by {setting.mechanism_name} on {setting.dataset_name}"
+        f" ({setting.architecture_name}) is {verdict}: the audit {verb} an ε of at least {least}"
+        f" at δ = {power(bound.delta)}, with {level}. The code that makes the claim protects less than it says."
     )
 
 
