@@ -218,6 +218,18 @@ def test_a_transposed_membership_is_named(capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.parametrize("records", [2, 100, 1000, 1001, 100_000])
+def test_coins_of_one_model_may_come_out_exactly_even(records):
+    even = np.random.default_rng(0).permutation(records) < records // 2
+    check_coins(even[:, None], "--design bernoulli")
+
+
+@pytest.mark.parametrize(("records", "models"), [(100, 4), (1000, 4), (20, 16)])
+def test_exact_halves_of_several_models_are_no_coins(records, models):
+    with pytest.raises(UserError, match="was not drawn by fair coins; expected --design half"):
+        check_coins(halves(np.random.default_rng(0), records, models), "--design bernoulli")
+
+
 def test_halves_and_balanced_designs_are_no_coins():
     random = np.random.default_rng(0)
     check_coins(random.random((400, 8)) < 0.5, "--design bernoulli")

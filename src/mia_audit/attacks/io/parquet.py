@@ -37,8 +37,8 @@ SURE = 5.0
 NEAR_ONE, PILED = 0.99, 0.25
 """Values within [0, 1] are taken to be softmax probabilities if more than the share `PILED` of them exceed `NEAR_ONE`."""
 
-FEW = 100
-"""With this many records or more, exact halves are not a coincidence."""
+RARE = 1e-4
+"""Exact halves of all models are not a coincidence if fair coins give them with less than this probability: one model's may be."""
 
 
 def check_loss(loss: Cells, member: Member, where: str) -> None:
@@ -83,8 +83,9 @@ def check_orientation(member: Member, where: str) -> None:
 
 def check_coins(member: Member, where: str) -> None:
     """Raise UserError for a membership declared as fair coins if models have exactly half of the records or depend on each other."""
-    records = len(member)
-    if records >= FEW and (member.sum(axis=0) == records // 2).all():
+    records, models = member.shape
+    chance = np.sqrt(2 / (np.pi * records)) ** models  # at least the probability that every model has exactly half
+    if chance < RARE and (member.sum(axis=0) == records // 2).all():
         raise UserError(
             f"{where}: every model has exactly {records // 2} of {records} records, so membership was not drawn by fair coins; expected --design half"
         )
