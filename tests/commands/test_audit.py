@@ -275,7 +275,7 @@ def test_bounds_and_comparisons_of_an_audit(folder, capsys):
     assert set(table["method"]) == methods and len(table) == 3 * 5
 
 
-def test_bounds_of_a_list_of_scores(tmp_path, capsys):
+def test_bounds_of_a_list_of_scores(tmp_path):
     random = np.random.default_rng(0)
     member = random.random(1000) < 0.5
     frame = pl.DataFrame({"member": member.astype(int), "score": 2 * random.normal(size=1000) + 6 * member})
@@ -285,8 +285,8 @@ def test_bounds_of_a_list_of_scores(tmp_path, capsys):
     table = pl.read_csv(tmp_path / "b.csv")
     assert len(table) == 3 and (table["epsilon"] > 1).all() and set(table["attack"]) == {"given"}
     pl.DataFrame({"in": frame["score"][:200], "out": frame["score"][200:400]}).write_csv(tmp_path / "canaries.csv")
-    assert main(["epsilon-bound", *arguments]) == 2
-    assert "exactly 200 of 400 records, so" in capsys.readouterr().err
+    assert main(["epsilon-bound", *arguments]) == 0  # fair coins of one model may come out exactly even
+    assert set(pl.read_csv(tmp_path / "b.csv")["method"]) == set(table["method"])
 
 
 @pytest.mark.usefixtures("without_figures")
