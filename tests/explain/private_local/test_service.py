@@ -359,6 +359,42 @@ def test_explanations_from_the_records_of_a_released_model_are_charged_with_it(t
     assert [one.what for one in ledger.read_ledger(path)[1]] == ["explanations"]
 
 
+@pytest.mark.parametrize("link", ["array", "pool", "results", "none"])
+def test_a_release_is_known_before_every_answer_and_behind_links(table, terms, tmp_path, link):
+    results, path, own = tmp_path / "results", tmp_path / "people.ledger", tmp_path / "own"
+    array = results / "pools" / "people" / "records.npy"
+    array.parent.mkdir(parents=True)
+    np.save(array, table.records)
+    linked = {
+        "array": (array, tmp_path / "x.npy", tmp_path / "x.npy"),
+        "pool": (array.parent, tmp_path / "x", tmp_path / "x" / "records.npy"),
+        "results": (results, tmp_path / "x", tmp_path / "x" / "pools" / "people" / "records.npy"),
+    }
+    named = array
+    if link in linked:
+        target, at, named = linked[link]
+        at.symlink_to(target)
+    mapped = np.load(named, mmap_mode="r")
+    explained = ExplanationSet.from_arrays(mapped, table.black_box(mapped))
+    service = PrivateExplainer(explained, terms, "non-adaptive", table.black_box, ledger=own)
+    service.answer(table.records[:1])
+    spent, kept = service.epsilon, results / ".ledger-people"
+    write_json(results / ".uncharged-people", {"entries": []})
+    with pytest.raises(UserError, match="released from these records without a ledger"):
+        service.answer(table.records[1:2])
+    (results / ".uncharged-people").unlink()
+    charged = ledger.charge(path, ledger.LedgerTerms("people", "record", 10.0, terms.delta, filter="gdp"), [])
+    write_json(kept, {"ledger": charged.ledger, "head": charged.head, "entries": 0})
+    with pytest.raises(UserError, match=f"charged to the ledger {charged.ledger}: explanations"):
+        service.answer(table.records[1:2])
+    assert service.epsilon == spent
+    service.ledger.close()
+    again = PrivateExplainer(explained, terms, "non-adaptive", table.black_box, ledger=own, data_ledger=path)
+    again.answer(table.records[1:2])
+    (entry,) = ledger.read_ledger(path)[1]  # the whole budget, of which some was spent before
+    assert charge_of(entry.terms).mu_squared() == pytest.approx(terms.mu_squared) and again.epsilon > spent
+
+
 def test_copies_of_a_ledger_are_noticed_beside_the_ledger_of_the_data_set(table, terms, tmp_path):
     path, own, copy = tmp_path / "people.ledger", tmp_path / "own", tmp_path / "copy"
     ledger.charge(path, ledger.LedgerTerms("people", "record", 100.0, terms.delta, filter="gdp"), [])

@@ -215,9 +215,10 @@ class PrivateExplainer:
     (algorithm 4) and costs nothing. Threads may share an explainer; processes may not: the explainer refuses to work in
     a forked process, or with a ledger that is in use. If a model was trained on the explanation set, or on records that
     include it, `data_ledger` is the ledger of that data set: the whole budget is charged there once, before the first
-    answer (`mia_audit.privacy.ledger`). For records that are mapped from a pool of which models were released, without a
-    seed, another ledger or none is refused. `about`, such as the name of the black box, is kept in the ledger, and
-    a ledger with another `about` is refused.
+    answer (`mia_audit.privacy.ledger`). If the records are NumPy's map of a pool's array, or a NumPy view of it, and
+    models were released from the pool, another ledger or none is refused before every answer, unless there is a seed.
+    Copies are not recognised, nor what other libraries make of a map, such as tensors and memoryviews. `about`, such as
+    the name of the black box, is kept in the ledger, and a ledger with another `about` is refused.
 
     Without a `seed`, the noise of every answer is drawn with 128 fresh bits from the operating system, as a service
     requires. With a seed, the noise is a function of seed, records, terms, protocol and the answer's number: a study
@@ -237,8 +238,9 @@ class PrivateExplainer:
     ) -> None:
         if protocol not in PROTOCOLS:
             raise UserError(f"unknown protocol '{protocol}': {suggest(protocol, PROTOCOLS)}")
-        if seed is None:
-            _refuse_uncharged(explained.records, data_ledger)
+        self._pools = _pools_of(explained.records) if seed is None else []
+        self._charged_to = _id_of(data_ledger) if data_ledger and seed is None else ""
+        _refuse_uncharged(self._pools, self._charged_to)
         self.explained, self.terms, self.black_box = explained, terms, black_box
         self.protocol = PROTOCOLS[protocol]
         self._process = os.getpid()
@@ -280,9 +282,8 @@ class PrivateExplainer:
             if self.ledger.id in known:
                 self.ledger.refuse_forgotten()
             else:
-                self.ledger.append(
-                    []
-                )  # it is remembered before the charge, so that a kill between the two locks nobody out
+                # it is remembered before the charge, so that a kill between the two locks nobody out
+                self.ledger.append([])
                 charge = Gaussian(1 / math.sqrt(self.terms.mu_squared))
                 released = {"id": self.ledger.id, "to": "whoever asks"}
                 entry = ledger.entry(
@@ -301,9 +302,9 @@ class PrivateExplainer:
     def answer(self, queries: Num[np.ndarray, "q ..."], values: Float[np.ndarray, "q C"] | None = None) -> Answers:
         """Explain records of the same form as the explanation set's. Without a black box, `values` are those at the records.
 
-        Raises UserError for queries in another feature space and for values outside [−1, 1], without spending anything;
-        and if the budget is too small for a query and the history has nothing for its class. Earlier queries of the
-        call stay charged.
+        Raises UserError for queries in another feature space, for values outside [−1, 1], and if models were released
+        from the records meanwhile whose ledger is not charged, without spending anything; and if the budget is too
+        small for a query and the history has nothing for its class. Earlier queries of the call stay charged.
         """
         self._refuse_fork()
         asked = self._asked(queries, values)
@@ -316,6 +317,7 @@ class PrivateExplainer:
             problems = self.explained.problems(points, at_queries, classes.astype(np.int64), self.terms)
         with self._lock, np.errstate(all="ignore"):  # a warning would reveal a record
             self._refuse_fork()
+            _refuse_uncharged(self._pools, self._charged_to)
             entries: list[AnsweredQuery] = []
             charged: list[AnsweredQuery] = []
             past = self.ledger.history
@@ -486,25 +488,39 @@ def _secret(seed: int, protocol: str, metadata: dict[str, Any], explained: Expla
     return hmac.digest(terms.encode(), explained.digest, "sha256")
 
 
-def _refuse_uncharged(records: Num[np.ndarray, "m ..."], path: Path | None) -> None:
-    """Raise UserError if the records are mapped from a pool whose releases are charged to another ledger than that at `path`."""
+def _id_of(path: Path) -> str:
+    """Return the id of the ledger of a data set."""
+    return ledger.read_ledger(path)[0].id
+
+
+def _pools_of(records: Num[np.ndarray, "m ..."]) -> list[Path]:
+    """Return the folder of the file that records are mapped from, as it was named and behind links; none for other arrays.
+
+    Only NumPy maps and NumPy views of them are recognised.
+    """
     mapped: Any = records
     while isinstance(mapped, np.ndarray) and not isinstance(mapped, np.memmap):
         mapped = mapped.base  # np.asarray and reshape return views
     if not isinstance(mapped, np.memmap) or mapped.filename is None:
-        return
-    pool = Path(mapped.filename).absolute().parent
-    if path is None and (pool.parent.parent / f"{ledger.UNCHARGED}{pool.name}").exists():
-        raise UserError(
-            f"{pool}: models were released from these records without a ledger: name one in the config (privacy.ledger), which the"
-            " next release creates and charges for the earlier ones, and charge explanations there too (data_ledger)"
-        )
-    known = ledger.remembered(pool.parent.parent / f"{ledger.KEPT}{pool.name}")
-    if known and (path is None or ledger.read_ledger(path)[0].id != known["ledger"]):
-        raise UserError(
-            f"{pool}: models were released from these records and charged to the ledger {known['ledger']}: explanations of them must be"
-            " charged there too (data_ledger)"
-        )
+        return []
+    file = Path(mapped.filename)
+    return sorted({file.absolute().parent, file.resolve().parent})
+
+
+def _refuse_uncharged(pools: Iterable[Path], charged: str) -> None:
+    """Raise UserError if releases from a pool are charged to another ledger than that with the id `charged`, or to none."""
+    for pool in pools:
+        if not charged and (pool.parent.parent / f"{ledger.UNCHARGED}{pool.name}").exists():
+            raise UserError(
+                f"{pool}: models were released from these records without a ledger: name one in the config (privacy.ledger), which the"
+                " next release creates and charges for the earlier ones, and charge explanations there too (data_ledger)"
+            )
+        known = ledger.remembered(pool.parent.parent / f"{ledger.KEPT}{pool.name}")
+        if known and charged != known["ledger"]:
+            raise UserError(
+                f"{pool}: models were released from these records and charged to the ledger {known['ledger']}: explanations of them must"
+                " be charged there too (data_ledger)"
+            )
 
 
 class TracedExplainer(PrivateExplainer):
