@@ -227,8 +227,11 @@ def trains_on_one_record(model: nn.Module, input_shape: tuple[int, ...]) -> bool
     return True
 
 
-EXTREME = (1e15, -1e30, math.nan)
-"""Values of records that a model has to take, because none may end private training."""
+EXTREME = (1e15, -1e30, math.nan, math.inf, -math.inf, 0.0, -0.0, 1e-44, -1e-44, 1e-8, -1e-8, 1.0)
+"""Values of records that a model has to take, because none may end private training.
+
+The remainder of a tiny negative number is rounded to the divisor, an index out of range.
+"""
 
 ANSWERS = 1e-3
 """Largest difference, absolute and relative, between a model's answers to the same records in two passes."""
@@ -250,7 +253,7 @@ def changing_state(model: nn.Module, input_shape: tuple[int, ...]) -> str | None
     drawn = [scale * torch.randn(3, *input_shape, generator=generator) for scale in (1.0, 10.0)]
     extreme = torch.stack([torch.full(input_shape, value) for value in EXTREME])
     with torch.random.fork_rng(), torch.no_grad():
-        for records in (*drawn, extreme, drawn[0]):
+        for records in (*drawn, *torch.split(extreme, 3), drawn[0]):
             torch.manual_seed(0)
             answers.append(model(records.to(like.device, like.dtype)))
             states.append(_state(model))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from mia_audit.errors import UserError
-from mia_audit.models.architecture import changing_state
+from mia_audit.models.architecture import changing_state, check_state
 from mia_audit.privacy import per_record
 from mia_audit.privacy.catalogue import PerRecord
 from mia_audit.training.section import Training
@@ -207,6 +207,17 @@ class Bounded(Looked):
         return super().forward(inputs.nan_to_num().clamp(0, 49))
 
 
+class Coded(Looked):
+    """A table of codes from 0 to 49 that are computed from a record's first value."""
+
+    def __init__(self, code: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.code = code
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.head(self.codes(self.code(inputs[:, 0]).long()))  # type: ignore[no-any-return]
+
+
 class Skipping(Stateful):
     """Skips itself at random, as one for all records of a pass."""
 
@@ -324,6 +335,24 @@ def test_models_without_a_state_are_not_refused(model: Any) -> None:
     assert changing_state(built, (FEATURES,)) is None
     assert torch.equal(torch.get_rng_state(), before[0]) and built.training
     assert all(map(torch.equal, before[1], built.parameters()))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        lambda values: values.nan_to_num() % 50,  # 50 for a tiny negative number
+        lambda values: -values.nan_to_num() % 50,
+        lambda values: 50 * values.isposinf(),
+        lambda values: 50 * values.isneginf(),
+        lambda values: 50 * values.isnan(),
+        lambda values: 50 * (values == 0),
+        lambda values: 50 * (values.abs() < 1e-38) * (values > 0),
+        lambda values: 50 * (values.abs() < 1e-38) * (values < 0),
+    ],
+)
+def test_a_model_that_fails_for_a_rare_value_is_refused(code: Callable[[Tensor], Tensor]) -> None:
+    with pytest.raises(UserError, match="fails for some values of a record"):
+        check_state(Coded(code), (FEATURES,))
 
 
 class Branching(Stateful):
