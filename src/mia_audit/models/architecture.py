@@ -14,7 +14,7 @@ import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
@@ -241,31 +241,36 @@ def changing_state(model: nn.Module, input_shape: tuple[int, ...]) -> str | None
     """Name what a pass changes, such as running statistics; None if there is nothing.
 
     It is a buffer, a frozen parameter, an attribute of a module, of its class or of its objects, or the later answers.
-    Passes run over random and over extreme records, on the model itself in its mode: a hook that is a closure over the
-    model would write past a copy. What the first one only sets up, such as a table of positions, does not count, unless a
-    later one changes it. Parameters and buffers must not even be written to or replaced by equal ones: other records
-    could change them.
+    Passes run over random and over extreme records, without and with a backward pass, on the model itself in its mode: a
+    hook that is a closure over the model would write past a copy. What the first one of either kind only sets up, such as
+    a table of positions, does not count, unless a later one changes it. Parameters and buffers must not even be written to
+    or replaced by equal ones: other records could change them.
     """
     like = next(model.parameters(), torch.empty(0))
+    trained = [value for value in model.parameters() if value.requires_grad]
     generator = torch.Generator().manual_seed(0)
     shared = _shared_generators()
     states, written, answers = [_state(model)], [_written(model)], []
     drawn = [scale * torch.randn(3, *input_shape, generator=generator) for scale in (1.0, 10.0)]
     extreme = torch.stack([torch.full(input_shape, value) for value in EXTREME])
-    with torch.random.fork_rng(), torch.no_grad():
-        for records in (*drawn, *torch.split(extreme, 3), drawn[0]):
+    with torch.random.fork_rng():
+        for records, learning in product((*drawn, *torch.split(extreme, 3), drawn[0]), (False, True)):
             torch.manual_seed(0)
-            answers.append(model(records.to(like.device, like.dtype)))
+            with torch.set_grad_enabled(learning):
+                found = model(records.to(like.device, like.dtype))
+            if trained and found.requires_grad:
+                torch.autograd.grad(found.sum(), trained, allow_unused=True)
+            answers.append(found.detach())
             states.append(_state(model))
             written.append(_written(model))
     if shared != _shared_generators():
         return "the generator of random or NumPy, from which all records of a pass draw"
     for number, (before, after) in enumerate(pairwise(states)):
-        for name in {**before, **after} if number else before:  # the first pass may add what it sets up
+        for name in {**before, **after} if number > 1 else before:  # the first passes may add what they set up
             if name not in before or not _equal(before[name], after.get(name)):
                 return name
-    rewritten = next((name for name in written[1] if written[1][name] != written[-1].get(name)), None)
-    same = torch.allclose(answers[0], answers[-1], rtol=ANSWERS, atol=ANSWERS, equal_nan=True)
+    rewritten = next((name for name in written[2] if written[2][name] != written[-1].get(name)), None)
+    same = torch.allclose(answers[1], answers[-1], rtol=ANSWERS, atol=ANSWERS, equal_nan=True)
     return rewritten or (None if same else "its later answers")
 
 

@@ -189,6 +189,14 @@ class Lazy(Stateful):
             self.table = torch.arange(inputs.shape[1])
 
 
+class LazyLearning(Lazy):
+    """A table that the first pass with gradients sets up."""
+
+    def remember(self, inputs: Tensor) -> None:
+        if torch.is_grad_enabled():
+            super().remember(inputs)
+
+
 class Looked(Stateful):
     """A table of codes, which ends a pass for a code that it does not have."""
 
@@ -295,6 +303,57 @@ class Attribute(Hooked):
         self.call()
 
 
+class Learning(Hooked):
+    """A counter of passes that compute gradients."""
+
+    def hook(self) -> Callable[..., None]:
+        return lambda *_: self.count() if torch.is_grad_enabled() else None
+
+
+class HookedBackward(Hooked):
+    """A counter of backward passes, in a module's hook."""
+
+    def hook(self) -> Callable[..., None]:
+        self.head.register_full_backward_hook(self.count)
+        return lambda *_: None
+
+
+class HookedGradient(Hooked):
+    """The same, in the hook of a tensor."""
+
+    def hook(self) -> Callable[..., None]:
+        def watch(module: nn.Module, inputs: Any, answers: Tensor) -> None:
+            if answers.requires_grad:
+                answers.register_hook(self.count)
+
+        return watch
+
+
+class OwnBackward(Hooked):
+    """The same, in an operation's own rule."""
+
+    def hook(self) -> Callable[..., None]:
+        class Same(torch.autograd.Function):
+            generate_vmap_rule = True
+
+            @staticmethod
+            def forward(answers: Tensor) -> Tensor:
+                return answers.clone()
+
+            @staticmethod
+            def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+                pass
+
+            @staticmethod
+            def backward(ctx: Any, gradient: Tensor) -> Tensor:
+                self.count()
+                return gradient
+
+        return lambda module, inputs, answers: Same.apply(answers)  # type: ignore[no-untyped-call, no-any-return]
+
+
+LEARNING = (Learning, HookedBackward, HookedGradient, OwnBackward)
+
 SHARED = "the generator of random or NumPy, from which all records of a pass draw"
 
 STATEFUL = {
@@ -308,7 +367,7 @@ STATEFUL = {
     Counted: "counts",
     Known: "known",
     Shared: "passes.0",
-    Listed: "sizes.1",
+    Listed: "sizes.2",
     Outside: "its later answers",
     Normalised: "1.running_mean",
     Skipping: SHARED,
@@ -328,7 +387,12 @@ def test_what_a_pass_changes_is_named(model: type[nn.Module]) -> None:
     assert changing_state(model(), (FEATURES,)) == STATEFUL[model]
 
 
-@pytest.mark.parametrize("model", [perceptron, Lazy, Bounded])
+@pytest.mark.parametrize("model", LEARNING)
+def test_what_a_backward_pass_changes_is_named(model: type[nn.Module]) -> None:
+    assert changing_state(model(), (FEATURES,)) == "passes"
+
+
+@pytest.mark.parametrize("model", [perceptron, Lazy, LazyLearning, Bounded])
 def test_models_without_a_state_are_not_refused(model: Any) -> None:
     built = model()
     before = torch.get_rng_state(), [value.clone() for value in built.parameters()]
@@ -373,7 +437,7 @@ def pair(canary: float) -> Pair:
 
 
 @pytest.mark.parametrize("way", ["vmap", "book-keeping", "auto"])
-@pytest.mark.parametrize("model", [*STATEFUL, Branching, Looked])
+@pytest.mark.parametrize("model", [*STATEFUL, *LEARNING, Branching, Looked])
 def test_a_model_with_a_state_is_refused_whatever_the_records(model: Any, way: PerRecord) -> None:
     scene = Scene(model, SECTION, EPSILON, RECORDS, way=way)
     for canary in (LONG, math.nan):
