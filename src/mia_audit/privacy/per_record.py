@@ -29,7 +29,7 @@ from mia_audit.privacy.book_keeping.engine import TOLERANCE, BookKeeping, checke
 from mia_audit.privacy.book_keeping.kinds import check_kinds, check_operations
 from mia_audit.privacy.book_keeping.rules import NotCovered
 from mia_audit.privacy.catalogue import HELD, PerRecord
-from mia_audit.privacy.noise import Clipping, add_weighted, left_out, squared_norms
+from mia_audit.privacy.noise import Clipping, add_weighted, at_once, left_out, squared_norms
 from mia_audit.runtime.device import AdaptiveBatchSize, computing, is_retryable
 
 if TYPE_CHECKING:
@@ -108,6 +108,8 @@ APART = (1.0, 1.0, 30.0, 0.0, 1e-3)
 """Factors of the records that are compared with each of them alone."""
 
 ONE_A_PASS = "per-record gradients: one record a pass, as more are rounded by their positions"
+PROBES = 512
+"""Numbers of the narrowest layer that are compared at each length, two passes at least."""
 STEP = 4
 """Lengths of passes are multiples of this number, and of an eighth of the power of two below them."""
 
@@ -119,15 +121,22 @@ class Lengths:
     different orders. One more record in a pass would then round the gradients of the others in another way. That is
     little, unless large inputs cancel in a layer, so that rounding is all that is left of a gradient; then it may be
     several times what the noise covers. So passes are filled up to a length with which `seen`, a function from records
-    [b, …] to values [b, k] that tell gradients apart, returned the same bits for random records at every position, and
-    the same as in the longest pass. Model and machine decide this, not the records.
+    [b, …] to values [b, k] that have all bits of a record's gradient, returned the same for random records at every
+    position, and the same as in the longest pass. `narrowest` layers have few numbers that could differ, and are asked
+    more often. Model and machine decide this, not the records.
     """
 
     def __init__(
-        self, seen: Callable[[Tensor], Tensor], shape: Sequence[int], like: Tensor, silent: bool = False
+        self,
+        seen: Callable[[Tensor], Tensor],
+        shape: Sequence[int],
+        like: Tensor,
+        narrowest: int = 1,
+        silent: bool = False,
     ) -> None:
         """Take `seen`, and the shape and type of records; `silent` lengths, which not all records need, print no message."""
         self._seen, self._shape, self._like, self._silent = seen, tuple(shape), like, silent
+        self._narrowest = narrowest
         self._whole: dict[int, tuple[int, Tensor | None]] = {}
         self._alike: dict[tuple[int, int], bool] = {}
 
@@ -142,28 +151,43 @@ class Lengths:
             yield torch.arange(start, start + length, device=self._like.device) % count, new
 
     def _longest(self, size: int) -> tuple[int, Tensor | None]:
-        """Return the largest length up to `size`, and the values of its random records; None for a single record, which has one place."""
+        """Return the largest length up to `size`, and the values of random records; None for a single record, which has one place."""
         if size not in self._whole:
             length, values = size - size % _step(size) or size, None
             while length > 1 and values is None:
-                records = self._random(length)
-                values = self._seen(records)
-                if not torch.equal(values, self._seen(records.roll(1, 0)).roll(-1, 0)):
-                    length, values = length - _step(length) if length > STEP else length // 2, None
+                values = self._anywhere(length)
+                if values is None:
+                    length = length - _step(length) if length > STEP else length // 2
             if length == 1 < size and not self._silent:
                 print(ONE_A_PASS, file=sys.stderr)
             self._whole[size] = length, values
         return self._whole[size]
 
+    def _anywhere(self, length: int) -> Tensor | None:
+        """Return the values of random records in passes of this length, None if they depend on the place of a record."""
+        found = []
+        for records in torch.split(self._random(length * self._passes(length)), length):
+            found.append(self._seen(records))
+            if not torch.equal(found[-1], self._seen(records.roll(1, 0)).roll(-1, 0)):
+                return None
+        return torch.cat(found)
+
     def _as_longest(self, length: int, size: int) -> bool:
         if (length, size) not in self._alike:
-            whole, values = self._longest(size)
-            seen = self._seen(self._random(whole)[:length].clone())
-            self._alike[length, size] = values is not None and torch.equal(seen, values[:length])
+            values = self._longest(size)[1]
+            self._alike[length, size] = values is not None and self._alike_in_parts(length, values)
         return self._alike[length, size]
 
-    def _random(self, length: int) -> Tensor:
-        return torch.randn(length, *self._shape, generator=torch.Generator().manual_seed(0)).to(self._like)
+    def _alike_in_parts(self, length: int, values: Tensor) -> bool:
+        records, places = self._random(len(values)), torch.arange(length)
+        parts = ((places + length * number) % len(values) for number in range(self._passes(length)))
+        return all(torch.equal(self._seen(records[part]), values[part]) for part in parts)
+
+    def _passes(self, length: int) -> int:
+        return max(2, math.ceil(PROBES / (length * self._narrowest)))
+
+    def _random(self, count: int) -> Tensor:
+        return torch.randn(count, *self._shape, generator=torch.Generator().manual_seed(0)).to(self._like)
 
 
 @contextmanager
@@ -180,6 +204,21 @@ def drawn_weights(model: nn.Module) -> Iterator[None]:
         with torch.no_grad():
             for value, own in zip(model.parameters(), before, strict=True):
                 value.copy_(own)
+
+
+WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def digests(parts: Sequence[Tensor]) -> Int[Tensor, "b 1"]:
+    """Return a number for the bits of every row of all parts [b, …]: their sum, each times an odd random number, modulo 2⁶⁴."""
+    total = torch.zeros(len(parts[0]), dtype=torch.int64, device=parts[0].device)
+    random = torch.Generator().manual_seed(0)
+    for part in parts:
+        words = part.reshape(len(part), -1).contiguous().view(WORDS[part.element_size()])
+        for some in torch.split(words, at_once(part.device, len(part)), dim=1):
+            factors = 2 * torch.randint(2**62, some.shape[1:], generator=random) + 1
+            total += (some.long() * factors.to(part.device)).sum(dim=1)
+    return total[:, None]
 
 
 def _step(length: int) -> int:
@@ -364,34 +403,49 @@ class ClippedSum:
         if by_vmap or by_person:
             self._try_vmap(shape)
         like = self.parameters[0]
-        self._lengths_by_vmap = Lengths(partial(self._norms_and_losses, True), shape, like, silent=not by_vmap)
-        self._lengths = (
-            self._lengths_by_vmap if by_vmap else Lengths(partial(self._norms_and_losses, False), shape, like)
+        narrowest = min(
+            len(value) if value.dim() > 1 and len(value) > 1 else value.numel() for value in self.parameters
         )
+        self._lengths_by_vmap = Lengths(partial(self._bits, True), shape, like, narrowest, silent=not by_vmap)
+        self._lengths = self._lengths_by_vmap
+        if not by_vmap:
+            narrowest = 1 if self._closed is not None else narrowest
+            self._lengths = Lengths(partial(self._bits, False), shape, like, narrowest)
         self._decided = True
 
     def _norms_and_losses(self, vmapped: bool, inputs: Tensor) -> Float[Tensor, "b 2"]:
-        """Return the norms and the losses of records in one pass, without dropout, by vmap or in the chosen way.
+        """Return the norms and the losses of records in one pass, without dropout, by vmap or in the chosen way."""
+        return self._told(vmapped, inputs)[0]
+
+    def _bits(self, vmapped: bool, inputs: Tensor) -> Int[Tensor, "b 1"]:
+        """Return digests of all that one pass says of each record."""
+        return digests(self._told(vmapped, inputs))
+
+    def _told(self, vmapped: bool, inputs: Tensor) -> list[Tensor]:
+        """Return norms and losses [b, 2], and what gradients are summed from; of a closed form norms and losses alone.
 
         The weights are drawn: those of a training would let a training that goes on choose other lengths.
         """
         labels = torch.zeros(len(inputs), dtype=torch.long, device=inputs.device)
-        kept: list[Tensor] = []
+        told: list[Tensor] = []
 
         def keep(norms: Tensor, losses: Tensor) -> Tensor:
-            kept.append(torch.stack([norms.double(), losses.double()], dim=1))
+            told.append(torch.stack([norms.double(), losses.double()], dim=1))
             return torch.zeros_like(norms)
 
         with torch.random.fork_rng(), without_dropout(self.model), drawn_weights(self.model):
             if vmapped:
                 gradients, losses = self._gradients(inputs, labels)
-                keep(_norms(_rows(gradients)), losses)
+                rows = _rows(gradients)
+                keep(_norms(rows), losses)
+                told += rows
             elif self._closed is not None:
                 self._closed(inputs, labels, keep)
             elif self._book is not None:
                 done = self._book.run(self.model, inputs, labels, self._scales)
                 keep(done.norms, done.losses)
-        return kept[0]
+                told += [tensor for one in done.kept for tensor in one.tensors]
+        return told
 
     def _covers(self, shape: tuple[int, ...]) -> bool:
         """Prepare book-keeping, and return whether it covers the model; if not, say so, or refuse the model if it was asked for."""

@@ -147,6 +147,11 @@ class ReleaseRecipe:
         from mia_audit.training.shadow import Recipe, check_mechanism
 
         training, mechanism = self.spec.training, self.spec.mechanism
+        if mechanism.kind.per_record and training.precision == "bf16":
+            raise UserError(
+                "training.precision: bf16: not for a private release, because rounding to 8 bits hides whether other records of a pass change"
+                " how a gradient is rounded; audit and release in float32"
+            )
         asked = Recipe(
             architecture=self.architecture,
             public=None,

@@ -21,6 +21,9 @@ from mia_audit.errors import UserError, first_line
 from mia_audit.sections import Precision
 
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+os.environ.setdefault(
+    "ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16"
+)  # with AMX, NaN in a row of bf16 gets into the row before it
 NOT_DETERMINISTIC = "does not have a deterministic implementation"
 """Part of torch's error message for an operation that has no deterministic kernel."""
 

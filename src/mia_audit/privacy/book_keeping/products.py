@@ -114,6 +114,11 @@ class Factored:
         self.gradients: Float[Tensor, "b t p"] = product.gradients[:, 0].to(torch.float64, copy=True)
         self.columns: Tensor = columns if self.one_hot else columns[:, 0].to(torch.float64, copy=True)
 
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """What gradients are summed from, [b, …]."""
+        return self.gradients, self.columns
+
     def squares(self, width: int, scale: float | Tensor, shift: float | Tensor) -> Float[Tensor, " b"]:
         """Return the squared norms, Σ over pairs of positions of (⟨a, a'⟩ scale² + shift²)⟨g, g'⟩; without a bias, `shift` is 0."""
         if self.gradients.shape[1] == 1 and not self.one_hot:
@@ -154,6 +159,11 @@ class Formed:
     """A product whose gradients are formed a few rows at a time, as often as they are needed."""
 
     product: Product
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """What gradients are formed from, [b, …]."""
+        return self.product.gradients, self.product.inputs
 
     @property
     def number(self) -> int:
@@ -197,6 +207,11 @@ class GradientRows:
     number: int
     rows: Float[Tensor, "b n"]
     order: tuple[int, ...] = ()
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The rows alone."""
+        return (self.rows,)
 
     def add(self, weights: Float[Tensor, " b"], out: Int[Tensor, " o"], pieces: Sequence[Float[Tensor, " n"]]) -> None:
         """Add the weighted sum."""
