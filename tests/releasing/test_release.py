@@ -195,6 +195,7 @@ class Mine(DPSGD):
         ({"mechanism": "fadp"}, "all", "but this model has neither"),
         ({"mechanism": "fadp", "importance": "past"}, "head", "which the classifier has not"),
         ({"mechanism": "mine.py:Mine"}, "all", "a model of another kind"),
+        ({"mechanism": "dp-sgd", "training": {"precision": "bf16"}}, "all", "bf16: not for a private release"),
     ],
 )
 def test_a_mechanism_that_does_not_fit_the_model_is_never_charged(recipe, tmp_path, mechanism, trainable, match):

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from mia_audit.explain.catalogue import Explainers
@@ -25,6 +26,18 @@ TINY = {"img_size": 8, "patch_size": 4, "embed_dim": 16, "depth": 2, "num_heads"
 def backends() -> list[str]:
     cudnn: Any = torch.backends.cudnn
     return [torch.backends.cuda.matmul.fp32_precision, cudnn.conv.fp32_precision]
+
+
+@pytest.mark.parametrize("features", [21, 33, 784])
+def test_a_record_of_nan_does_not_reach_its_neighbours_in_bf16(features: int) -> None:
+    """With AMX, torch's bf16 products read past the end of a row."""
+    layer, records = nn.Linear(features, 12), torch.randn(100, features)
+    with computing(layer, "bf16"), torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
+        for place in (0, 16, 31, 50, 98, 99):
+            records[place] = torch.nan
+            hit = F.linear(records, layer.weight).isnan().any(dim=1)
+            assert hit.nonzero().flatten().tolist() == [place]
+            records[place] = 0
 
 
 @pytest.mark.parametrize(("precision", "inside"), [("float32", "ieee"), ("tf32", "tf32"), ("bf16", "ieee")])
