@@ -94,6 +94,7 @@ def test_a_card_without_a_policy_or_an_audit_says_so(recipe):
         {"mechanisms": {"dp-sgd": {"epsilon": [4], "clipping": "flat", "clip_norm": 2}}},
         {"architectures": {"mlp": {"parameters": {"width": 9}}}},
         {"training": {"epochs": 2, "batch": 10}, "mechanisms": {"dp-sgd": {"epsilon": [4], "training": {"epochs": 3}}}},
+        {"architectures": {"mlp": {"parameters": {"width": 8}, "training": {"epochs": 3}}}},
     ],
 )
 def test_another_training_than_was_audited_is_refused(recipe, changes):
@@ -107,6 +108,28 @@ def test_another_training_than_was_audited_is_refused(recipe, changes):
     with pytest.raises(UserError, match="about another training of"):
         released(other, gate=gate)
     assert not Path("out").exists() and not Path(".out.unfinished").exists()
+
+
+def network(training=None, under=None):
+    return {"mlp": {"parameters": {"width": 8}, "training": training or {}, "mechanisms": {"dp-sgd": under or {}}}}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"training": {"epochs": 2, "batch": 10, "floor": 0.1}},
+        {"mechanisms": {"none": {}, "dp-sgd": {"epsilon": [4], "training": {"floor": 0.1}}}},
+        {"architectures": network({"floor": 0.1})},
+        {"architectures": network(under={"training": {"floor": {"rows": 0.1}}})},
+    ],
+)
+def test_a_floor_of_the_accuracy_is_no_part_of_a_training(recipe, changes):
+    audited = recipe(architectures=network())
+    finish(audited)
+    gate = verdicts(audited)
+    other = recipe(**({"architectures": network()} | changes))
+    assert other.audit != audited.audit
+    assert released(other, gate=gate)["audit"]["training_sha256"] == training_sha256(audited)
 
 
 def test_code_in_two_files_of_one_name_is_compared_file_by_file(recipe, tmp_path):

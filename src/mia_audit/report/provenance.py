@@ -132,10 +132,18 @@ def trained(config: Mapping[str, Any], setting: Mapping[str, str]) -> dict[str, 
         if setting[name] not in sections:
             return {}
         left_out = UNTRAINED.get(f"{name}s", ())
-        kept = {key: value for key, value in sections[setting[name]].items() if key not in left_out}
+        kept = _without_floor({key: value for key, value in sections[setting[name]].items() if key not in left_out})
         parts[name] = {"keys": base_names(kept, files_only=True), "code": code_digests(kept)}
     parts["training"] = {key: value for key, value in (config.get("training") or {}).items() if key != "floor"}
     return {TRAINED: hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()}
+
+
+def _without_floor(section: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a section without the floor in its `training` and in that of its `mechanisms`: a floor changes no training."""
+    parts = {"training": {**(section.get("training") or {}), "floor": None}} if section.get("training") else {}
+    under = section.get("mechanisms")
+    parts |= {"mechanisms": {name: _without_floor(one) for name, one in under.items()}} if under else {}
+    return {**section, **parts}
 
 
 def code_digests(config: Any) -> dict[str, str]:
