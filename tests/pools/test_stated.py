@@ -103,6 +103,31 @@ def test_no_record_changes_the_listed_values_of_others(codes: list[str], more: s
         assert records[:2].tolist() == [[1, 0, 0], [0, 1, 0]]
 
 
+@pytest.mark.parametrize(
+    ("values", "listed", "impute"),
+    [
+        (["1", "2", "NA"], ["1", "2", "NA"], {}),
+        (["1.5", "?", "2"], ["1.5", "2", "?"], {}),
+        (["1", "2", ""], ["1", "2", "unknown"], {"code": "unknown"}),
+        (["1", "2", "NA"], ["1", "2"], {"code": "2"}),
+        (["1", "2", ""], ["1", "2"], {"code": 2}),
+        (["true", "", "false"], ["true", "false", "unknown"], {"code": "unknown"}),
+        (["a", "b", ""], ["a", "b", "0"], {"code": 0}),
+    ],
+)
+def test_no_record_decides_whether_stated_categories_are_accepted(
+    values: list[str], listed: list[str], impute: dict[str, Any], tmp_path: Path
+) -> None:
+    stated = {"categories": {"code": listed}, "other": "rest", "impute": impute, "classes": ["no", "yes"]}
+    dataset = Dataset(source="table", path=str(tmp_path / "t.csv"), take="first", **stated)
+    rows = [f"{number},{value},no\n" for number, value in enumerate(values)]
+    seen = set()
+    for more in (values[0], "x", "3", "1.5", "007", "true", "2020-01-01", "1e400"):
+        (tmp_path / "t.csv").write_text("".join(["age,code,label\n", *rows, f"7,{more},yes\n"]))
+        seen.add(str(np.asarray(load_source(dataset, "datasets.t").records)[: len(values)].tolist()))
+    assert len(seen) == 1
+
+
 @pytest.mark.parametrize("last", [1, 2])
 def test_a_label_below_zero_is_not_the_largest_class_of_all_records(last: int, tmp_path: Path) -> None:
     np.savez(path := tmp_path / "some.npz", records=ROWS, labels=np.array([-1, 0, 1, last] * 5))

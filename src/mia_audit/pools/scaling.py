@@ -144,7 +144,7 @@ def described(frame: pl.DataFrame, dataset: Dataset, root: str, where: str) -> p
                 f"{where}.path: column '{column.name}' of {root} holds {column.dtype}: expected numbers, true and false, or text;"
                 " convert it" + f", or drop it: columns: {{{column.name}: drop}}" * (column.name != dataset.label)
             )
-    return _imputed(kept, dataset.impute, where)
+    return _imputed(kept, dataset, where)
 
 
 def identifiers(frame: pl.DataFrame, declared: Collection[str]) -> dict[str, str]:
@@ -288,22 +288,25 @@ def spelled(text: pl.Series) -> pl.Series:
     return text.alias("").to_frame().select(one.alias("")).to_series()
 
 
-def _imputed(frame: pl.DataFrame, constants: Mapping[str, float | str], where: str) -> pl.DataFrame:
-    """Replace missing values by the stated constants."""
+def _imputed(frame: pl.DataFrame, dataset: Dataset, where: str) -> pl.DataFrame:
+    """Replace missing values by the stated constants; a stated category takes numbers and words, whatever the column holds."""
     import polars as pl
 
     filled = []
-    for name, constant in constants.items():
+    for name, constant in dataset.impute.items():
         column = frame[name]
-        if column.dtype.is_numeric() != isinstance(constant, int | float):
+        if column.dtype.is_float():
+            column = column.fill_nan(None)
+        alike = column.dtype.is_numeric() == isinstance(constant, int | float)
+        if not alike and name in dataset.categories:
+            column, constant = column.cast(pl.String), str(constant)
+        elif not alike:
             kind = "numbers" if column.dtype.is_numeric() else "text"
             raise UserError(f"{where}.impute.{name}: '{constant}' for a column of {kind}: state one of that kind")
         if column.dtype.is_integer() and float(constant).is_integer():
             constant = int(constant)
         elif column.dtype.is_integer():
             column = column.cast(pl.Float64)
-        if column.dtype.is_float():
-            column = column.fill_nan(None)
         try:
             whole = column if column.dtype.is_numeric() else column.cast(pl.String)
             filled.append(whole.fill_null(constant))

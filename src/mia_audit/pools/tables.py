@@ -117,7 +117,7 @@ def _read_csv(path: Path, where: str, dataset: Dataset) -> pl.DataFrame:
     others = [
         number
         for column in frame
-        if column.name not in texts and (number := _as_numbers(column, separator)) is not None
+        if column.name not in texts and (number := _as_numbers(column, separator, dataset)) is not None
     ]
     changed += [number for number in others if number.name not in stated or number.dtype.is_integer()]
     frame = frame.with_columns(changed)
@@ -157,14 +157,19 @@ def _read_sheet(path: Path, where: str, dataset: Dataset) -> pl.DataFrame:
     return pl.read_excel(path, sheet_name=name, engine="calamine", infer_schema_length=None, schema_overrides=kinds)
 
 
-def _as_numbers(column: pl.Series, separator: str) -> pl.Series | None:
+def _words(dataset: Dataset, column: str) -> list[str]:
+    """Return the words for missing values in a column, without those that the config states as its values."""
+    return [word for word in MISSING if word not in dataset.categories.get(column, ())]
+
+
+def _as_numbers(column: pl.Series, separator: str, dataset: Dataset) -> pl.Series | None:
     """Return a column of text as numbers if it holds only these, blanks and words for missing values; otherwise None."""
     import polars as pl
 
     if column.dtype != pl.String:
         return None
     text = column.str.strip_chars()
-    known = text.filter(~(text.is_null() | text.is_in(list(MISSING))))
+    known = text.filter(~(text.is_null() | text.is_in(_words(dataset, column.name))))
     if not len(known) or known.str.contains(PADDED).any():
         return None
     if separator != "," and known.str.contains(DECIMAL_COMMA).all():
@@ -183,8 +188,7 @@ def _without_words(frame: pl.DataFrame, dataset: Dataset) -> list[pl.Series]:
     changed = []
     for column in frame:
         if column.dtype == pl.String and column.name != dataset.label:
-            words = [word for word in MISSING if word not in dataset.categories.get(column.name, ())]
-            missing = column.str.strip_chars().is_in(words)
+            missing = column.str.strip_chars().is_in(_words(dataset, column.name))
             if missing.any():
                 changed.append(column.zip_with(~missing.fill_null(True), pl.Series([None], dtype=pl.String)))
     return changed
