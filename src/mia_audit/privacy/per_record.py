@@ -108,8 +108,8 @@ APART = (1.0, 1.0, 30.0, 0.0, 1e-3)
 """Factors of the records that are compared with each of them alone."""
 
 ONE_A_PASS = "per-record gradients: one record a pass, as more are rounded by their positions"
-PROBES = 512
-"""Numbers of the narrowest layer that are compared at each length, two passes at least."""
+PROBES = 1024
+"""Numbers of the narrowest layer that are compared at each length."""
 STEP = 4
 """Lengths of passes are multiples of this number, and of an eighth of the power of two below them."""
 
@@ -184,7 +184,7 @@ class Lengths:
         return all(torch.equal(self._seen(records[part]), values[part]) for part in parts)
 
     def _passes(self, length: int) -> int:
-        return max(2, math.ceil(PROBES / (length * self._narrowest)))
+        return math.ceil(PROBES / (length * self._narrowest))
 
     def _random(self, count: int) -> Tensor:
         return torch.randn(count, *self._shape, generator=torch.Generator().manual_seed(0)).to(self._like)

@@ -211,9 +211,9 @@ def _features(
         if not apart:
             return torch.cat([features_of(inputs[start : start + size]) for start in range(0, count, size)])
         like = inputs[0:1]
-        features_of(torch.randn(2, *like.shape[1:], generator=torch.Generator().manual_seed(0)).to(like))
+        tried = features_of(torch.randn(2, *like.shape[1:], generator=torch.Generator().manual_seed(0)).to(like))
         through = each_apart(passed)
-        passes = Lengths(lambda some: through(some)[0], like.shape[1:], like).cut(count, size)
+        passes = Lengths(lambda some: through(some)[0], like.shape[1:], like, tried[0].numel()).cut(count, size)
         return torch.cat([through(inputs[rows])[0][:new] for rows, new in passes])
     finally:
         handle.remove()
