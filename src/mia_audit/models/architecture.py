@@ -14,7 +14,7 @@ import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import pairwise, product
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
@@ -250,7 +250,8 @@ def changing_state(model: nn.Module, input_shape: tuple[int, ...]) -> str | None
     trained = [value for value in model.parameters() if value.requires_grad]
     generator = torch.Generator().manual_seed(0)
     shared = _shared_generators()
-    states, written, answers = [_state(model)], [_written(model)], []
+    before, written = _state(model), []
+    answers: list[Tensor] = []
     drawn = [scale * torch.randn(3, *input_shape, generator=generator) for scale in (1.0, 10.0)]
     extreme = torch.stack([torch.full(input_shape, value) for value in EXTREME])
     with torch.random.fork_rng():
@@ -260,16 +261,18 @@ def changing_state(model: nn.Module, input_shape: tuple[int, ...]) -> str | None
                 found = model(records.to(like.device, like.dtype))
             if trained and found.requires_grad:
                 torch.autograd.grad(found.sum(), trained, allow_unused=True)
-            answers.append(found.detach())
-            states.append(_state(model))
+            if shared != _shared_generators():
+                return "the generator of random or NumPy, from which all records of a pass draw"
+            after = _state(model)
+            for name in (
+                {**before, **after} if len(answers) > 1 else before
+            ):  # the first passes may add what they set up
+                if name not in before or not _equal(before[name], after.get(name)):
+                    return name
+            before = after
             written.append(_written(model))
-    if shared != _shared_generators():
-        return "the generator of random or NumPy, from which all records of a pass draw"
-    for number, (before, after) in enumerate(pairwise(states)):
-        for name in {**before, **after} if number > 1 else before:  # the first passes may add what they set up
-            if name not in before or not _equal(before[name], after.get(name)):
-                return name
-    rewritten = next((name for name in written[2] if written[2][name] != written[-1].get(name)), None)
+            answers.append(found.detach())
+    rewritten = next((name for name in written[1] if written[1][name] != written[-1].get(name)), None)
     same = torch.allclose(answers[1], answers[-1], rtol=ANSWERS, atol=ANSWERS, equal_nan=True)
     return rewritten or (None if same else "its later answers")
 

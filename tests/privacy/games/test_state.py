@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from mia_audit.errors import UserError
+from mia_audit.models import architecture
 from mia_audit.models.architecture import changing_state, check_state
 from mia_audit.privacy import per_record
 from mia_audit.privacy.catalogue import PerRecord
@@ -399,6 +400,23 @@ def test_models_without_a_state_are_not_refused(model: Any) -> None:
     assert changing_state(built, (FEATURES,)) is None
     assert torch.equal(torch.get_rng_state(), before[0]) and built.training
     assert all(map(torch.equal, before[1], built.parameters()))
+
+
+def test_few_copies_of_a_state_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Copy(dict[str, Any]):
+        """A dictionary that can be watched."""
+
+    copies, held, state = [], [], architecture._state
+
+    def watched(model: nn.Module) -> Copy:
+        copy = Copy(state(model))
+        copies.append(weakref.ref(copy))
+        held.append(sum(one() is not None for one in copies))
+        return copy
+
+    monkeypatch.setattr(architecture, "_state", watched)
+    assert changing_state(perceptron(), (FEATURES,)) is None
+    assert len(held) > max(held) == 2
 
 
 @pytest.mark.parametrize(
