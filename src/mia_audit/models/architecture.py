@@ -246,7 +246,7 @@ def changing_state(model: nn.Module, input_shape: tuple[int, ...]) -> str | None
     a table of positions, does not count, unless a later one changes it. Parameters and buffers must not even be written to
     or replaced by equal ones: other records could change them.
     """
-    like = next(model.parameters(), torch.empty(0))
+    like = next((value for value in model.parameters() if value.is_floating_point()), torch.empty(0))
     trained = [value for value in model.parameters() if value.requires_grad]
     generator = torch.Generator().manual_seed(0)
     shared = _shared_generators()
@@ -278,8 +278,17 @@ def changing_state(model: nn.Module, input_shape: tuple[int, ...]) -> str | None
 
 
 def check_state(model: nn.Module, input_shape: tuple[int, ...], name: str = "") -> None:
-    """Raise UserError, with the model's name, if a pass changes its state, which would be released without noise, or fails for some values."""
+    """Raise UserError, with the model's name, if it cannot be trained privately.
+
+    A pass changes its state, which would be released without noise, or fails for some values, or a parameter is complex.
+    """
     name = name or type(model).__name__
+    trained = ((key, value) for key, value in model.named_parameters() if value.requires_grad)
+    if odd := next((key for key, value in trained if value.is_complex()), None):
+        raise UserError(
+            f"the parameter '{odd}' of '{name}' is complex, and clipping and noise are of real numbers, so it cannot be trained"
+            " privately: hold its real and imaginary parts as two parameters"
+        )
     try:
         changing = changing_state(model, input_shape)
     except Exception as error:  # models raise any error for an index out of range

@@ -1,5 +1,6 @@
 """A model keeps no state: what a pass changes beside the trained weights would be released without noise."""
 
+import copy
 import math
 import random
 import weakref
@@ -402,6 +403,37 @@ def test_models_without_a_state_are_not_refused(model: Any) -> None:
     assert all(map(torch.equal, before[1], built.parameters()))
 
 
+class Filter(Stateful):
+    """Multiplies the frequencies of a record by complex weights, the model's first parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = nn.Parameter(torch.ones(FEATURES // 2 + 1, dtype=torch.cfloat))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.head(torch.fft.irfft(torch.fft.rfft(inputs) * self.weights, n=FEATURES))  # type: ignore[no-any-return]
+
+
+def test_complex_weights_are_refused_as_such_unless_they_are_frozen() -> None:
+    built = Filter()
+    with pytest.raises(UserError, match="the parameter 'weights' of 'Filter' is complex"):
+        check_state(built, (FEATURES,))
+    built.weights.requires_grad_(False)
+    check_state(built, (FEATURES,))
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
+@pytest.mark.parametrize("way", ["vmap", "auto"])
+def test_a_model_that_cannot_be_copied_is_trained(way: PerRecord) -> None:
+    def normalised() -> nn.Module:
+        return nn.Sequential(nn.utils.weight_norm(nn.Linear(FEATURES, 2)))  # its weight is no leaf of the graph
+
+    with pytest.raises(RuntimeError, match="deepcopy"):
+        copy.deepcopy(normalised())
+    scene = Scene(normalised, SECTION, EPSILON, RECORDS, way=way)
+    assert len(observed(partial(scene.train, pair(1.0).first, 0)).numbers)
+
+
 def test_few_copies_of_a_state_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
     class Copy(dict[str, Any]):
         """A dictionary that can be watched."""
@@ -409,10 +441,10 @@ def test_few_copies_of_a_state_are_held(monkeypatch: pytest.MonkeyPatch) -> None
     copies, held, state = [], [], architecture._state
 
     def watched(model: nn.Module) -> Copy:
-        copy = Copy(state(model))
-        copies.append(weakref.ref(copy))
+        made = Copy(state(model))
+        copies.append(weakref.ref(made))
         held.append(sum(one() is not None for one in copies))
-        return copy
+        return made
 
     monkeypatch.setattr(architecture, "_state", watched)
     assert changing_state(perceptron(), (FEATURES,)) is None
