@@ -14,7 +14,6 @@ import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
@@ -241,8 +240,8 @@ def changing_state(model: nn.Module, input_shape: tuple[int, ...]) -> str | None
     """Name what a pass changes, such as running statistics; None if there is nothing.
 
     It is a buffer, a frozen parameter, an attribute of a module, of its class or of its objects, or the later answers.
-    Passes run over random and over extreme records, without and with a backward pass, on the model itself in its mode: a
-    hook that is a closure over the model would write past a copy. What the first one of either kind only sets up, such as
+    Passes run over random and over extreme records, most of them without and with a backward pass, on the model itself in
+    its mode: a hook that is a closure over the model would write past a copy. What the first one of either kind only sets up, such as
     a table of positions, does not count, unless a later one changes it. Parameters and buffers must not even be written to
     or replaced by equal ones: other records could change them.
     """
@@ -254,8 +253,10 @@ def changing_state(model: nn.Module, input_shape: tuple[int, ...]) -> str | None
     answers: list[Tensor] = []
     drawn = [scale * torch.randn(3, *input_shape, generator=generator) for scale in (1.0, 10.0)]
     extreme = torch.stack([torch.full(input_shape, value) for value in EXTREME])
+    first, *others = torch.split(extreme, 3)
+    passes = [(records, learning) for records in (*drawn, first) for learning in (False, True)]
     with torch.random.fork_rng():
-        for records, learning in product((*drawn, *torch.split(extreme, 3), drawn[0]), (False, True)):
+        for records, learning in (*passes, *((records, False) for records in others), (drawn[0], True)):
             torch.manual_seed(0)
             with torch.set_grad_enabled(learning):
                 found = model(records.to(like.device, like.dtype))

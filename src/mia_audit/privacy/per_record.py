@@ -108,7 +108,7 @@ APART = (1.0, 1.0, 30.0, 0.0, 1e-3)
 """Factors of the records that are compared with each of them alone."""
 
 ONE_A_PASS = "per-record gradients: one record a pass, as more are rounded by their positions"
-PROBES = 1024
+PROBES = 256
 """Numbers of the narrowest layer that are compared at each length."""
 STEP = 4
 """Lengths of passes are multiples of this number, and of an eighth of the power of two below them."""
