@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from mia_audit.privacy import noise, per_record
 from mia_audit.privacy.catalogue import Job, Mechanism, PerRecord, Protection
-from mia_audit.privacy.per_record import ClippedSum
+from mia_audit.privacy.per_record import ClippedSum, Lengths
 from mia_audit.runtime.device import computing
 from mia_audit.sections import Precision
 from mia_audit.training.checkpoints import Checkpoint
@@ -90,6 +90,12 @@ def one_decision() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for owner, name in ((per_record, "check_state"), (per_record, "checked_pass"), (ClippedSum, "_try_vmap")):
             patch.setattr(owner, name, once(getattr(owner, name)))
+        lengths: dict[Any, Lengths] = {}
+
+        def known(seen: Any, shape: tuple[int, ...], *given: Any, **more: Any) -> Lengths:
+            return lengths.setdefault((seen.args, shape), Lengths(seen, shape, *given, **more))
+
+        patch.setattr(per_record, "Lengths", known)
         yield
 
 
