@@ -241,9 +241,9 @@ def changing_state(model: nn.Module, input_shape: tuple[int, ...]) -> str | None
 
     It is a buffer, a frozen parameter, an attribute of a module, of its class or of its objects, or the later answers.
     Passes run over random and over extreme records, most of them without and with a backward pass, on the model itself in
-    its mode: a hook that is a closure over the model would write past a copy. What the first one of either kind only sets up, such as
-    a table of positions, does not count, unless a later one changes it. Parameters and buffers must not even be written to
-    or replaced by equal ones: other records could change them.
+    its mode: a hook that is a closure over the model would write past a copy. What the first one of either kind only sets
+    up, such as a table of positions, does not count, unless a later one changes it. Parameters and buffers must not even
+    be written to or replaced by equal ones: other records could change them.
     """
     like = next((value for value in model.parameters() if value.is_floating_point()), torch.empty(0))
     trained = [value for value in model.parameters() if value.requires_grad]
@@ -265,9 +265,8 @@ def changing_state(model: nn.Module, input_shape: tuple[int, ...]) -> str | None
             if shared != _shared_generators():
                 return "the generator of random or NumPy, from which all records of a pass draw"
             after = _state(model)
-            for name in (
-                {**before, **after} if len(answers) > 1 else before
-            ):  # the first passes may add what they set up
+            added = list(after) if len(answers) > 1 else []  # the first passes may add what they set up
+            for name in [*before, *added]:
                 if name not in before or not _equal(before[name], after.get(name)):
                     return name
             before = after

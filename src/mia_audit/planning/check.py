@@ -117,7 +117,7 @@ def _check_models(checked: Checked, audit: Audit, dataset: str, size: Size, with
 
 def _check_training(audit: Audit, architecture: str, mechanism: str, metadata: Metadata) -> None:
     """Raise UserError if a model lacks the part of it that is trained, or if the mechanism, unless it is the user's own, does not fit."""
-    from mia_audit.training.shadow import Recipe, check_mechanism
+    from mia_audit.training.shadow import check_mechanism
     from mia_audit.training.trainable import check_part
 
     training, section = audit.training_of(architecture, mechanism), resolved_mechanism(audit, mechanism)
@@ -126,17 +126,9 @@ def _check_training(audit: Audit, architecture: str, mechanism: str, metadata: M
     if not section.kind.per_record or code_of(section.mechanism):
         return
     largest = max(map(budget, audit.budgets(architecture)[mechanism]))
-    recipe = Recipe(
-        architecture=metadata,
-        public=None,
-        mechanism=section,
-        training=training,
-        epsilon=largest,
-        micro_batch=1,
-        key=(),
-    )
     try:
-        check_mechanism(recipe, training.batch)  # the fewest records, for which noise is calibrated fastest
+        # with the fewest records, for which noise is calibrated fastest
+        check_mechanism(metadata, section, training, largest, training.batch)
     except UserError as error:
         raise UserError(f"architectures.{architecture}: {error}") from None
 

@@ -185,9 +185,12 @@ def squared_norms(rows: Float[Tensor, "b n"], scale: Float[Tensor, " s"] | None 
         return squared_norms(rows) * scale.double().square() if len(scale) == 1 else squared_norms(rows * scale)
     rows = rows.contiguous()  # the numbers of strided rows are added one by one
     kind = torch.promote_types(rows.dtype, torch.float32)
+    if rows.shape[1] <= RUN:
+        norms: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=kind)
+        return norms.double().square()
     runs = rows.shape[1] // RUN * RUN
-    parts = [part for part in (rows[:, :runs].view(len(rows), runs // RUN, RUN), rows[:, runs:]) if part.numel()]
-    pieces = [torch.linalg.vector_norm(part, dim=-1, dtype=kind).double().view(len(rows), -1) for part in parts]
+    parts = [rows[:, runs:], rows[:, :runs].reshape(len(rows), -1, RUN)]
+    pieces = [torch.linalg.vector_norm(part, dim=-1, dtype=kind).double().reshape(len(rows), -1) for part in parts]
     return torch.cat(pieces, dim=1).square().sum(dim=1)
 
 

@@ -415,22 +415,22 @@ class ClippedSum:
 
     def _norms_and_losses(self, vmapped: bool, inputs: Tensor) -> Float[Tensor, "b 2"]:
         """Return the norms and the losses of records in one pass, without dropout, by vmap or in the chosen way."""
-        return self._told(vmapped, inputs)[0]
+        return self._passed(vmapped, inputs)[0]
 
     def _bits(self, vmapped: bool, inputs: Tensor) -> Int[Tensor, "b 1"]:
         """Return digests of all that one pass says of each record."""
-        return digests(self._told(vmapped, inputs))
+        return digests(self._passed(vmapped, inputs))
 
-    def _told(self, vmapped: bool, inputs: Tensor) -> list[Tensor]:
+    def _passed(self, vmapped: bool, inputs: Tensor) -> list[Tensor]:
         """Return norms and losses [b, 2], and what gradients are summed from; of a closed form norms and losses alone.
 
         The weights are drawn: those of a training would let a training that goes on choose other lengths.
         """
         labels = torch.zeros(len(inputs), dtype=torch.long, device=inputs.device)
-        told: list[Tensor] = []
+        found: list[Tensor] = []
 
         def keep(norms: Tensor, losses: Tensor) -> Tensor:
-            told.append(torch.stack([norms.double(), losses.double()], dim=1))
+            found.append(torch.stack([norms.double(), losses.double()], dim=1))
             return torch.zeros_like(norms)
 
         with torch.random.fork_rng(), without_dropout(self.model), drawn_weights(self.model):
@@ -438,14 +438,14 @@ class ClippedSum:
                 gradients, losses = self._gradients(inputs, labels)
                 rows = _rows(gradients)
                 keep(_norms(rows), losses)
-                told += rows
+                found += rows
             elif self._closed is not None:
                 self._closed(inputs, labels, keep)
             elif self._book is not None:
                 done = self._book.run(self.model, inputs, labels, self._scales)
                 keep(done.norms, done.losses)
-                told += [tensor for one in done.kept for tensor in one.tensors]
-        return told
+                found += [tensor for one in done.kept for tensor in one.tensors]
+        return found
 
     def _covers(self, shape: tuple[int, ...]) -> bool:
         """Prepare book-keeping, and return whether it covers the model; if not, say so, or refuse the model if it was asked for."""

@@ -65,8 +65,7 @@ def next_charges(
 
 def _recall(recipe: ReleaseRecipe, work: Unfinished) -> bool:
     """Take over the ledger's charges for this release if an older state, which lacks some, was put back; return whether."""
-    entries = _charged(recipe.audit.privacy.ledger_of(recipe.setting.dataset))
-    known = [dict(one.terms) for one in entries if one.released.get("id") == work.id]
+    known = [dict(one.terms) for one in _now(recipe)[1] if one.released.get("id") == work.id]
     if recalled := len(known) > len(work.charged):
         work.charged = known
     return recalled
@@ -103,11 +102,10 @@ def _charge(
     path = privacy.ledger_of(dataset)
     receipt = None
     entries = [_entry(recipe, work, what, charge, to) for what, charge in charges]
-    kept = recipe.results / f"{KEPT}{dataset}"
-    known = remembered(kept)
+    known = remembered(recipe.results / f"{KEPT}{dataset}")
     _check_ledger(recipe, known)
     _check_names(recipe)
-    earlier, charged = recipe.earlier(), _charged(path)
+    earlier, charged = recipe.earlier(), _now(recipe)[1]
     own = [
         _entry(recipe, work, RESTART if number else MODEL, accounting.charge_of(terms), to)
         for number, terms in enumerate(work.charged)
@@ -128,8 +126,8 @@ def _charge(
         for one in uncharged:
             one.unlink(missing_ok=True)
     elif forgotten or entries:
-        kept = recipe.uncharged[0]
-        write_json(kept, {"entries": [asdict(one) for one in [*read_uncharged(kept), *forgotten, *entries]]})
+        file = recipe.uncharged[0]
+        write_json(file, {"entries": [asdict(one) for one in [*read_uncharged(file), *forgotten, *entries]]})
     if charges:
         work.begin([what for what, _ in charges if what != RESTART], [entry.terms for entry in entries])
         for what, charge in charges:
@@ -173,7 +171,7 @@ def _check_cards(recipe: ReleaseRecipe, released: Path) -> list[Entry]:
     Return the entries of releases without a ledger as their cards state them.
     """
     path, mine = Path(recipe.audit.privacy.ledger_of(recipe.setting.dataset)), audit_id(recipe.results)
-    now = ledger.read_ledger(path)[0].id if path.is_file() else ""
+    now = _now(recipe)[0]
     without: dict[str, list[Entry]] = {}
     for card in sorted(released.glob(f"*/{CARD}")):
         try:
@@ -191,9 +189,13 @@ def _check_cards(recipe: ReleaseRecipe, released: Path) -> list[Entry]:
     return [one for entries in without.values() for one in entries]
 
 
-def _charged(path: str) -> list[Entry]:
-    """Return the entries of a ledger, none if there is no such file."""
-    return ledger.read_ledger(Path(path))[1] if path and Path(path).is_file() else []
+def _now(recipe: ReleaseRecipe) -> tuple[str, list[Entry]]:
+    """Return the id and the entries of the config's ledger; empty if there is no such file."""
+    path = Path(recipe.audit.privacy.ledger_of(recipe.setting.dataset))
+    if not path.is_file():
+        return "", []
+    header, entries, _ = ledger.read_ledger(path)
+    return header.id, entries
 
 
 def _beyond(entries: Sequence[Entry], known: Sequence[Entry]) -> list[Entry]:
@@ -229,8 +231,7 @@ def _check_newest(path: Path, known: Mapping[str, Any], who: str) -> None:
 
 def _check_names(recipe: ReleaseRecipe) -> None:
     """Raise UserError if some records were charged under another name: as another data set or audit beside these results."""
-    name = recipe.audit.privacy.ledger_of(recipe.setting.dataset)
-    now = ledger.read_ledger(Path(name))[0].id if name and Path(name).exists() else ""
+    now = _now(recipe)[0]
     for path, pool in recipe.others(KEPT):
         other = remembered(path)
         if other["ledger"] != now:

@@ -144,7 +144,7 @@ class ReleaseRecipe:
             return
         from mia_audit.privacy.noise import automatic
         from mia_audit.privacy.per_record import ClippedSum
-        from mia_audit.training.shadow import Recipe, check_mechanism
+        from mia_audit.training.shadow import check_mechanism
 
         training, mechanism = self.spec.training, self.spec.mechanism
         if mechanism.kind.per_record and training.precision == "bf16":
@@ -152,16 +152,8 @@ class ReleaseRecipe:
                 "training.precision: bf16: not for a private release, because rounding to 8 bits hides whether other records of a pass change"
                 " how a gradient is rounded; audit and release in float32"
             )
-        asked = Recipe(
-            architecture=self.architecture,
-            public=None,
-            mechanism=mechanism,
-            training=training,
-            epsilon=float(self.spec.epsilon),
-            micro_batch=1,
-            key=(),
-        )
-        trained, inputs = check_mechanism(asked, max(self.units, training.batch))  # `terms` refuses a larger batch
+        units = max(self.units, training.batch)  # `terms` refuses a larger batch
+        trained, inputs = check_mechanism(self.architecture, mechanism, training, float(self.spec.epsilon), units)
         if mechanism.kind.per_record:
             gradients = ClippedSum(trained, automatic(1.0), 1, training.per_record or "auto")
             gradients.decide(tuple(inputs[0:1].shape[1:]), mechanism.by_person)

@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from mia_audit.errors import UserError, first_line
 from mia_audit.sections import Precision
 
+# with AMX, NaN in a row of bf16 gets into the row before it; oneDNN reads this before its first product
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
-os.environ.setdefault(
-    "ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16"
-)  # with AMX, NaN in a row of bf16 gets into the row before it
 NOT_DETERMINISTIC = "does not have a deterministic implementation"
 """Part of torch's error message for an operation that has no deterministic kernel."""
 

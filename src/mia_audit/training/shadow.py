@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -186,20 +186,31 @@ def _job(
     )
 
 
-def check_mechanism(recipe: Recipe, units: int) -> tuple[nn.Module, Inputs | Tensor]:
-    """Set up the mechanism for this number of records (persons), none of which is read.
+def check_mechanism(
+    architecture: Mapping[str, Any], mechanism: Mechanism, training: Training, epsilon: float, units: int
+) -> tuple[nn.Module, Inputs | Tensor]:
+    """Set up a mechanism for this number of records (persons), none of which is read.
 
     Return the module that training changes, and one input of it. Raises UserError if the mechanism does not fit the
     model, its trained part or the budget.
     """
-    blank = torch.zeros(1, *recipe.architecture["input_shape"])
-    mechanism, public = recipe.mechanism, (blank, torch.zeros(1, dtype=torch.long))
-    model = construct(recipe.architecture, seed=0)
-    choose_part(model, recipe.training)
-    trained, inputs = recipe.features(model, recipe.training, blank, 1, mechanism.kind.per_record)
-    read = replace(recipe, public_records=public if mechanism.kind.reads_public_records(mechanism) else None)
+    blank = torch.zeros(1, *architecture["input_shape"])
+    public = (blank, torch.zeros(1, dtype=torch.long)) if mechanism.kind.reads_public_records(mechanism) else None
+    recipe = Recipe(
+        architecture=architecture,
+        public=None,
+        mechanism=mechanism,
+        training=training,
+        epsilon=epsilon,
+        micro_batch=1,
+        key=(),
+        public_records=public,
+    )
+    model = construct(architecture, seed=0)
+    choose_part(model, training)
+    trained, inputs = recipe.features(model, training, blank, 1, mechanism.kind.per_record)
     people = Persons.numbered(np.arange(units)) if mechanism.by_person else None
-    mechanism.kind.protect(mechanism, _job(read, trained, units, people, fresh_key()))
+    mechanism.kind.protect(mechanism, _job(recipe, trained, units, people, fresh_key()))
     return trained, inputs
 
 

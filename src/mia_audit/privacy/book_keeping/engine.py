@@ -96,9 +96,10 @@ class BookKeeping:
         others: list[Tensor] = []
 
         def scale_of(number: int, order: tuple[int, ...]) -> Tensor | None:
-            if not scales or not order or len(scales[number]) == 1:
-                return scales[number] if scales else None
-            return scales[number].view(self.parameters[number].shape).permute(order).flatten()
+            if not scales:
+                return None
+            scale, shape = scales[number], self.parameters[number].shape
+            return scale.view(shape).permute(order).flatten() if order and len(scale) > 1 else scale
 
         def hold(number: int, rows: Tensor, order: tuple[int, ...] = ()) -> None:
             kept.append(GradientRows(number, rows, order))
