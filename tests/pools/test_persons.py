@@ -17,7 +17,7 @@ from mia_audit.errors import UserError
 from mia_audit.explain.private_local.records import ExplanationSet
 from mia_audit.pools import pools
 from mia_audit.pools.build import Pool, build_pool
-from mia_audit.pools.persons import Persons, ids_of_files
+from mia_audit.pools.persons import Persons, ids_of_column, ids_of_files, numbered_ids
 from mia_audit.pools.section import Dataset, Draw, Membership, Source, load_source
 from mia_audit.pools.store import (
     draw_membership,
@@ -280,3 +280,15 @@ def test_a_pool_without_persons_is_no_pool_of_persons(tmp_path: Path) -> None:
 def test_a_unit_without_persons_is_refused() -> None:
     with pytest.raises(ValueError, match="unit: person needs the key person"):
         Dataset(source="mine", unit="person")
+
+
+@pytest.mark.parametrize("odd", ["a\x1f", "a\0", "a\x85b"])
+def test_ids_with_control_characters_are_refused(odd: str) -> None:
+    """NumPy drops some from the end of a text: two persons would be one."""
+    ids = ["a", odd, "b"]
+    with pytest.raises(UserError, match="holds an id with a control character"):
+        ids_of_column(pl.Series(ids), "person")
+    if "\0" not in odd:
+        with pytest.raises(UserError, match="holds an id with a control character"):
+            numbered_ids(np.array(ids), "persons")
+    assert numbered_ids(np.array(["a\t", " a", "b\n"]), "persons").tolist() == ["a", "a", "b"]

@@ -92,6 +92,17 @@ def test_values_that_are_not_listed_are_one_line(tmp_path: Path, section: dict[s
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+def test_a_time_that_has_no_text_is_another_value(tmp_path: Path, unit: str) -> None:
+    """Programs write the largest number of their type for "never"."""
+    times = pa.array([0, 2**63 - 1, -(2**62), 2**62, 0, 0], pa.timestamp(unit))
+    pq.write_table(pa.table({"when": times, "size": [*range(6)], "label": ["yes", "no"] * 3}), tmp_path / "t.parquet")
+    stated = {"categories": {"when": ["1970-01-01"]}, "other": "rest", "classes": ["no", "yes"], "take": "first"}
+    dataset = Dataset(source="table", path=str(tmp_path / "t.parquet"), **stated)
+    pool = build_pool(load_source(dataset, "datasets.t"), dataset, "t", 0)
+    assert pool.audited.data.__array__()[:, 0].tolist() == [1, 0, 0, 0, 1, 1]
+
+
 @pytest.mark.parametrize("more", ["1.0", "1.5", "1e3", "x", " 1"])
 @pytest.mark.parametrize("codes", [["01", "1"], ["12345678901234567", "12345678901234568"]])
 def test_no_record_changes_the_listed_values_of_others(codes: list[str], more: str, tmp_path: Path) -> None:

@@ -77,6 +77,18 @@ def test_a_plan_above_the_budget_is_refused(tmp_path):
     charge(tmp_path / "ledger", terms(planned=plan, epsilon=1.001 * whole), [made()])
 
 
+def test_what_kills_repeated_counts_with_all_that_was_planned(tmp_path):
+    """Whichever of the others is chosen by the result, and its repetitions, each choice alone would fit the budget."""
+    path, repeated = tmp_path / "ledger", PoissonGaussian(2.0, 0.1, 5)
+    plan = (accounting.terms_of(STEP), accounting.terms_of(Gaussian(4.0)), accounting.terms_of(Gaussian(5.0)))
+    budget = 1.01 * accounting.epsilon_by_losses([STEP, Gaussian(4.0), Gaussian(5.0)], DELTA)
+    charge(path, terms(planned=plan, epsilon=budget), [made()])
+    assert accounting.epsilon_by_losses([STEP, repeated, Gaussian(4.0)], DELTA) < budget
+    with pytest.raises(UserError, match=r"everything planned with the work that kills repeated \(1 entries\) has"):
+        charge(path, terms(planned=plan, epsilon=budget), [made(repeated, RESTART)])
+    assert len(read_ledger(path)[1]) == 1
+
+
 @pytest.mark.parametrize("composition", ["gdp", "rdp"])
 def test_without_a_budget_no_total_is_said_to_be_that_of_a_filter(composition):
     header = terms(filter=composition, epsilon=math.inf).header()

@@ -1,6 +1,8 @@
 """Games about book-keeping: somebody who leaves the ledger out, puts older files back, or gives records other names."""
 
 import fcntl
+import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +23,7 @@ from mia_audit.releasing import release as releasing
 from mia_audit.releasing.charging import AGAIN, MODEL, charge_for
 from mia_audit.releasing.release import release
 from mia_audit.storage import read_table, table_metadata, write_json, write_table
+from mia_audit.training.shadow import KeptEpochs
 
 from ..killing import Killed, killed
 from .conftest import ROWS
@@ -296,7 +299,7 @@ def test_an_unfinished_release_that_is_put_back_is_charged_for_all_that_was_run(
     assert taken == 23 + 28
     assert sum(terms["steps"] for terms in card["privacy"]["charged"]) >= 1 + taken
     assert charged_steps() >= 1 + taken
-    assert not list(Path("results").glob("**/.begun-*"))
+    assert not list(Path().glob("**/.*begun-*"))
 
 
 def test_a_release_whose_count_of_epochs_is_lost_is_charged_whole_again(recipe, kill_at):
@@ -304,7 +307,7 @@ def test_a_release_whose_count_of_epochs_is_lost_is_charged_whole_again(recipe, 
     kill_at(9)
     with pytest.raises(Killed):
         released(prepared)
-    (counter,) = Path("results").glob("**/.begun-*")
+    (counter,) = Path().glob(".rows.ledger.begun-*")
     counter.unlink()
     kill_at(0)
     released(prepared)
@@ -355,6 +358,67 @@ def test_what_ran_before_state_and_results_were_put_back_together_is_charged(rec
     card, taken = ended_after_folders_were_put_back(prepared, kill_at, 8, ["results", ".out.unfinished"])
     assert charged_steps() >= taken
     assert sum(terms["steps"] for terms in card["privacy"]["charged"]) == charged_steps()
+
+
+def test_what_ran_after_folders_were_copied_is_charged_again_if_they_are_put_back_when_it_is_done(
+    recipe, kill_at, monkeypatch
+):
+    """Nothing was killed, so the ledger was charged for no more than the copied state knows."""
+    prepared = recipe(privacy=LEDGER | {"epsilon": 50}, training={"epochs": 4, "batch": 10})
+    begin, folders = KeptEpochs.begin, ("results", ".out.unfinished")
+
+    def copied(self):
+        if self.epochs == 1 and not Path("results.older").exists():
+            for folder in folders:
+                shutil.copytree(folder, f"{folder}.older")
+        begin(self)
+
+    monkeypatch.setattr(KeptEpochs, "begin", copied)
+    begun = kill_at(0)
+    released(prepared)
+    Path("out").rename("sent")
+    shutil.rmtree("results")
+    for folder in folders:
+        Path(f"{folder}.older").rename(folder)
+    card = released(prepared)
+    assert charged_steps() >= begun() > 28
+    assert sum(terms["steps"] for terms in card["privacy"]["charged"]) == charged_steps()
+
+
+def test_files_beside_a_release_that_are_no_cards_of_ours_are_passed_over(recipe):
+    """A reader of a FIFO would wait, with the lock of all charges held."""
+    prepared = recipe(privacy=LEDGER | {"epsilon": 50})
+    stated = json.dumps(released(prepared, "first"))
+    unpaid = json.dumps(json.loads(stated) | {"ledger": None})
+    odd = {
+        "infinite": stated.replace('"entries": 1', '"entries": Infinity'),
+        "huge": unpaid.replace('"steps": 14', f'"steps": 1{"0" * 400}'),
+        "none": "[]",
+    }
+    assert all(text not in (stated, unpaid) for text in odd.values())
+    for name, text in odd.items():
+        Path(name).mkdir()
+        Path(name, "card.json").write_text(text)
+    Path("waits").mkdir()
+    os.mkfifo("waits/card.json")
+    released(prepared, "second")
+    assert len(read_ledger(Path("rows.ledger"))[1]) == 2
+
+
+def test_a_card_without_a_ledger_says_that_others_were_charged_to_one_meanwhile(recipe, monkeypatch):
+    other, train = recipe(privacy=LEDGER | {"epsilon": 50}), releasing.write_release
+
+    def written(prepared, *given, **more):
+        if prepared is first:
+            released(other, "second")
+        return train(prepared, *given, **more)
+
+    monkeypatch.setattr(releasing, "write_release", written)
+    first = recipe()
+    card = released(first, "first")
+    header, entries, _ = read_ledger(Path("rows.ledger"))
+    assert header.id in card["assumptions"][-1] and "Nothing else" not in card["assumptions"][-1]
+    assert card["id"] in {one.released["id"] for one in entries}
 
 
 @pytest.mark.parametrize("version", ["0.1", None])

@@ -334,6 +334,8 @@ def _state(model: nn.Module) -> dict[str, Tensor | Number]:
         elif hasattr(value, "__dict__"):
             seen.add(id(value))
             add(name, vars(value))
+        elif value is not None:
+            found[name] = repr(value.tolist() if isinstance(value, np.ndarray) else value)
 
     for path, module in model.named_modules():
         kinds = type(module).__mro__[: type(module).__mro__.index(nn.Module)]

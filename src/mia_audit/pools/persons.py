@@ -77,11 +77,20 @@ They would make one person of many, whose clipped mean one of these many changes
 """
 
 
+CONTROL = r"[\x00-\x08\x0e-\x1f\x7f-\x9f]"
+"""Characters that no id may have: NumPy drops some of them from the end of a text, which would make one person of two."""
+
+
 def numbered_ids(values: np.ndarray, what: str) -> Ids:
-    """Return ids as int64 or text without the blanks around it; UserError for anything else, such as fractions, and for `NOBODY`."""
+    """Return ids as int64 or text without the blanks around it.
+
+    Raises UserError for anything else, such as fractions, for `NOBODY`, and for control characters.
+    """
     if values.ndim == 1 and values.dtype.kind in "iu":
         return values.astype(np.int64)
     if values.ndim == 1 and values.dtype.kind == "U":
+        if odd := next((one for one in np.unique(values) if re.search(CONTROL, one)), None):
+            raise _control(what, odd)
         values = np.char.strip(values)
         if (missing := np.isin(values, NOBODY)).any():
             raise missing_ids(what, missing, "every record needs a person")
@@ -104,6 +113,10 @@ def read_ids(path: Path, records: int) -> Ids:
     if len(ids) != records:
         raise UserError(f"--person {path}: {len(ids)} ids for {records} records: expected one each")
     return ids
+
+
+def _control(what: str, odd: str) -> UserError:
+    return UserError(f"{what} holds an id with a control character, {odd!r}: expected printable characters")
 
 
 def missing_ids(what: str, missing: Sequence[bool] | np.ndarray, remedy: str) -> UserError:
@@ -206,6 +219,8 @@ def ids_of_column(column: Any, what: str) -> Ids:
 
     if column.dtype in (pl.String, pl.Categorical, pl.Enum, pl.UInt64):
         column = column.cast(pl.String).str.strip_chars()  # blanks make no other person
+        if (odd := column.str.contains(CONTROL)).any():
+            raise _control(what, column.filter(odd)[0])
     missing = column.is_null()
     if column.dtype == pl.String:
         missing |= column.is_in(NOBODY).fill_null(True)

@@ -94,6 +94,8 @@ PADDED = r"^0\d+$"
 """Whole numbers that begin with 0, such as codes."""
 MARKED = r"^\s*[-+−]?\s*([$€£]?\s*\d[\d.,' ]*([eE][-+]?\d+)?\s*[%‰$€£]?|0[xX][0-9a-fA-F]+)\s*$"
 """Numbers with marks that no number has in a file: of thousands, currencies, shares and base 16, and a minus of print."""
+YEAR_10000 = 253_402_300_800
+"""Seconds from 1970; later times have no text."""
 SECONDS = r"(:\d\d)(?:\.0+|(\.\d*[1-9])0+)([+-]\d\d:\d\d)?$"
 """Seconds with zeros at the end, whose number is that of the finest time in the column."""
 DATE = r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([ T]\d{1,2}:\d{2}.*)?$"
@@ -245,6 +247,9 @@ def stated_category(column: pl.Series, values: Sequence[str], other: str, root: 
     """Return a column of 0 and 1 for each stated value, and one for all others if they have a name; UserError if they have none."""
     import polars as pl
 
+    if isinstance(column.dtype, pl.Datetime) and column.dtype.time_unit != "ns":  # polars panics for later years
+        limit = YEAR_10000 * {"ms": 10**3, "us": 10**6}[column.dtype.time_unit]
+        column = column.set(~column.to_physical().is_between(-limit, limit), None)
     text = column.cast(pl.String)
     given = as_listed(text, values, f"{where}.categories.{column.name}")
     odd = given.is_null()

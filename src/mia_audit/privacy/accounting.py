@@ -537,6 +537,10 @@ def terms_of(charge: Any) -> dict[str, Any]:
     return {"kind": charge.kind} | asdict(charge)
 
 
+LARGEST = 1e300
+"""The largest number in an entry; larger whole numbers are no floats."""
+
+
 def charge_of(terms: Mapping[str, Any]) -> Charge:
     """Return the charge that terms describe. Raises ValueError for terms that describe no charge."""
     values = dict(terms)
@@ -549,6 +553,8 @@ def charge_of(terms: Mapping[str, Any]) -> Charge:
     for name, value in values.items():
         if type(value) is not int and (type(value) is not float or name == "steps"):
             raise ValueError(f"the {name} of an entry is not a number")
+        if abs(value) > LARGEST:
+            raise ValueError(f"the {name} of an entry is above {LARGEST:g}")
     try:
         return kind(**values)
     except TypeError:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeVar, runtime_checkable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, runtime_checkable
 
 from pydantic import PositiveInt, field_validator, model_validator
 
@@ -75,6 +75,8 @@ class Job:
     """The person of every record of the training set [n], numbered from 0 in the order of their first records, if the guarantee is for persons."""
     summands: int = 1
     """Number of normal variables summed for each number of the noise; `mia_audit.privacy.noise.RELEASED` for a released model."""
+    known: dict[Any, dict[Any, int]] = field(default_factory=dict)
+    """Lengths of passes that were decided for earlier models of the same kind (`mia_audit.privacy.per_record.Lengths`)."""
 
 
 @runtime_checkable

@@ -473,7 +473,6 @@ def charge(
     """
     if not path.exists():
         header = terms.header(entries)
-        _check_plan(path, header)
         _allow(path, header, [], entries)  # no ledger is created if it would refuse its first entry
         with suppress(UserError):  # another process may create it first, for other entries
             Ledger(path, header, _check, patience).close()
@@ -552,13 +551,14 @@ def _allow(path: Path, header: LedgerHeader, before: Sequence[Entry], entries: S
     try:
         for one in entries:
             _check(one)
-        _refuse_unplanned(header, before, entries)
+        repeated = _unplanned(header, before, entries)
         total = total_of(header, [*before, *entries])
     except ValueError as error:
         raise UserError(f"{path}: {error}; nothing was charged or released") from None
+    _check_plan(path, header, repeated)
     if total.epsilon > total.budget:
         own, share = sum(charge_of(one.terms).delta for one in [*before, *entries]), accounting.OWN * total.delta
-        if own > share and header.terms["composition"] != "pld":
+        if own > share:
             raise UserError(
                 f"{path}: the δs of its (ε, δ)-DP entries add up to {own:g}, but a filter has {share:g} for them, half of the ledger's δ;"
                 " nothing was charged or released. Only a new ledger can have a larger privacy.delta, or a list of all its entries"
@@ -567,45 +567,48 @@ def _allow(path: Path, header: LedgerHeader, before: Sequence[Entry], entries: S
         spent = total_of(header, before).epsilon
         raise UserError(
             f"{path}: the budget would be overdrawn: the total ε would be {total.epsilon:.6g} at δ = {total.delta:g}, by {total.composed_by};"
-            f" the budget is {total.budget:g}, of which {spent:.6g} is spent; nothing was charged or released. {_advice(header)}"
+            f" the budget is {total.budget:g}, of which {spent:.6g} is spent; nothing was charged or released. The first charge has fixed the"
+            " budget of these records: train with a smaller ε, or release nothing more of them. For other records, releases listed before"
+            " the first (privacy.planned) cost less together"
         )
     return total
 
 
-def _advice(header: LedgerHeader) -> str:
-    fixed = "The first charge has fixed the budget of these records: train with a smaller ε, or release nothing more of them"
-    if header.terms["composition"] == "pld":
-        return fixed
-    return f"{fixed}. For other records, releases listed before the first (privacy.planned) cost less together"
+def _check_plan(path: Path, header: LedgerHeader, repeated: Sequence[Entry]) -> None:
+    """Raise UserError if all planned entries, and work that kills repeated, exceed the budget.
 
-
-def _check_plan(path: Path, header: LedgerHeader) -> None:
-    """Raise UserError if all planned entries exceed the budget: the guarantee of a choice among them is that of the whole plan."""
+    The guarantee of a choice among planned entries by the results of others is that of all of them.
+    """
     terms = header.terms
-    charges = [charge_of(one) for one in terms.get("planned", ())]
-    whole, budget = accounting.epsilon_by_losses(charges, float(terms["delta"])), float(terms["epsilon"])
+    delta, budget = float(terms["delta"]), float(terms["epsilon"])
+    if terms["composition"] != "pld" or math.isinf(budget):
+        return
+    planned = [charge_of(one) for one in terms["planned"]]
+    whole = accounting.epsilon_by_losses([*planned, *(charge_of(one.terms) for one in repeated)], delta)
     if whole > budget:
+        with_it = f" with the work that kills repeated ({len(repeated)} entries)" if repeated else ""
         raise UserError(
-            f"{path}: privacy.planned: everything planned has ε = {whole:.6g} at δ = {terms['delta']:g}, but the budget"
-            f" (privacy.epsilon) is {budget:g}; plan fewer, or state a larger budget"
+            f"{path}: privacy.planned: everything planned{with_it} has ε = {whole:.6g} at δ = {delta:g}, but the budget"
+            f" (privacy.epsilon) is {budget:g}; nothing was charged or released. Plan fewer, or state a larger budget, in a new ledger"
         )
 
 
-def _refuse_unplanned(header: LedgerHeader, before: Sequence[Entry], entries: Sequence[Entry]) -> None:
-    """Raise ValueError for an entry that is not among the fixed terms of a ledger.
+def _unplanned(header: LedgerHeader, before: Sequence[Entry], entries: Sequence[Entry]) -> list[Entry]:
+    """Return the entries for interrupted work that is repeated on the same terms.
 
-    Interrupted work may be repeated on the same terms. It has released nothing, so the time of its interruption does
-    not depend on a release.
+    It has released nothing, so the time of its interruption does not depend on a release. Raises ValueError for any
+    other entry that is not among the fixed terms of a ledger.
     """
+    repeated: list[Entry] = []
     if header.terms["composition"] != "pld":
-        return
+        return repeated
     left = [_plain(terms) for terms in header.terms["planned"]]
     known: dict[str, list[str]] = {}
     for number, one in enumerate([*before, *entries]):
         release = str(one.released.get("id", ""))
         if one.what == RESTART and _plain(one.terms, "steps") in known.get(release, []):
-            continue
-        if _plain(one.terms) in left:
+            repeated.append(one)
+        elif _plain(one.terms) in left:
             left.remove(_plain(one.terms))
             known.setdefault(release, []).append(_plain(one.terms, "steps"))
         elif number >= len(before):
@@ -613,6 +616,7 @@ def _refuse_unplanned(header: LedgerHeader, before: Sequence[Entry], entries: Se
                 f"'{one.what}' is not among the remaining entries of this ledger's privacy.planned; to choose entries later, use a"
                 " new ledger without privacy.planned"
             )
+    return repeated
 
 
 def _plain(terms: Mapping[str, Any], *without: str) -> str:

@@ -72,7 +72,7 @@ class DPSGD:
         self.terms = self.foresee(section, job.epsilon, job.training, units)[0]
         self.rate = self.terms.sampling_rate
         way = job.training.per_record or "auto"
-        self.clipped_sum = ClippedSum(job.model, self.clipping_of(section), job.micro_batch, way)
+        self.clipped_sum = ClippedSum(job.model, self.clipping_of(section), job.micro_batch, way, job.known)
         self._draws = Stream(job.key, "batches")
         self._noise = Stream(job.key, "noise", job.summands)
         self._records = Stream(job.key, "records of persons")

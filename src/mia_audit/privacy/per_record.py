@@ -91,6 +91,24 @@ def each_apart(passed: Callable[[Tensor], tuple[Tensor, ...]]) -> Callable[[Tens
     return through
 
 
+APART = (1.0, 1.0, 30.0, 0.0, 1e-3)
+"""Factors of the records that are compared with each of them alone."""
+
+
+def check_apart(found: Callable[[Tensor], Tensor], shape: tuple[int, ...], like: Tensor) -> None:
+    """Raise UserError if what is found of records [b, …] by vmap depends on others, as operations with a rule of their own may do."""
+    records = torch.randn(len(APART), *shape, generator=torch.Generator().manual_seed(0))
+    records = (records * torch.tensor(APART).view(-1, *[1] * len(shape))).to(like)
+    alone = torch.cat([found(record[None]) for record in records])
+    for first in range(len(records) - 1):
+        pair = slice(first, first + 2)
+        if not torch.allclose(found(records[pair]), alone[pair], rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
+            raise UserError(
+                "the model cannot be trained privately: one record of a batch changes what is computed from another (an operation's own"
+                " rule for vmap mixes records)"
+            )
+
+
 @contextmanager
 def refusing() -> Iterator[None]:
     """Turn errors of vmap, which the model alone decides, into UserErrors; other errors pass."""
@@ -104,14 +122,22 @@ def refusing() -> Iterator[None]:
         ) from None
 
 
-APART = (1.0, 1.0, 30.0, 0.0, 1e-3)
-"""Factors of the records that are compared with each of them alone."""
-
-ONE_A_PASS = "per-record gradients: one record a pass, as more are rounded by their positions"
+ONE_A_PASS = (
+    "per-record gradients: one record a pass, as those of more depend on their positions (by rounding, or because the model draws"
+    " randomness outside of modules of dropout)"
+)
 PROBES = 256
 """Numbers of the narrowest layer that are compared at each length."""
-STEP = 4
-"""Lengths of passes are multiples of this number, and of an eighth of the power of two below them."""
+STEP = 32
+"""Lengths of passes are multiples of this number, and of an eighth of the power of two below them.
+
+Kernels compute up to 31 numbers at the end of a tensor by other functions than those before, and of these one in thirty
+differs. The numbers of this many records leave none.
+"""
+FEW = 4
+"""Shorter passes are multiples of this number, so that an end has as many numbers at least."""
+ENDS = 32
+"""Passes that are compared where a tensor may have such an end, or one for each of several threads."""
 
 
 class Lengths:
@@ -123,7 +149,7 @@ class Lengths:
     several times what the noise covers. So passes are filled up to a length with which `seen`, a function from records
     [b, …] to values [b, k] that have all bits of a record's gradient, returned the same for random records at every
     position, and the same as in the longest pass. `narrowest` layers have few numbers that could differ, and are asked
-    more often. Model and machine decide this, not the records.
+    more often. Model and machine decide this, not the records; models of one kind may share what is `known`.
     """
 
     def __init__(
@@ -133,58 +159,59 @@ class Lengths:
         like: Tensor,
         narrowest: int = 1,
         silent: bool = False,
+        known: dict[Any, int] | None = None,
     ) -> None:
         """Take `seen`, and the shape and type of records; `silent` lengths, which not all records need, print no message."""
         self._seen, self._shape, self._like, self._silent = seen, tuple(shape), like, silent
         self._narrowest = narrowest
-        self._whole: dict[int, tuple[int, Tensor | None]] = {}
-        self._alike: dict[tuple[int, int], bool] = {}
+        self._known = {} if known is None else known
+        self._values: dict[int, Tensor] = {}
 
     def cut(self, count: int, size: int) -> Iterator[tuple[Int[Tensor, " length"], int]]:
         """Return the records of each pass, of at most `size`, and how many of them are new; the others fill up the pass."""
-        whole = self._longest(size)[0]
+        whole = self._longest(size)
         for start in range(0, count, whole):
             new = min(whole, count - start)
             length = min(new + -new % _step(new), whole)
-            while length < whole and not self._as_longest(length, size):
+            while length < whole and not self._as_longest(length, whole):
                 length = min(length + _step(length + 1), whole)
             yield torch.arange(start, start + length, device=self._like.device) % count, new
 
-    def _longest(self, size: int) -> tuple[int, Tensor | None]:
-        """Return the largest length up to `size`, and the values of random records; None for a single record, which has one place."""
-        if size not in self._whole:
-            length, values = size - size % _step(size) or size, None
-            while length > 1 and values is None:
-                values = self._anywhere(length)
-                if values is None:
-                    length = length - _step(length) if length > STEP else length // 2
+    def _longest(self, size: int) -> int:
+        """Return the largest length up to `size`; a single record has one place."""
+        if size not in self._known:
+            length = size - size % _step(size) or size - size % FEW or size
+            while length > 1 and not self._anywhere(length):
+                length = length - _step(length) if length > STEP else length // 2
             if length == 1 < size and not self._silent:
                 print(ONE_A_PASS, file=sys.stderr)
-            self._whole[size] = length, values
-        return self._whole[size]
+            self._known[size] = length
+        return self._known[size]
 
-    def _anywhere(self, length: int) -> Tensor | None:
-        """Return the values of random records in passes of this length, None if they depend on the place of a record."""
-        found = []
-        for records in torch.split(self._random(length * self._passes(length)), length):
-            found.append(self._seen(records))
-            if not torch.equal(found[-1], self._seen(records.roll(1, 0)).roll(-1, 0)):
-                return None
-        return torch.cat(found)
+    def _anywhere(self, length: int) -> bool:
+        """Return whether the values of random records in passes of this length do not depend on the place of a record."""
+        return all(
+            torch.equal(self._seen(records), self._seen(records.roll(1, 0)).roll(-1, 0))
+            for records in self._drawn(length)
+        )
 
-    def _as_longest(self, length: int, size: int) -> bool:
-        if (length, size) not in self._alike:
-            values = self._longest(size)[1]
-            self._alike[length, size] = values is not None and self._alike_in_parts(length, values)
-        return self._alike[length, size]
-
-    def _alike_in_parts(self, length: int, values: Tensor) -> bool:
-        records, places = self._random(len(values)), torch.arange(length)
-        parts = ((places + length * number) % len(values) for number in range(self._passes(length)))
-        return all(torch.equal(self._seen(records[part]), values[part]) for part in parts)
+    def _as_longest(self, length: int, whole: int) -> bool:
+        """Return whether random records have the same values in passes of these two lengths."""
+        if (length, whole) not in self._known:
+            if whole not in self._values:
+                self._values[whole] = torch.cat([self._seen(records) for records in self._drawn(whole)])
+            values, places = self._values[whole], torch.arange(length)
+            records = self._random(len(values))
+            parts = ((places + length * number) % len(values) for number in range(self._passes(length)))
+            self._known[length, whole] = all(torch.equal(self._seen(records[part]), values[part]) for part in parts)
+        return bool(self._known[length, whole])
 
     def _passes(self, length: int) -> int:
-        return math.ceil(PROBES / (length * self._narrowest))
+        ends = self._like.device.type == "cpu" and (length % STEP > 0 or torch.get_num_threads() > 1)
+        return max(math.ceil(PROBES / (length * self._narrowest)), ENDS if ends else 1)
+
+    def _drawn(self, length: int) -> tuple[Tensor, ...]:
+        return torch.split(self._random(length * self._passes(length)), length)
 
     def _random(self, count: int) -> Tensor:
         return torch.randn(count, *self._shape, generator=torch.Generator().manual_seed(0)).to(self._like)
@@ -329,11 +356,19 @@ class ClippedSum:
     closed form of the sum and all its parameters are trained, the closed form is used. `way` is `vmap`, `book-keeping`
     (UserError if it does not cover the model) or `auto`: book-keeping if it covers the model, else vmap. The model
     alone decides, at the first batch, and the decision stays. Raises UserError for a model whose state changes in a
-    pass, because that state would be released without noise.
+    pass, because that state would be released without noise. Models of one kind may share what is `known` of passes.
     """
 
-    def __init__(self, model: nn.Module, clipping: Clipping, micro_batch: int, way: PerRecord = "vmap") -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        clipping: Clipping,
+        micro_batch: int,
+        way: PerRecord = "vmap",
+        known: dict[Any, dict[Any, int]] | None = None,
+    ) -> None:
         self.model = model
+        self._known = {} if known is None else known
         self.way = way
         self.micro_batch = micro_batch
         self.parameters = [value for value in model.parameters() if value.requires_grad]
@@ -406,11 +441,15 @@ class ClippedSum:
         narrowest = min(
             len(value) if value.dim() > 1 and len(value) > 1 else value.numel() for value in self.parameters
         )
-        self._lengths_by_vmap = Lengths(partial(self._bits, True), shape, like, narrowest, silent=not by_vmap)
+
+        def lengths(vmapped: bool, narrowest: int, silent: bool = False) -> Lengths:
+            known = self._known.setdefault((vmapped, shape), {})
+            return Lengths(partial(self._bits, vmapped), shape, like, narrowest=narrowest, silent=silent, known=known)
+
+        self._lengths_by_vmap = lengths(True, narrowest, silent=not by_vmap)
         self._lengths = self._lengths_by_vmap
         if not by_vmap:
-            narrowest = 1 if self._closed is not None else narrowest
-            self._lengths = Lengths(partial(self._bits, False), shape, like, narrowest)
+            self._lengths = lengths(False, 1 if self._closed is not None else narrowest)
         self._decided = True
 
     def _norms_and_losses(self, vmapped: bool, inputs: Tensor) -> Float[Tensor, "b 2"]:
@@ -483,31 +522,17 @@ class ClippedSum:
             ) from None
 
     def _check_apart(self, shape: tuple[int, ...]) -> None:
-        """Raise UserError if records move one another's norms or losses, as operations with a rule of their own for vmap may do.
-
-        Models that draw randomness other than dropout are not compared.
-        """
-        like = self.parameters[0]
-        records = torch.randn(len(APART), *shape, generator=torch.Generator().manual_seed(0))
-        records = (records * torch.tensor(APART).view(-1, *[1] * len(shape))).to(like)
+        """Raise UserError if records move one another's norms or losses. Models that draw randomness other than dropout are not compared."""
 
         def found(some: Tensor, seed: int = 0) -> Tensor:
             torch.manual_seed(seed)
             return self._norms_and_losses(True, some)
 
+        like = self.parameters[0]
         with computing(self.model, "float32"), torch.autocast(like.device.type, enabled=False):
-            alone = torch.cat([found(record[None]) for record in records])
-            if not torch.equal(found(records[:1], seed=1), alone[:1]):
-                return
-            for first in range(len(records) - 1):
-                pair = slice(first, first + 2)
-                if not torch.allclose(
-                    found(records[pair]), alone[pair], rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True
-                ):
-                    raise UserError(
-                        "the model cannot be trained privately: one record of a batch changes another's gradient (an operation's"
-                        " own rule for vmap mixes records)"
-                    )
+            some = torch.randn(1, *shape, generator=torch.Generator().manual_seed(0)).to(like)
+            if torch.equal(found(some, seed=1), found(some)):
+                check_apart(found, shape, like)
 
     def _blank(self, shape: tuple[int, ...]) -> tuple[Tensor, Int[Tensor, " 2"]]:
         like = self.parameters[0]

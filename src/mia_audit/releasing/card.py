@@ -16,7 +16,7 @@ from mia_audit.learners.naming import BUILT_IN
 from mia_audit.privacy import accounting
 from mia_audit.privacy.accounting import Charge, PoissonGaussian
 from mia_audit.privacy.catalogue import Terms
-from mia_audit.privacy.ledger import Receipt
+from mia_audit.privacy.ledger import Receipt, remembered
 from mia_audit.releasing.recipe import CLAIMED, PROTECTED, UNPROTECTED, ReleaseRecipe
 from mia_audit.report.formatting import at_most
 from mia_audit.report.provenance import base_names
@@ -227,9 +227,15 @@ def _assumptions(recipe: ReleaseRecipe) -> Iterator[str]:
     if recipe.promise != UNPROTECTED:
         yield "If the training was killed, the time of the kill did not depend on the records. The interrupted part is counted twice."
     if not recipe.audit.privacy.ledger:
+        later = {remembered(path)["ledger"] for path in recipe.ledgers}
         others = len({one.released.get("id") for one in recipe.earlier()}) - 1
         known = f"Besides {others} that this audit released before, nothing" if others > 0 else "Nothing"
-        yield f"{known} else was released from these records; no ledger was kept (privacy.ledger)."
+        yield (
+            f"While it was trained, other releases from these records were charged to a ledger ({', '.join(sorted(later))}), and this"
+            " one too."
+            if later
+            else f"{known} else was released from these records; no ledger was kept (privacy.ledger)."
+        )
 
 
 def page(values: Mapping[str, Any]) -> str:
@@ -258,7 +264,7 @@ def _page(values: Mapping[str, Any]) -> Iterator[str]:
                 f" ε = {at_most(ledger['budget'], 6)}."
             )
     else:
-        yield "No ledger was kept, so other releases are not known here. They would add to the ε above."
+        yield "No ledger was named, so other releases are not known here. They would add to the ε above."
     yield "\n## Model\n"
     yield from _rows(values["model"])
     yield "\n## Training\n"

@@ -23,7 +23,6 @@ from mia_audit.regular_files import locked, open_regular
 from mia_audit.releasing.card import CARD
 from mia_audit.releasing.recipe import PROTECTED, UNPROTECTED, ReleaseRecipe, Unfinished, read_uncharged
 from mia_audit.storage import write_json
-from mia_audit.storage.digests import audit_id
 from mia_audit.training.checkpoints import Checkpoint
 from mia_audit.training.shadow import KeptEpochs
 
@@ -170,18 +169,19 @@ def _check_cards(recipe: ReleaseRecipe, released: Path) -> list[Entry]:
 
     Return the entries of releases without a ledger as their cards state them.
     """
-    path, mine = Path(recipe.audit.privacy.ledger_of(recipe.setting.dataset)), audit_id(recipe.results)
+    path = Path(recipe.audit.privacy.ledger_of(recipe.setting.dataset))
     now = _now(recipe)[0]
     without: dict[str, list[Entry]] = {}
     for card in sorted(released.glob(f"*/{CARD}")):
+        if not card.is_file():
+            continue
         try:
             values = read_object(card, "")
             stated = values["ledger"] or {}
-            audit, dataset = values["audit"], values["setting"]["dataset"]
-            same = dataset == recipe.setting.dataset and (audit["id"] == mine or audit["name"] == recipe.audit.audit)
+            same = values["setting"]["dataset"] == recipe.setting.dataset
             known = {key: kind(stated[key]) for key, kind in CHARGED.items()} if stated else {}
             mine_too = {str(values["id"]): _of_card(values)} if same and not stated else {}
-        except (UserError, AttributeError, KeyError, TypeError, ValueError):
+        except (UserError, AttributeError, KeyError, TypeError, ValueError, OverflowError):
             continue  # not a card that a release wrote
         if known and (same or known["id"] == now):
             _check_newest(path, known, f"{card} states")

@@ -34,7 +34,7 @@ from mia_audit.pools.build import record_digest
 from mia_audit.pools.store import ARRAY, persons_of, read_records
 from mia_audit.privacy.accounting import Charge, PoissonGaussian, Stated, Unprotected
 from mia_audit.privacy.catalogue import Foreseeable, Terms
-from mia_audit.privacy.ledger import UNCHARGED, Entry
+from mia_audit.privacy.ledger import KEPT, UNCHARGED, Entry
 from mia_audit.regular_files import open_regular, private_folder
 from mia_audit.sections import STATED
 from mia_audit.seeds import folder_of_seed, folders_of_seeds
@@ -200,6 +200,12 @@ class ReleaseRecipe:
         """The files with the entries of releases that no ledger was charged for: that of these results, and others of the same records."""
         own = self.results / f"{UNCHARGED}{self.setting.dataset}"
         return [own, *(path for path, _ in self.others(UNCHARGED))]
+
+    @property
+    def ledgers(self) -> list[Path]:
+        """The files in which results with some of the same records remember a ledger: that of these results, and others."""
+        own = self.results / f"{KEPT}{self.setting.dataset}"
+        return [*([own] if own.exists() else []), *(path for path, _ in self.others(KEPT))]
 
     def earlier(self) -> list[Entry]:
         """Return the entries of those files."""

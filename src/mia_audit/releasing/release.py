@@ -67,7 +67,7 @@ def release(
         written = write_release(
             recipe, work, model, out=out, config_digest=config_digest, audited=audited, receipt=receipt, to=to
         )
-    (recipe.results / f".begun-{work.id}").unlink(missing_ok=True)
+    _counter(recipe, work).unlink(missing_ok=True)
     return written
 
 
@@ -111,7 +111,17 @@ def _checkpoint(recipe: ReleaseRecipe, work: Unfinished) -> Checkpoint:
         return Checkpoint()
     from mia_audit.training.shadow import KeptEpochs
 
-    return KeptEpochs(work.folder, work.key, recipe.results / f".begun-{work.id}")
+    return KeptEpochs(work.folder, work.key, _counter(recipe, work))
+
+
+def _counter(recipe: ReleaseRecipe, work: Unfinished) -> Path:
+    """Return the file that counts the begun epochs of an unfinished release: beside the ledger, or in results without one."""
+    ledger = recipe.audit.privacy.ledger_of(recipe.setting.dataset)
+    return (
+        Path(ledger).with_name(f".{Path(ledger).name}.begun-{work.id}")
+        if ledger
+        else recipe.results / f".begun-{work.id}"
+    )
 
 
 def _reads_public(recipe: ReleaseRecipe) -> bool:

@@ -66,6 +66,8 @@ class Recipe:
     """Inputs and labels of the pool's public records, if the mechanism reads them."""
     features: Features = field(default_factory=Features)
     """The classifier's features, which models share if only their classifiers are trained."""
+    known: dict[Any, dict[Any, int]] = field(default_factory=dict)
+    """What was decided about the first model's passes, for all."""
     start: str = ""
     """What `public` is, the same on every processor (`models.weights.identity_of`)."""
 
@@ -183,6 +185,7 @@ def _job(
         public=recipe.public_records,
         persons=None if people is None else torch.from_numpy(people.of),
         summands=summands,
+        known=recipe.known,
     )
 
 

@@ -18,7 +18,7 @@ from mia_audit.errors import UserError
 from mia_audit.models.architecture import check_state, classifier, classifier_names, construct
 from mia_audit.models.inputs import Inputs, Subset
 from mia_audit.models.weights import FACTORS, completed, digest_of
-from mia_audit.privacy.per_record import Lengths, each_apart
+from mia_audit.privacy.per_record import Lengths, check_apart, each_apart
 from mia_audit.runtime.device import AdaptiveBatchSize, computing
 from mia_audit.training.section import Lora, Training
 
@@ -213,6 +213,8 @@ def _features(
         like = inputs[0:1]
         tried = features_of(torch.randn(2, *like.shape[1:], generator=torch.Generator().manual_seed(0)).to(like))
         through = each_apart(passed)
+        with computing(model, "float32"), torch.autocast(like.device.type, enabled=False):
+            check_apart(lambda some: through(some)[0].flatten(1), tuple(like.shape[1:]), like)
         passes = Lengths(lambda some: through(some)[0], like.shape[1:], like, tried[0].numel()).cut(count, size)
         return torch.cat([through(inputs[rows])[0][:new] for rows, new in passes])
     finally:

@@ -357,6 +357,9 @@ def test_explanations_from_the_records_of_a_released_model_are_charged_with_it(t
     PrivateExplainer(explained, terms, seed=0)  # for audit only
     PrivateExplainer(explained, terms, seed=None, data_ledger=path)
     assert [one.what for one in ledger.read_ledger(path)[1]] == ["explanations"]
+    np.save(pool / "public.npy", table.records)
+    public = np.load(pool / "public.npy", mmap_mode="r")
+    PrivateExplainer(ExplanationSet.from_arrays(public, table.black_box(public)), terms, seed=None)
 
 
 @pytest.mark.parametrize("link", ["array", "pool", "results", "none"])

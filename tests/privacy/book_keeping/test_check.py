@@ -321,7 +321,7 @@ def test_a_rule_for_vmap_that_mixes_records_is_refused(function: type[torch.auto
     if function is Doubled:
         ClippedSum(model, automatic(1.0), 4).decide((5,))
         return
-    with pytest.raises(UserError, match="one record of a batch changes another's gradient"):
+    with pytest.raises(UserError, match="one record of a batch changes what is computed from another"):
         ClippedSum(model, automatic(1.0), 4).decide((5,))
 
 

@@ -85,7 +85,7 @@ def test_lengths_that_round_by_position_are_not_used() -> None:
 
     lengths = Lengths(seen, (1,), torch.zeros(0))
     cuts = [(rows.tolist(), new) for rows, new in lengths.cut(70, 96)]
-    assert cuts == [(list(range(64)), 64), ([64, 65, 66, 67, 68, 69, 0, 1], 6)]
+    assert cuts == [(list(range(64)), 64), ([*range(64, 70), *range(26)], 6)]
     alone = Lengths(lambda records: records[:, 0] + torch.arange(len(records)), (1,), torch.zeros(0))
     assert [(rows.tolist(), new) for rows, new in alone.cut(2, 96)] == [([0], 1), ([1], 1)]
     assert list(lengths.cut(0, 96)) == []
@@ -104,3 +104,35 @@ def test_lengths_are_not_taken_by_chance(odd: str) -> None:
     assert {len(rows) for count in range(1, 9) for rows, _ in lengths.cut(count, 8)} == {
         8 if odd == "shorter passes" else 4
     }
+
+
+@pytest.mark.parametrize("size", [20, 36, 64])
+@pytest.mark.parametrize("activation", [torch.nn.SiLU, torch.nn.Sigmoid, torch.nn.ELU])
+def test_the_last_numbers_of_a_pass_are_not_rounded_otherwise(activation: type[torch.nn.Module], size: int) -> None:
+    """Kernels compute up to 31 last numbers with other functions, of which one in twenty differs: 18 of 72 models had such a pass."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(20, 9), activation(), torch.nn.Linear(9, 3))
+    clipped = ClippedSum(model, automatic(1.0), size, "vmap")
+    clipped.decide((20,))
+    records = torch.randn(1024, 20, generator=torch.Generator().manual_seed(5))
+    labels = torch.zeros(len(records), dtype=torch.long)
+
+    def gradients(length: int) -> Tensor:
+        parts = torch.split(torch.arange(len(records) // length * length), length)
+        rows = [
+            torch.cat([one.flatten(1) for one in clipped._gradients(records[p], labels[p])[0].values()], 1)
+            for p in parts
+        ]
+        return torch.cat(rows)
+
+    lengths = {len(rows) for count in range(1, size + 1) for rows, _ in clipped._lengths.cut(count, size)}
+    alone = gradients(max(lengths))
+    for length in lengths:
+        found = gradients(length)
+        both = min(len(found), len(alone))
+        assert torch.equal(found[:both], alone[:both]), length
+        turned = records.roll(length // 2, 0)
+        records, found = turned, found.roll(length // 2, 0)
+        again = gradients(length)
+        assert torch.equal(again[length : both - length], found[length : both - length]), length
+        records = turned.roll(-(length // 2), 0)

@@ -5,6 +5,8 @@ import math
 import random
 import weakref
 from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 from functools import partial
 from typing import Any, ClassVar
 
@@ -22,7 +24,7 @@ from mia_audit.training.section import Training
 from mia_audit.training.trainable import Features, choose_part
 
 from .play import Claim, Pair, observed, play
-from .training import FEATURES, LONG, Scene, perceptron, rows
+from .training import FEATURES, LONG, Scene, one_decision, perceptron, rows
 
 RECORDS, EPSILON, DELTA = 8, 0.5, 1e-5
 SECTION = {"mechanism": "dp-sgd", "delta": DELTA}
@@ -389,6 +391,26 @@ def test_what_a_pass_changes_is_named(model: type[nn.Module]) -> None:
     assert changing_state(model(), (FEATURES,)) == STATEFUL[model]
 
 
+@pytest.mark.parametrize(
+    ("first", "more"),
+    [
+        *((kind(0), 1) for kind in (np.int64, np.float32, complex, Fraction, Decimal)),
+        *((kind(b"0"), b"1") for kind in (bytes, bytearray)),
+        (np.array([0, 1.5], dtype=object), 1),
+    ],
+)
+def test_values_of_any_type_are_a_state(first: Any, more: Any) -> None:
+    class Typed(Stateful):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kept = first
+
+        def remember(self, inputs: Tensor) -> None:
+            self.kept = self.kept + more
+
+    assert changing_state(Typed(), (FEATURES,)) == "kept"
+
+
 @pytest.mark.parametrize("model", LEARNING)
 def test_what_a_backward_pass_changes_is_named(model: type[nn.Module]) -> None:
     assert changing_state(model(), (FEATURES,)) == "passes"
@@ -503,7 +525,8 @@ def test_a_state_that_is_released_is_found(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(per_record, "check_kinds", lambda model: None)
     monkeypatch.setattr(per_record, "check_operations", lambda names: None)
     scene = Scene(Average, SECTION, EPSILON, RECORDS, way="book-keeping")
-    assert play(scene.train, pair(LONG), Claim(EPSILON, DELTA), trials=60, pilot=30).refuted
+    with one_decision():
+        assert play(scene.train, pair(LONG), Claim(EPSILON, DELTA), trials=60, pilot=30).refuted
 
 
 class Body(nn.Module):
@@ -542,6 +565,35 @@ def test_frozen_layers_mix_no_records() -> None:
         features(Scaled(), each, apart=False)[-2] for each in (inputs, torch.cat([inputs[:-1], LONG + inputs[-1:]]))
     ]
     assert not torch.equal(*plain)
+
+
+class Quantised(torch.autograd.Function):
+    """Rounds to steps of the largest number of a batch; by its rule for vmap, to those of all records of a pass."""
+
+    @staticmethod
+    def forward(inputs: Tensor) -> Tensor:
+        step = inputs.abs().max() / 127
+        return (inputs / step).round() * step
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def vmap(info: Any, dimensions: Any, inputs: Tensor) -> tuple[Tensor, int]:
+        return Quantised.apply(inputs), dimensions[0]  # type: ignore[no-untyped-call]
+
+
+class Rounded(nn.Module):
+    """Records in steps of the largest number of a pass."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return Quantised.apply(inputs)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def test_frozen_layers_whose_operations_mix_records_are_refused() -> None:
+    with pytest.raises(UserError, match="rule for vmap mixes records"):
+        features(Rounded(), rows_of())
 
 
 @pytest.mark.parametrize("model", [*STATEFUL, Branching])

@@ -494,9 +494,9 @@ def _id_of(path: Path) -> str:
 
 
 def _pools_of(records: Num[np.ndarray, "m ..."]) -> list[Path]:
-    """Return the folder of the file that records are mapped from, as it was named and behind links; none for other arrays.
+    """Return the folder of the pool's array that records are mapped from, as it was named and behind symbolic links.
 
-    Only NumPy maps and NumPy views of them are recognised.
+    None for other arrays. Only NumPy maps and NumPy views of them are recognised.
     """
     mapped: Any = records
     while isinstance(mapped, np.ndarray) and not isinstance(mapped, np.memmap):
@@ -504,7 +504,7 @@ def _pools_of(records: Num[np.ndarray, "m ..."]) -> list[Path]:
     if not isinstance(mapped, np.memmap) or mapped.filename is None:
         return []
     file = Path(mapped.filename)
-    return sorted({file.absolute().parent, file.resolve().parent})
+    return sorted({path.parent for path in (file.absolute(), file.resolve()) if path.name == "records.npy"})
 
 
 def _refuse_uncharged(pools: Iterable[Path], charged: str) -> None:
