@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mia_audit.errors import UserError, first_line
 from mia_audit.models.architecture import check_state
@@ -137,7 +139,35 @@ differs. The numbers of this many records leave none.
 FEW = 4
 """Shorter passes are multiples of this number, so that an end has as many numbers at least."""
 ENDS = 32
-"""Passes that are compared where a tensor may have such an end, or one for each of several threads."""
+"""Passes that are compared where a tensor has such an end."""
+GRAIN = 2**15
+"""Numbers of which torch gives a thread at least as many."""
+EXACT = {"abs", "add", "clone", "div", "mul", "neg", "relu", "sqrt", "sub", "where"}
+"""Operations whose results, if they are scaled by nothing, are the same by any function: they are rounded once."""
+
+
+class Ends(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A context that notes whether tensors of elementwise operations, or what each thread gets of them, have such ends.
+
+    Tensors of one number per record, and those of more bits than the model's, do not count.
+    """
+
+    def __init__(self, records: int, bytes_each: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._records, self._bytes = records, bytes_each
+        self.found = False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        given = func(*args, **(kwargs or {}))
+        exact = func.overloadpacket.__name__.rstrip("_") in EXACT and "alpha" not in (kwargs or {})
+        if torch.Tag.pointwise in func.tags and not exact and isinstance(given, Tensor) and given.is_floating_point():
+            count = given.numel()
+            threads = max(1, min(torch.get_num_threads(), math.ceil(count / GRAIN)))
+            short = count <= self._records or given.element_size() > self._bytes
+            self.found |= not short and math.ceil(count / threads) % STEP > 0
+        return given
 
 
 class Lengths:
@@ -207,8 +237,15 @@ class Lengths:
         return bool(self._known[length, whole])
 
     def _passes(self, length: int) -> int:
-        ends = self._like.device.type == "cpu" and (length % STEP > 0 or torch.get_num_threads() > 1)
-        return max(math.ceil(PROBES / (length * self._narrowest)), ENDS if ends else 1)
+        return max(math.ceil(PROBES / (length * self._narrowest)), ENDS if self._ends(length) else 1)
+
+    def _ends(self, length: int) -> bool:
+        key = "ends", length
+        if key not in self._known:
+            with Ends(length, self._like.element_size()) as mode:
+                self._seen(self._random(length))
+            self._known[key] = mode.found and self._like.device.type == "cpu"
+        return bool(self._known[key])
 
     def _drawn(self, length: int) -> tuple[Tensor, ...]:
         return torch.split(self._random(length * self._passes(length)), length)
@@ -220,11 +257,11 @@ class Lengths:
 @contextmanager
 def drawn_weights(model: nn.Module) -> Iterator[None]:
     """Give a model's parameters random values, always the same."""
-    random = torch.Generator().manual_seed(0)
+    random = np.random.default_rng(0)
     before = [value.detach().clone() for value in model.parameters()]
     with torch.no_grad():
         for value in model.parameters():
-            value.copy_(torch.randn(value.shape, generator=random) / max(1, math.prod(value.shape[1:])) ** 0.5)
+            value.copy_(torch.from_numpy(random.normal(0, math.prod(value.shape[1:]) ** -0.5, value.shape)))
     try:
         yield
     finally:
