@@ -201,3 +201,11 @@ def test_ids_of_64_bits_without_sign_are_persons(tmp_path: Path) -> None:
 def test_a_section_that_contradicts_itself_is_refused(section: dict[str, Any], match: str) -> None:
     with pytest.raises(ValueError, match=match):
         Dataset(source="table", **section)
+
+
+def test_a_column_without_any_value_takes_the_constant_of_its_kind(tmp_path: Path) -> None:
+    for value in ("", "2"):
+        (tmp_path / "t.csv").write_text(f"x,y,label\n,1,no\n{value},2,yes\n,3,no\n,4,yes\n")
+        dataset = Dataset(source="table", path=str(tmp_path / "t.csv"), take="first", impute={"x": 0})
+        pool = build_pool(load_source(dataset, "datasets.t"), dataset, "t", 0)
+        assert pool.audited.data.__array__()[:, 0].tolist() == [0, float(value or 0), 0, 0]

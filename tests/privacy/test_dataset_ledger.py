@@ -77,6 +77,12 @@ def test_a_plan_above_the_budget_is_refused(tmp_path):
     charge(tmp_path / "ledger", terms(planned=plan, epsilon=1.001 * whole), [made()])
 
 
+def test_a_ledger_that_would_refuse_its_first_entry_is_not_created(tmp_path):
+    with pytest.raises(UserError, match="an entry has the unit 'record'"):
+        charge(tmp_path / "ledger", terms(unit="person"), [made()])
+    assert not (tmp_path / "ledger").exists()
+
+
 def test_what_kills_repeated_counts_with_all_that_was_planned(tmp_path):
     """Whichever of the others is chosen by the result, and its repetitions, each choice alone would fit the budget."""
     path, repeated = tmp_path / "ledger", PoissonGaussian(2.0, 0.1, 5)

@@ -234,3 +234,20 @@ def test_group_privacy_of_any_mechanism() -> None:
     assert epsilon == 3 and delta == pytest.approx(1e-5 * (1 + math.e + math.e**2))
     assert by_group_privacy(8.0, 1e-5, 5) == (math.inf, 1.0)
     assert by_group_privacy(8.0, 1e-5, 500) == (math.inf, 1.0)
+
+
+def test_the_records_of_a_person_take_no_more_memory_than_others_by_vmap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only they take vmap, which holds gradients; its passes were as long as those of book-keeping, which holds none."""
+    monkeypatch.setattr(per_record, "HELD", {"cpu": 2**18})
+    clipped = ClippedSum(build("mlp", {"width": 32}, (8,), 3, 0).train(), CLIPPINGS["flat"](1.0), 64, "book-keeping")
+    by_vmap, sizes = clipped._gradients, []
+
+    def counted(inputs: Tensor, labels: Tensor) -> Any:
+        sizes.append(len(inputs))
+        return by_vmap(inputs, labels)
+
+    clipped._gradients = counted
+    clipped.decide((8,), by_person=True)
+    before, found = max(sizes), torch.randn(40, 8)
+    clipped(found, torch.zeros(40, dtype=torch.long), torch.arange(40) // 2)
+    assert max(sizes) == before <= 2**18 // (4 * clipped.size) < clipped.at_once.size == 64

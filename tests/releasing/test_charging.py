@@ -56,7 +56,7 @@ def test_what_was_released_without_a_ledger_is_charged_to_the_first(recipe):
     first = released(recipe())
     assert first["assumptions"][-1].startswith("Nothing else was released")
     second = released(recipe(), "second")
-    assert second["assumptions"][-1].startswith("Besides 1 that this audit released before, nothing else")
+    assert second["assumptions"][-1].startswith("Besides 1 begun before, nothing else")
     refused(recipe(privacy=LEDGER | {"epsilon": 6.5}), "the budget would be overdrawn")
     third = released(recipe(privacy=LEDGER | {"epsilon": 30}), "third")
     charged = read_ledger(Path("rows.ledger"))[1]
@@ -69,7 +69,7 @@ def test_what_was_released_without_a_ledger_counts_under_every_name(recipe):
     first = released(recipe(datasets=BOTH), "elsewhere/first")
     named = LEDGER | {"ledger": "{dataset}.ledger", "epsilon": 50}
     second = released(recipe("same/mlp/dp-sgd-eps4", datasets=BOTH), "second")
-    assert second["assumptions"][-1].startswith("Besides 1 that this audit released before")
+    assert second["assumptions"][-1].startswith("Besides 1 begun before")
     Path("results", "tiny").rename(Path("results", "renamed"))
     third = released(recipe(privacy=named, datasets=BOTH), "third")
     charged = [one.released["id"] for one in read_ledger(Path("rows.ledger"))[1]]
@@ -403,6 +403,33 @@ def test_files_beside_a_release_that_are_no_cards_of_ours_are_passed_over(recipe
     os.mkfifo("waits/card.json")
     released(prepared, "second")
     assert len(read_ledger(Path("rows.ledger"))[1]) == 2
+
+
+def test_a_release_is_not_resumed_on_an_array_whose_digest_no_table_has(recipe, kill_at):
+    prepared = recipe(privacy=LEDGER | {"epsilon": 50})
+    path = prepared.pool / "records.parquet"
+    table, known = read_table(path, "records"), table_metadata(path, "records")
+    known.pop(ARRAY)
+    write_table(path, table, "records", len(table), known)
+    kill_at(9)
+    with pytest.raises(Killed):
+        released(prepared)
+    array = prepared.pool / "records.npy"
+    np.save(array, np.load(array) + 1)
+    kill_at(0)
+    with pytest.raises(UserError, match="an unfinished release of another setting, config or audit, of other records"):
+        released(prepared)
+
+
+def test_names_are_written_out_in_a_card_and_one_that_is_too_long_is_refused_before_a_charge(recipe):
+    prepared = recipe(privacy=LEDGER | {"epsilon": 50})
+    refused_name = "x" * 201
+    with pytest.raises(UserError, match="a name of more than 200 bytes"):
+        released(prepared, refused_name)
+    assert not Path("rows.ledger").exists()
+    release(prepared, "0" * 64, Path("out"), Compute(), to="<b>\x1b[31m\u202e|you</b>")
+    page = Path("out", "card.md").read_text(encoding="utf-8")
+    assert "&lt;b&gt;" in page and "\x1b" not in page and "\u202e" not in page and r"\|you" in page
 
 
 def test_a_card_without_a_ledger_says_that_others_were_charged_to_one_meanwhile(recipe, monkeypatch):

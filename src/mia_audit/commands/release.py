@@ -35,7 +35,7 @@ def run_release(options: argparse.Namespace) -> None:
     from mia_audit.runtime.machine import acquire_gpu
     from mia_audit.storage.digests import sha256
 
-    out, results = options.out.absolute(), options.results and options.results.absolute()
+    out, results = options.out.resolve(), options.results and options.results.absolute()
     verdicts = options.gate and options.gate.absolute()
     with in_folder_of(options.config) as config:
         audit = load_audit(config)

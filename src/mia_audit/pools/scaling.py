@@ -300,6 +300,8 @@ def _imputed(frame: pl.DataFrame, dataset: Dataset, where: str) -> pl.DataFrame:
     filled = []
     for name, constant in dataset.impute.items():
         column = frame[name]
+        if column.null_count() == len(column) and not isinstance(constant, str):
+            column = column.cast(pl.Float64)  # a column without any value is read as text
         if column.dtype.is_float():
             column = column.fill_nan(None)
         alike = column.dtype.is_numeric() == isinstance(constant, int | float)

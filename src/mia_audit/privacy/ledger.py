@@ -550,6 +550,7 @@ def _allow(path: Path, header: LedgerHeader, before: Sequence[Entry], entries: S
     """Return the total after entries. Raises UserError if these do not belong in the ledger or would overdraw the budget."""
     try:
         for one in entries:
+            _belongs(one, header)
             _check(one)
         repeated = _unplanned(header, before, entries)
         total = total_of(header, [*before, *entries])
@@ -565,11 +566,12 @@ def _allow(path: Path, header: LedgerHeader, before: Sequence[Entry], entries: S
                 " (privacy.planned)"
             )
         spent = total_of(header, before).epsilon
+        fixed = "The first charge has fixed the budget of these records: train" if path.exists() else "Train"
+        larger = "release nothing more of them" if path.exists() else "state a larger budget"
         raise UserError(
             f"{path}: the budget would be overdrawn: the total ε would be {total.epsilon:.6g} at δ = {total.delta:g}, by {total.composed_by};"
-            f" the budget is {total.budget:g}, of which {spent:.6g} is spent; nothing was charged or released. The first charge has fixed the"
-            " budget of these records: train with a smaller ε, or release nothing more of them. For other records, releases listed before"
-            " the first (privacy.planned) cost less together"
+            f" the budget is {total.budget:g}, of which {spent:.6g} is spent; nothing was charged or released. {fixed} with a smaller ε, or"
+            f" {larger}. Releases listed before the first one from some records (privacy.planned) cost less together"
         )
     return total
 

@@ -149,7 +149,7 @@ def _uniform(words: bytearray, device: torch.device) -> Float[Tensor, " n"]:
 
 
 def _normal(words: bytearray, device: torch.device) -> Float[Tensor, " n"]:
-    """Turn every 8 bytes into a standard normal number, from `LANE` radii and `LANE` angles at a time; none exceeds 8.6 in absolute value."""
+    """Turn every 8 bytes into a standard normal number, from `LANE` radii and `LANE` angles at a time; none exceeds 8.66 in absolute value."""
     numbers = _uniform(words, device).view(-1, 2, LANE)
     radius, angle = numbers.unbind(1)
     radius = radius.log().mul_(-2).sqrt_()

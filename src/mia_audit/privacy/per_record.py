@@ -199,7 +199,7 @@ class Lengths:
 
     def cut(self, count: int, size: int) -> Iterator[tuple[Int[Tensor, " length"], int]]:
         """Return the records of each pass, of at most `size`, and how many of them are new; the others fill up the pass."""
-        whole = self._longest(size)
+        whole = self.longest(size)
         for start in range(0, count, whole):
             new = min(whole, count - start)
             length = min(new + -new % _step(new), whole)
@@ -207,7 +207,7 @@ class Lengths:
                 length = min(length + _step(length + 1), whole)
             yield torch.arange(start, start + length, device=self._like.device) % count, new
 
-    def _longest(self, size: int) -> int:
+    def longest(self, size: int) -> int:
         """Return the largest length up to `size`; a single record has one place."""
         if size not in self._known:
             length = size - size % _step(size) or size - size % FEW or size
@@ -413,6 +413,7 @@ class ClippedSum:
         self.clipping = clipping
         held = HELD[self.parameters[0].device.type] // (4 * self.size)
         self.at_once = AdaptiveBatchSize(max(1, min(micro_batch, max(held, 4))))
+        self._at_once_by_vmap = AdaptiveBatchSize(self.at_once.size)
         whole = self.size == sum(value.numel() for value in model.parameters())
         self._closed = model.clipped_gradients if whole and isinstance(model, ClosedForm) and _ours(model) else None
         self._scales: list[Tensor] = []
@@ -462,7 +463,7 @@ class ClippedSum:
             self.decide(tuple(inputs.shape[1:]), by_person=persons is not None)
         if persons is None:
             return self.at_once(lambda size: self._summed(inputs, labels, size))
-        return self.at_once(lambda size: self._summed_by_person(inputs, labels, persons.to(labels.device), size))
+        return self._summed_by_person(inputs, labels, persons.to(labels.device))
 
     def decide(self, shape: tuple[int, ...], by_person: bool = False) -> None:
         """Refuse a model whose state changes in a pass, and choose how gradients are computed, from the model alone.
@@ -487,6 +488,8 @@ class ClippedSum:
         self._lengths = self._lengths_by_vmap
         if not by_vmap:
             self._lengths = lengths(False, 1 if self._closed is not None else narrowest)
+        if by_person:  # whether anybody has several records must not decide what is said, or when
+            self._at_once_by_vmap(self._lengths_by_vmap.longest)
         self._decided = True
 
     def _norms_and_losses(self, vmapped: bool, inputs: Tensor) -> Float[Tensor, "b 2"]:
@@ -576,18 +579,25 @@ class ClippedSum:
         return like.new_zeros(2, *shape), torch.zeros(2, dtype=torch.long, device=like.device)
 
     def _summed_by_person(
-        self, inputs: Tensor, labels: Int[Tensor, " b"], persons: Int[Tensor, " b"], size: int
+        self, inputs: Tensor, labels: Int[Tensor, " b"], persons: Int[Tensor, " b"]
     ) -> tuple[Tensor, Tensor]:
         """Sum over persons. Those with a single record are summed like records, then the others, a few persons at a time."""
         _, owners, counts = torch.unique(persons, return_inverse=True, return_counts=True)
         alone = counts[owners] == 1
-        if bool(alone.all()):
-            return self._summed(inputs, labels, size)
-        total, losses = self._summed(inputs[alone], labels[alone], size)
+        total, losses = self.at_once(lambda size: self._summed(inputs[alone], labels[alone], size))
         rows = torch.argsort(owners, stable=True)
         rows = rows[~alone[rows]]
-        for part in _whole_persons(owners[rows], size):
-            losses += self._add_persons(inputs, labels, rows[part], owners=owners[rows[part]], size=size, total=total)
+
+        def others(size: int) -> tuple[Tensor, Tensor]:
+            added = torch.zeros_like(total)
+            lost = torch.zeros_like(losses)
+            for part in _whole_persons(owners[rows], size):
+                lost += self._add_persons(inputs, labels, rows[part], owners=owners[rows[part]], size=size, total=added)
+            return added, lost
+
+        if len(rows):
+            added, lost = self._at_once_by_vmap(others)
+            total, losses = total + added, losses + lost
         return total, losses
 
     def _add_persons(

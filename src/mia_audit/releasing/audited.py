@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,8 +52,7 @@ def audited_sha256(recipe: ReleaseRecipe, expected: str) -> str | None:
             " mechanism, training or code): run the audit again, and release what it measured"
         )
     measured = sources.get("inputs_sha256", {})
-    records = [recipe.pool / f"{name}.parquet" for name in ("records", "public")]
-    for path in [*records, recipe.architecture_file, *([recipe.start] if recipe.start else [])]:
+    for path in chain(recipe.pool_files, [recipe.architecture_file], [recipe.start] if recipe.start else []):
         name = path.relative_to(recipe.results).as_posix()
         if name in measured and measured[name] != sha256(path):
             raise UserError(f"{path}: changed since the audit of {recipe.setting.path}: run the audit again")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from html import escape
 from importlib.metadata import version
 from platform import python_version
 from typing import Any
@@ -20,6 +21,7 @@ from mia_audit.privacy.ledger import Receipt, remembered
 from mia_audit.releasing.recipe import CLAIMED, PROTECTED, UNPROTECTED, ReleaseRecipe
 from mia_audit.report.formatting import at_most
 from mia_audit.report.provenance import base_names
+from mia_audit.sanitise import visible
 
 KIND, FORMAT = "mia-audit model card", 1
 CARD, PAGE = "card.json", "card.md"
@@ -229,7 +231,7 @@ def _assumptions(recipe: ReleaseRecipe) -> Iterator[str]:
     if not recipe.audit.privacy.ledger:
         later = {remembered(path)["ledger"] for path in recipe.ledgers}
         others = len({one.released.get("id") for one in recipe.earlier()}) - 1
-        known = f"Besides {others} that this audit released before, nothing" if others > 0 else "Nothing"
+        known = f"Besides {others} begun before, nothing" if others > 0 else "Nothing"
         yield (
             f"While it was trained, other releases from these records were charged to a ledger ({', '.join(sorted(later))}), and this"
             " one too."
@@ -291,7 +293,7 @@ def _page(values: Mapping[str, Any]) -> Iterator[str]:
 def _audit(audit: Mapping[str, Any]) -> Iterator[str]:
     trained, gate = audit["training_sha256"], audit["gate"]
     yield (
-        f"The audit measured this training, at half of the data (`{trained}`)."
+        f"The audit measured this training, on parts of the data (`{trained}`)."
         if trained
         else "No finished audit of this training is known."
     )
@@ -325,4 +327,4 @@ def _rows(values: Mapping[str, Any], leave_out: Sequence[str] = (), head: bool =
     for key, value in values.items():
         if key not in leave_out and value is not None:
             text = f"{value:.6g}" if isinstance(value, float) else str(value)
-            yield f"| {key} | {text.replace('|', chr(92) + '|').replace(chr(10), ' ')} |"
+            yield f"| {key} | {escape(visible(text.replace(chr(10), ' ')), quote=False).replace('|', chr(92) + '|')} |"

@@ -308,8 +308,15 @@ class ReleaseRecipe:
             "pool": PoolSpec.from_audit(self.audit, one.dataset).contents(),
             "architecture": ArchitectureSpec.from_audit(self.audit, one.architecture).contents(),
             "results": str(self.results.resolve()),
-            "records": [sha256(self.pool / f"{name}.parquet") for name in ("records", "public")],
+            "records": [sha256(path) for path in self.pool_files],
         }
+
+    @property
+    def pool_files(self) -> Iterator[Path]:
+        """The tables of the pool's audited and public records, and then the arrays whose digests these tables lack."""
+        tables = [self.pool / f"{name}.parquet" for name in ("records", "public")]
+        yield from tables
+        yield from (path.with_suffix(".npy") for path in tables if ARRAY not in table_metadata(path, "records"))
 
 
 def read_uncharged(path: Path) -> list[Entry]:

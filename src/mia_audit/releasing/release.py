@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,6 +28,9 @@ from mia_audit.training.task import Records, TrainingTask
 if TYPE_CHECKING:
     from mia_audit.learners.protocol import TrainedModel
 
+LONGEST = 200
+"""Bytes of the name of a release's folder: temporary files beside it have longer names, of which file systems take 255."""
+
 
 def release(
     recipe: ReleaseRecipe,
@@ -43,6 +47,8 @@ def release(
     """
     if out.exists():
         raise UserError(f"{out}: exists already; name a new folder for the release")
+    if len(os.fsencode(out.name)) > LONGEST:
+        raise UserError(f"{out}: a name of more than {LONGEST} bytes; name the folder of the release more briefly")
     recipe.check_training()
     expected = training_sha256(recipe)
     audited = {"training_sha256": audited_sha256(recipe, expected), "gate": judged(recipe, verdicts, expected)}

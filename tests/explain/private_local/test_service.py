@@ -345,6 +345,9 @@ def test_explanations_from_the_records_of_a_released_model_are_charged_with_it(t
     write_json(uncharged, {"entries": []})
     with pytest.raises(UserError, match="released from these records without a ledger"):
         PrivateExplainer(explained, terms, seed=None)
+    ledger.charge(tmp_path / "foreign", ledger.LedgerTerms("visits", "record", 10.0, terms.delta, filter="gdp"), [])
+    with pytest.raises(UserError, match="released from these records without a ledger"):
+        PrivateExplainer(explained, terms, seed=None, data_ledger=tmp_path / "foreign")
     uncharged.unlink()
     charged = ledger.charge(path, ledger.LedgerTerms("people", "record", 10.0, terms.delta, filter="gdp"), [])
     kept = {"ledger": charged.ledger, "head": charged.head, "entries": 0}
@@ -390,6 +393,10 @@ def test_a_release_is_known_before_every_answer_and_behind_links(table, terms, t
     write_json(kept, {"ledger": charged.ledger, "head": charged.head, "entries": 0})
     with pytest.raises(UserError, match=f"charged to the ledger {charged.ledger}: explanations"):
         service.answer(table.records[1:2])
+    results.rename(tmp_path / "moved")
+    with pytest.raises(UserError, match="moved or removed since its records were mapped"):
+        service.answer(table.records[1:2])
+    (tmp_path / "moved").rename(results)
     assert service.epsilon == spent
     service.ledger.close()
     again = PrivateExplainer(explained, terms, "non-adaptive", table.black_box, ledger=own, data_ledger=path)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mia_audit.errors import UserError
 from mia_audit.models.architecture import build
 from mia_audit.privacy import per_record
-from mia_audit.privacy.book_keeping.engine import checked_pass
+from mia_audit.privacy.book_keeping.engine import checked_pass, without_dropout
 from mia_audit.privacy.book_keeping.kinds import check_kinds, check_operations
 from mia_audit.privacy.book_keeping.rules import NotCovered
 from mia_audit.privacy.catalogue import PerRecord
@@ -344,3 +344,10 @@ def test_a_record_that_is_not_finite_at_a_position_without_gradient_contributes_
     inputs[0, 2, 3] = torch.inf
     total, _ = ClippedSum(model, automatic(1.0), 12, way)(inputs, labels)
     torch.testing.assert_close(total, expected)
+
+
+def test_dropout_is_off_in_modules_of_attention_too() -> None:
+    layer, some = nn.TransformerEncoderLayer(8, 2, 8, dropout=0.5).train(), torch.randn(2, 3, 8)
+    with without_dropout(layer):
+        assert torch.equal(layer(some), layer(some))
+    assert not torch.equal(layer(some), layer(some))

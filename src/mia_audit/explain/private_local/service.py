@@ -510,7 +510,11 @@ def _pools_of(records: Num[np.ndarray, "m ..."]) -> list[Path]:
 def _refuse_uncharged(pools: Iterable[Path], charged: str) -> None:
     """Raise UserError if releases from a pool are charged to another ledger than that with the id `charged`, or to none."""
     for pool in pools:
-        if not charged and (pool.parent.parent / f"{ledger.UNCHARGED}{pool.name}").exists():
+        if not pool.exists():
+            raise UserError(
+                f"{pool}: moved or removed since its records were mapped, so releases from them are not known: map them again"
+            )
+        if (pool.parent.parent / f"{ledger.UNCHARGED}{pool.name}").exists():
             raise UserError(
                 f"{pool}: models were released from these records without a ledger: name one in the config (privacy.ledger), which the"
                 " next release creates and charges for the earlier ones, and charge explanations there too (data_ledger)"

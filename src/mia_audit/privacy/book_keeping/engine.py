@@ -309,7 +309,7 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
     before = [
         (module, name, value)
         for module in model.modules()
-        for name in ("p", "drop_prob")
+        for name in ("p", "drop_prob", "dropout")
         if isinstance(value := getattr(module, name, None), float)
     ]
     for module, name, _ in before:
