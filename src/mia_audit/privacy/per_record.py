@@ -261,7 +261,8 @@ def drawn_weights(model: nn.Module) -> Iterator[None]:
     before = [value.detach().clone() for value in model.parameters()]
     with torch.no_grad():
         for value in model.parameters():
-            value.copy_(torch.from_numpy(random.normal(0, math.prod(value.shape[1:]) ** -0.5, value.shape)))
+            deviation = max(1, math.prod(value.shape[1:])) ** -0.5
+            value.copy_(torch.from_numpy(random.normal(0, deviation, value.shape)))
     try:
         yield
     finally:

@@ -136,3 +136,11 @@ def test_the_last_numbers_of_a_pass_are_not_rounded_otherwise(activation: type[t
         again = gradients(length)
         assert torch.equal(again[length : both - length], found[length : both - length]), length
         records = turned.roll(-(length // 2), 0)
+
+
+@pytest.mark.parametrize("way", ["vmap", "auto"])
+def test_a_parameter_without_numbers_is_summed_with_the_others(way: PerRecord) -> None:
+    model = build("mlp", {"width": 8}, (4,), 3, 0).train()
+    model.unused = torch.nn.Parameter(torch.empty(3, 0))
+    clipped = ClippedSum(model, automatic(1.0), 8, way)
+    assert 0 < float(clipped(torch.randn(9, 4), torch.zeros(9, dtype=torch.long))[0].norm()) <= 9
