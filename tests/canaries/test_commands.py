@@ -15,7 +15,7 @@ from mia_audit.config.schema import Audit
 from mia_audit.config.specs import CanariesSpec, TrainingSpec
 from mia_audit.errors import UserError
 from mia_audit.learners.protocol import ModelSection, learner_named
-from mia_audit.privacy.accounting import epsilon_spent
+from mia_audit.privacy.accounting import epsilon_spent, steps_per_epoch
 from mia_audit.storage import write_json
 
 TREE = "sklearn.tree:DecisionTreeClassifier"
@@ -77,7 +77,7 @@ def test_the_bounds_state_what_their_own_training_spent(tmp_path: Path, stated: 
     if epsilon == "4":
         assert 3.9 < spent <= 4
     else:
-        assert spent == epsilon_spent(1.3, 50 / records, math.ceil(records / 50), 1e-5, "pld")
+        assert spent == epsilon_spent(1.3, 50 / records, steps_per_epoch(records, 50), 1e-5, "pld")
 
 
 @pytest.mark.parametrize(
