@@ -188,6 +188,7 @@ def run_canary_bounds(options: argparse.Namespace) -> None:
     scores = confidence(np.asarray(model.logits(Records.from_stored(asked))), asked.labels, str(options.architecture))
     kind = spec.mechanism.kind
     delta = spec.mechanism.delta if kind.private else DELTA
-    table = bounds(scored(scores, coins), delta, CONFIDENCE, gaussian=kind.private and not kind.claimed)
+    gaussian = kind.private and not kind.claimed and not kind.no_guarantee
+    table = bounds(scored(scores, coins), delta, CONFIDENCE, gaussian=gaussian)
     spent = getattr(model, "epsilon", task.epsilon)  # learners other than the built-in loop only claim an ε
     write_text(options.out, csv(table.with_columns(epsilon_spent=pl.lit(spent))))

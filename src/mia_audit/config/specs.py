@@ -551,7 +551,8 @@ def _reported(audit: Audit, setting: expand.Setting) -> AuditedSetting:
         )
     if not setting.trained and setting.dataset in audit.imported:
         delta = audit.imported[setting.dataset].delta
-        return AuditedSetting(**named, private=delta is not None, delta=delta)
+        claimed = None if delta is None else "claimed"
+        return AuditedSetting(**named, private=delta is not None, delta=delta, accountant=claimed)
     if not setting.trained:
         study = audit.private_explanations[setting.dataset.removesuffix(EXPLANATION_SETS)]
         private = setting.epsilon != "inf"

@@ -68,16 +68,17 @@ class ChannelNoise:
                 f"{who} scales the noise of channels, which the classifier has not: set training.trainable: all"
             )
         self._channels: Channels = channels_of(model, who)
-        masked = {
-            id(value)
-            for layer in self._channels.writers.values()
-            for value in layer.parameters(recurse=False)
-            if value.requires_grad
-        }
+        written = [value for layer in self._channels.writers.values() for value in layer.parameters(recurse=False)]
+        masked = {id(value) for value in written if value.requires_grad}
         if not masked:
             raise UserError(
                 f"{who} scales the noise of {' and '.join(self._channels.writers)}, but training.trainable freezes them: set"
                 " training.trainable: all, or choose dp-sgd"
+            )
+        if len({len(value) for value in written if value.requires_grad}) > 1:
+            raise UserError(
+                f"{who} scales the noise of channels, which adapters of {' and '.join(self._channels.writers)} have not: name other"
+                " training.lora.targets, or choose dp-sgd"
             )
         trainable = [value for value in model.parameters() if value.requires_grad]
         self.count = next(len(value) for value in trainable if id(value) in masked)

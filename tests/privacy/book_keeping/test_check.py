@@ -351,3 +351,29 @@ def test_dropout_is_off_in_modules_of_attention_too() -> None:
     with without_dropout(layer):
         assert torch.equal(layer(some), layer(some))
     assert not torch.equal(layer(some), layer(some))
+
+
+class Powers(nn.Sequential):
+    """Layers with an exponent that is named as the probability of a dropout is."""
+
+    p = 3.0
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        found: Tensor = super().forward(
+            inputs.abs().clamp(min=0.1).pow(self.p).mean(dim=1, keepdim=True).pow(1 / self.p)
+        )
+        return found
+
+
+def test_an_exponent_is_not_taken_for_dropout() -> None:
+    clipped = ClippedSum(Powers(nn.Linear(1, 3)).train(), automatic(1.0), 8, "vmap")
+    assert float(clipped(torch.randn(4, 5), torch.zeros(4, dtype=torch.long))[0].norm()) > 0
+
+
+def test_dropped_patches_are_dropout() -> None:
+    small = {"img_size": 8, "patch_size": 4, "embed_dim": 8, "depth": 1, "num_heads": 2, "patch_drop_rate": 0.5}
+    for seed in range(3):
+        model = build("vision_transformer", small, (1, 8, 8), 3, seed).train()
+        clipped = ClippedSum(model, automatic(1.0), 8, "auto")
+        clipped.decide((1, 8, 8))
+        assert clipped._lengths.longest(8) == 8

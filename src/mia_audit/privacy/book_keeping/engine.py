@@ -12,6 +12,7 @@ autograd in float64, one synthetic record at a time, over all scales, before a l
 model alone: a decision that depended on records would be released with the weights.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -303,13 +304,17 @@ def _random_states(device: torch.device) -> list[Tensor]:
     return [torch.get_rng_state()] + ([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])
 
 
+DROPPING = re.compile("drop|stochastic", re.IGNORECASE)
+"""Names of modules whose `p` or `prob` is a probability; in others it may be an exponent."""
+
+
 @contextmanager
 def without_dropout(model: nn.Module) -> Iterator[None]:
     """Set the probabilities of dropout and of stochastic depth to 0."""
     before = [
         (module, name, value)
         for module in model.modules()
-        for name in ("p", "drop_prob", "dropout")
+        for name in ("drop_prob", "dropout", *(("p", "prob") if DROPPING.search(type(module).__name__) else ()))
         if isinstance(value := getattr(module, name, None), float)
     ]
     for module, name, _ in before:
