@@ -17,7 +17,7 @@ from mia_audit.errors import UserError
 from mia_audit.explain.private_local.records import ExplanationSet
 from mia_audit.pools import pools
 from mia_audit.pools.build import Pool, build_pool
-from mia_audit.pools.persons import Persons, ids_of_column, ids_of_files, numbered_ids
+from mia_audit.pools.persons import Persons, check_apart, ids_of_column, ids_of_files, numbered_ids
 from mia_audit.pools.section import Dataset, Draw, Membership, Source, load_source
 from mia_audit.pools.store import (
     draw_membership,
@@ -256,7 +256,7 @@ def public_of(folder: Path, ids: pa.Array) -> None:
     write_table(folder / "public.parquet", table.set_column(place, "person", ids), "records", len(table))
 
 
-def test_persons_on_both_sides_and_ids_of_two_types_are_refused(tmp_path: Path) -> None:
+def test_persons_on_both_sides_are_refused_whatever_the_types_of_their_ids(tmp_path: Path) -> None:
     write_pool(build(np.arange(40) // 4, public=2), tmp_path)
     persons = persons_of(tmp_path / "records.parquet")
     assert len(persons) == 8 and persons.records.tolist() == [4] * 8
@@ -264,7 +264,9 @@ def test_persons_on_both_sides_and_ids_of_two_types_are_refused(tmp_path: Path) 
     with pytest.raises(UserError, match="2 persons also have audited records"):
         persons_of(tmp_path / "records.parquet")
     public_of(tmp_path, pa.array([f"{number}" for number in range(8)]))
-    with pytest.raises(UserError, match="ids are text here and numbers in"):
+    with pytest.raises(
+        UserError, match=f"{len({*range(8)} & {*persons.ids.tolist()})} persons also have audited records"
+    ):
         persons_of(tmp_path / "records.parquet")
 
 
@@ -292,3 +294,12 @@ def test_ids_with_control_characters_are_refused(odd: str) -> None:
         with pytest.raises(UserError, match="holds an id with a control character"):
             numbered_ids(np.array(ids), "persons")
     assert numbered_ids(np.array(["a\t", " a", "b\n"]), "persons").tolist() == ["a", "a", "b"]
+
+
+def test_persons_are_compared_as_text_whatever_the_others_ids_are() -> None:
+    numbers = np.arange(3)
+    check_apart(np.array(["a", "7"]), numbers, "a", "p")
+    check_apart(numbers, np.array(["a", "07"]), "a", "p")
+    for one, other in ((numbers, np.array(["a", "2"])), (np.array(["a", "0"]), numbers)):
+        with pytest.raises(UserError, match="1 persons also have audited records"):
+            check_apart(one, other, "a", "p")

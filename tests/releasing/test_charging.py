@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mia_audit.cli import main
 from mia_audit.config.specs import PoolSpec
 from mia_audit.errors import UserError
 from mia_audit.learners.protocol import Compute
@@ -426,10 +427,60 @@ def test_names_are_written_out_in_a_card_and_one_that_is_too_long_is_refused_bef
     refused_name = "x" * 201
     with pytest.raises(UserError, match="a name of more than 200 bytes"):
         released(prepared, refused_name)
+    with pytest.raises(UserError, match="a name of more than 200 bytes"):
+        released(recipe(privacy=LEDGER | {"ledger": refused_name}))
+    assert not Path(refused_name).exists()
     assert not Path("rows.ledger").exists()
     release(prepared, "0" * 64, Path("out"), Compute(), to="<b>\x1b[31m\u202e|you</b>")
     page = Path("out", "card.md").read_text(encoding="utf-8")
     assert "&lt;b&gt;" in page and "\x1b" not in page and "\u202e" not in page and r"\|you" in page
+
+
+def test_a_card_states_what_was_charged_without_a_ledger_before_an_older_state_was_put_back(recipe, kill_at):
+    prepared = recipe(training={"epochs": 4, "batch": 10})
+    kill_at(1)
+    with pytest.raises(Killed):
+        released(prepared)
+    shutil.copytree(".out.unfinished", "older")
+    card, taken = ended_from_an_older_state(prepared, kill_at)
+    charged = [one.terms for one in prepared.earlier() if one.released["id"] == card["id"]]
+    assert card["privacy"]["charged"] == charged
+    assert sum(terms["steps"] for terms in charged) >= 1 + taken
+
+
+def test_every_file_of_a_release_is_listed_and_verified(recipe, monkeypatch, capsys):
+    """Programs of others name their files as they like, and know nothing of digests in them."""
+    own = {"logs/w.bin": b"1", ".hidden": b"2", "seed-1/a.npy": b"3", "table.parquet": b"4"}
+    train = releasing.open_learner
+
+    def with_files(*given):
+        described, learner = train(*given)
+        call = learner.train
+
+        def trained(task):
+            model = call(task)
+            save = model.save
+
+            def saved(folder):
+                save(folder)
+                for name, content in own.items():
+                    (folder / name).parent.mkdir(exist_ok=True)
+                    (folder / name).write_bytes(content)
+
+            monkeypatch.setattr(model, "save", saved, raising=False)
+            return model
+
+        monkeypatch.setattr(learner, "train", trained, raising=False)
+        return described, learner
+
+    monkeypatch.setattr(releasing, "open_learner", with_files)
+    released(recipe())
+    assert main(["verify", "out"]) == 0
+    for name in own:
+        Path("out", name).write_bytes(b"x")
+        assert main(["verify", "out"]) == 2
+        assert name in capsys.readouterr().err
+        Path("out", name).write_bytes(own[name])
 
 
 def test_a_card_without_a_ledger_says_that_others_were_charged_to_one_meanwhile(recipe, monkeypatch):

@@ -243,16 +243,10 @@ def ids_of_column(column: Any, what: str) -> Ids:
 
 
 def check_apart(audited: Ids | None, public: Ids | None, audited_file: str, public_file: str) -> None:
-    """Raise UserError unless audited and public records have ids of the same type and no common person."""
+    """Raise UserError if audited and public records have a common person: an id with the same text."""
     if audited is None or public is None or not len(public) or not len(audited):
         return
-    kinds = ["numbers" if ids.dtype.kind in "iu" else "text" for ids in (audited, public)]
-    if kinds[0] != kinds[1]:
-        raise UserError(
-            f"{public_file}: persons' ids are {kinds[1]} here and {kinds[0]} in {audited_file}: expected one type, because persons"
-            " must be recognised in both; write both as text"
-        )
-    if len(both := np.intersect1d(audited, public)):
+    if len(both := np.intersect1d(audited.astype(np.str_), public.astype(np.str_))):
         raise UserError(
             f"{public_file}: {len(both)} persons also have audited records, such as {both[0]}: public records must not belong to"
             " audited persons; move all records of a person to one side"

@@ -26,7 +26,6 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -474,8 +473,11 @@ def charge(
     if not path.exists():
         header = terms.header(entries)
         _allow(path, header, [], entries)  # no ledger is created if it would refuse its first entry
-        with suppress(UserError):  # another process may create it first, for other entries
+        try:
             Ledger(path, header, _check, patience).close()
+        except UserError:
+            if not path.exists():  # else another process has created it first, for other entries
+                raise
     known = read_ledger(path)[0].terms  # the same records may have another name now
     header = replace(terms, dataset=str(known.get("dataset"))).header(order=known.get("order"))
     return _charge(path, header, entries, patience, remember)

@@ -63,8 +63,8 @@ def next_charges(
 
 
 def _recall(recipe: ReleaseRecipe, work: Unfinished) -> bool:
-    """Take over the ledger's charges for this release if an older state, which lacks some, was put back; return whether."""
-    known = [dict(one.terms) for one in _now(recipe)[1] if one.released.get("id") == work.id]
+    """Take over all charges for this release if an older state, which lacks some, was put back; return whether."""
+    known = [dict(one.terms) for one in [*_now(recipe)[1], *recipe.earlier()] if one.released.get("id") == work.id]
     if recalled := len(known) > len(work.charged):
         work.charged = known
     return recalled

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mia_audit.learners.protocol import TrainedModel
 
 LONGEST = 200
-"""Bytes of the name of a release's folder: temporary files beside it have longer names, of which file systems take 255."""
+"""Bytes of the names of a release's folder and its ledger: temporary files beside it have longer names, of which file systems take 255."""
 
 
 def release(
@@ -47,8 +47,9 @@ def release(
     """
     if out.exists():
         raise UserError(f"{out}: exists already; name a new folder for the release")
-    if len(os.fsencode(out.name)) > LONGEST:
-        raise UserError(f"{out}: a name of more than {LONGEST} bytes; name the folder of the release more briefly")
+    for path in (out, Path(recipe.audit.privacy.ledger_of(recipe.setting.dataset))):
+        if len(os.fsencode(path.name)) > LONGEST:
+            raise UserError(f"{path}: a name of more than {LONGEST} bytes; choose a shorter one")
     recipe.check_training()
     expected = training_sha256(recipe)
     audited = {"training_sha256": audited_sha256(recipe, expected), "gate": judged(recipe, verdicts, expected)}

@@ -127,6 +127,8 @@ SIGNATURE = "SHA256SUMS.minisig"
 """The file of minisign's signature of the list, which is neither listed nor complained of."""
 LOCAL = ("logs", "benchmarks", "specs")
 """Folders of results that reveal the machine, its paths and the time of an audit: these are neither passed on nor listed."""
+RELEASED = "card.json"
+"""The file that only a release has: all of its other files are passed on, whatever their names."""
 _LINE = re.compile(r"([0-9a-f]{64})  ([^\n\r\\]+)")
 
 
@@ -135,13 +137,15 @@ def files_of(root: Path, only: Collection[str] = ()) -> Iterator[Path]:
 
     `only` has the top-level names to include, for a folder that may contain other files.
     """
-    repeated = {path.name for path in folders_of_seeds(root)}
+    whole = (root / RELEASED).exists()
+    repeated = set() if whole else {path.name for path in folders_of_seeds(root)}
     tops = [root / name for name in only if (root / name).exists()] if only else [root]
     for path in sorted(path for top in tops for path in (top.rglob("*") if top.is_dir() else [top])):
         parts = path.relative_to(root).parts
         if parts[0] in repeated and parts[1:] != (MANIFEST,):
             continue  # the seed's own list has the file
-        if parts[0] in LOCAL or any(part.startswith(".") for part in parts) or parts in ((MANIFEST,), (SIGNATURE,)):
+        local = parts[0] in LOCAL or any(part.startswith(".") for part in parts)
+        if (local and not whole) or parts in ((MANIFEST,), (SIGNATURE,)):
             continue
         mode = path.lstat().st_mode
         if stat.S_ISDIR(mode):

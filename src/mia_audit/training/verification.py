@@ -11,13 +11,16 @@ from mia_audit.models.weights import WRITTEN, read_weights
 from mia_audit.pools.store import ARRAY, read_records
 from mia_audit.seeds import folders_of_seeds
 from mia_audit.storage import digests, table_metadata
-from mia_audit.storage.digests import differences, provenance_differences
+from mia_audit.storage.digests import RELEASED, differences, provenance_differences
 from mia_audit.storage.tables import RETRAIN, STAMPS
 from mia_audit.training.stored import MASKS, damaged_file
 
 
 def complaints(results: Path) -> Iterator[str]:
     """Yield a line for every file that differs from its own digest, provenance.json or SHA256SUMS."""
+    if (results / RELEASED).exists():
+        yield from differences(results)
+        return
     yield from damages(results)
     for folder in (results, *folders_of_seeds(results)):
         yield from provenance_differences(folder)

@@ -354,7 +354,9 @@ def test_explanations_from_the_records_of_a_released_model_are_charged_with_it(t
     write_json(tmp_path / "results" / ".ledger-people", kept)
     ledger.charge(tmp_path / "other", ledger.LedgerTerms("people", "record", 10.0, terms.delta, filter="gdp"), [])
     view = ExplanationSet.from_arrays(np.asarray(mapped)[:-1], table.black_box(mapped[:-1]))
-    for these, other in ((explained, None), (explained, tmp_path / "other"), (view, None)):
+    strided = np.lib.stride_tricks.as_strided(mapped)
+    behind = ExplanationSet.from_arrays(strided, table.black_box(strided))
+    for these, other in ((explained, None), (explained, tmp_path / "other"), (view, None), (behind, None)):
         with pytest.raises(UserError, match=f"charged to the ledger {charged.ledger}: explanations"):
             PrivateExplainer(these, terms, seed=None, data_ledger=other)
     PrivateExplainer(explained, terms, seed=0)  # for audit only

@@ -499,9 +499,9 @@ def _pools_of(records: Num[np.ndarray, "m ..."]) -> list[Path]:
     None for other arrays. Only NumPy maps and NumPy views of them are recognised.
     """
     mapped: Any = records
-    while isinstance(mapped, np.ndarray) and not isinstance(mapped, np.memmap):
-        mapped = mapped.base  # np.asarray and reshape return views
-    if not isinstance(mapped, np.memmap) or mapped.filename is None:
+    while mapped is not None and not isinstance(mapped, np.memmap):
+        mapped = getattr(mapped, "base", None)  # of views, and of what stands between strided ones and their array
+    if mapped is None or mapped.filename is None:
         return []
     file = Path(mapped.filename)
     return sorted({path.parent for path in (file.absolute(), file.resolve()) if path.name == "records.npy"})
