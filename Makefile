@@ -42,8 +42,8 @@ tests: $(READY)
 	pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder -m "not slow and not slurm"
 	@echo "Left out: tests marked slow or slurm; make test-all runs them too"
 
-# the files that have such tests: reading all takes a worker eight seconds more
-SLOW = $(shell grep --recursive --files-with-matches --extended-regexp 'mark\.slow' --include='test_*.py' tests)
+# the files that have such tests (reading all takes a worker eight seconds more), whole audits, the longest, first
+SLOW = $(shell grep --recursive --files-with-matches --extended-regexp 'mark\.slow' --include='test_*.py' tests | sort --reverse)
 
 test-all: test slow slurm
 
