@@ -80,7 +80,8 @@ def observed(call: Callable[[], Any]) -> Seen:
             _flatten(call(), parts, facts)
         except Exception as error:
             facts.add(f"raises {type(error).__name__}: {error}")
-    facts.update(f"warns {one.message}" for one in warned if not issubclass(one.category, DeprecationWarning))
+    foreign = DeprecationWarning, ResourceWarning  # the second may be of what another test left open
+    facts.update(f"warns {one.message}" for one in warned if not issubclass(one.category, foreign))
     facts.update(f"says {line}" for text in (out, err) for line in text.getvalue().splitlines())
     return Seen(np.concatenate(parts) if parts else np.zeros(0), frozenset(facts))
 
