@@ -101,12 +101,11 @@ def verify_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_verify(options: argparse.Namespace) -> None:
     """Compare all files with digests, provenance and SHA256SUMS; print the root hash, or a line for each file that differs."""
-    from mia_audit.storage.digests import MANIFEST, RELEASED, read_manifest, root_hash
+    from mia_audit.storage.digests import MANIFEST, read_manifest, root_hash
     from mia_audit.training.verification import complaints, damages, files_with_digests
 
     results = options.results
-    released = (results / RELEASED).exists()  # its files are of any program
-    count = 0 if released else len(files_with_digests(results))
+    count = len(files_with_digests(results))
     if options.unfinished:
         _refuse(list(damages(results)))
         print(f"{count} files of {results} match their digests; without a list, missing files are not noticed")
@@ -120,7 +119,7 @@ def run_verify(options: argparse.Namespace) -> None:
     listed = len(read_manifest(results / MANIFEST))
     print(
         f"{listed} files of {results} match {MANIFEST}"
-        + ("" if released else f", and {count} the digest that they contain")
+        + (f", and {count} the digest that they contain" if count else "")
     )
     print(
         f"root hash {root_hash(results)}; whoever forges files can forge this list too, so compare the root hash or check a signature"

@@ -240,11 +240,13 @@ class Lengths:
         return max(math.ceil(PROBES / (length * self._narrowest)), ENDS if self._ends(length) else 1)
 
     def _ends(self, length: int) -> bool:
+        if self._like.device.type != "cpu":
+            return False
         key = "ends", length
         if key not in self._known:
             with Ends(length, self._like.element_size()) as mode:
                 self._seen(self._random(length))
-            self._known[key] = mode.found and self._like.device.type == "cpu"
+            self._known[key] = mode.found
         return bool(self._known[key])
 
     def _drawn(self, length: int) -> tuple[Tensor, ...]:
@@ -585,6 +587,8 @@ class ClippedSum:
         """Sum over persons. Those with a single record are summed like records, then the others, a few persons at a time."""
         _, owners, counts = torch.unique(persons, return_inverse=True, return_counts=True)
         alone = counts[owners] == 1
+        if bool(alone.all()):
+            return self.at_once(lambda size: self._summed(inputs, labels, size))
         total, losses = self.at_once(lambda size: self._summed(inputs[alone], labels[alone], size))
         rows = torch.argsort(owners, stable=True)
         rows = rows[~alone[rows]]
@@ -596,10 +600,8 @@ class ClippedSum:
                 lost += self._add_persons(inputs, labels, rows[part], owners=owners[rows[part]], size=size, total=added)
             return added, lost
 
-        if len(rows):
-            added, lost = self._at_once_by_vmap(others)
-            total, losses = total + added, losses + lost
-        return total, losses
+        added, lost = self._at_once_by_vmap(others)
+        return total + added, losses + lost
 
     def _add_persons(
         self, inputs: Tensor, labels: Tensor, rows: Tensor, owners: Tensor, size: int, total: Float[Tensor, " p"]

@@ -17,14 +17,14 @@ from mia_audit.learners.naming import BUILT_IN
 from mia_audit.privacy import accounting
 from mia_audit.privacy.accounting import Charge, PoissonGaussian
 from mia_audit.privacy.catalogue import Terms
-from mia_audit.privacy.ledger import Receipt, remembered
+from mia_audit.privacy.ledger import KEPT, Receipt, remembered
 from mia_audit.releasing.recipe import CLAIMED, PROTECTED, UNPROTECTED, ReleaseRecipe
 from mia_audit.report.formatting import at_most
 from mia_audit.report.provenance import base_names
 from mia_audit.sanitise import visible
 
 KIND, FORMAT = "mia-audit model card", 1
-CARD, PAGE = "card.json", "card.md"
+PAGE = "card.md"
 
 ADJACENCY = {
     "record": "one record added to the pool or removed from it; the number of records is public",
@@ -229,14 +229,14 @@ def _assumptions(recipe: ReleaseRecipe) -> Iterator[str]:
     if recipe.promise != UNPROTECTED:
         yield "If the training was killed, the time of the kill did not depend on the records. The interrupted part is counted twice."
     if not recipe.audit.privacy.ledger:
-        later = {remembered(path)["ledger"] for path in recipe.ledgers}
+        later = {known["ledger"] for path in recipe.kept(KEPT) if (known := remembered(path))}
         others = len({one.released.get("id") for one in recipe.earlier()}) - 1
-        known = f"Besides {others} begun before, nothing" if others > 0 else "Nothing"
+        besides = f"Besides {others} begun before, nothing" if others > 0 else "Nothing"
         yield (
             f"While it was trained, other releases from these records were charged to a ledger ({', '.join(sorted(later))}), and this"
             " one too."
             if later
-            else f"{known} else was released from these records; no ledger was kept (privacy.ledger)."
+            else f"{besides} else was released from these records; no ledger was kept (privacy.ledger)."
         )
 
 

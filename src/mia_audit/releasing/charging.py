@@ -20,9 +20,9 @@ from mia_audit.foreign_json import read_object
 from mia_audit.privacy import accounting, ledger
 from mia_audit.privacy.ledger import KEPT, RESTART, UNCHARGED, Entry, Receipt, remembered
 from mia_audit.regular_files import locked, open_regular
-from mia_audit.releasing.card import CARD
 from mia_audit.releasing.recipe import PROTECTED, UNPROTECTED, ReleaseRecipe, Unfinished, read_uncharged
 from mia_audit.storage import write_json
+from mia_audit.storage.digests import CARD
 from mia_audit.training.checkpoints import Checkpoint
 from mia_audit.training.shadow import KeptEpochs
 

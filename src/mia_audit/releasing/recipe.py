@@ -34,7 +34,7 @@ from mia_audit.pools.build import record_digest
 from mia_audit.pools.store import ARRAY, persons_of, read_records
 from mia_audit.privacy.accounting import Charge, PoissonGaussian, Stated, Unprotected
 from mia_audit.privacy.catalogue import Foreseeable, Terms
-from mia_audit.privacy.ledger import KEPT, UNCHARGED, Entry
+from mia_audit.privacy.ledger import UNCHARGED, Entry
 from mia_audit.regular_files import open_regular, private_folder
 from mia_audit.sections import STATED
 from mia_audit.seeds import folder_of_seed, folders_of_seeds
@@ -198,14 +198,11 @@ class ReleaseRecipe:
     @property
     def uncharged(self) -> list[Path]:
         """The files with the entries of releases that no ledger was charged for: that of these results, and others of the same records."""
-        own = self.results / f"{UNCHARGED}{self.setting.dataset}"
-        return [own, *(path for path, _ in self.others(UNCHARGED))]
+        return self.kept(UNCHARGED)
 
-    @property
-    def ledgers(self) -> list[Path]:
-        """The files in which results with some of the same records remember a ledger: that of these results, and others."""
-        own = self.results / f"{KEPT}{self.setting.dataset}"
-        return [*([own] if own.exists() else []), *(path for path, _ in self.others(KEPT))]
+    def kept(self, kind: str) -> list[Path]:
+        """Return the hidden file of this kind of these results, which may not exist, and those of others with the same records."""
+        return [self.results / f"{kind}{self.setting.dataset}", *(path for path, _ in self.others(kind))]
 
     def earlier(self) -> list[Entry]:
         """Return the entries of those files."""

@@ -16,12 +16,12 @@ from mia_audit.learners.protocol import Compute, open_learner
 from mia_audit.pools.store import read_records
 from mia_audit.privacy.ledger import Receipt
 from mia_audit.releasing.audited import audited_sha256, judged, training_sha256
-from mia_audit.releasing.card import CARD, PAGE, card, page
+from mia_audit.releasing.card import PAGE, card, page
 from mia_audit.releasing.charging import charge_for, next_charges
 from mia_audit.releasing.recipe import UNPROTECTED, ReleaseRecipe, Unfinished, unfinished
 from mia_audit.report.formatting import at_most
 from mia_audit.storage import atomic_folder, write_json, write_text
-from mia_audit.storage.digests import audit_id, write_manifest
+from mia_audit.storage.digests import CARD, audit_id, write_manifest
 from mia_audit.training.checkpoints import Checkpoint
 from mia_audit.training.task import Records, TrainingTask
 

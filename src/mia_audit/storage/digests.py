@@ -127,7 +127,7 @@ SIGNATURE = "SHA256SUMS.minisig"
 """The file of minisign's signature of the list, which is neither listed nor complained of."""
 LOCAL = ("logs", "benchmarks", "specs")
 """Folders of results that reveal the machine, its paths and the time of an audit: these are neither passed on nor listed."""
-RELEASED = "card.json"
+CARD = "card.json"
 """The file that only a release has: all of its other files are passed on, whatever their names."""
 _LINE = re.compile(r"([0-9a-f]{64})  ([^\n\r\\]+)")
 
@@ -137,7 +137,7 @@ def files_of(root: Path, only: Collection[str] = ()) -> Iterator[Path]:
 
     `only` has the top-level names to include, for a folder that may contain other files.
     """
-    whole = (root / RELEASED).exists()
+    whole = (root / CARD).exists()
     repeated = set() if whole else {path.name for path in folders_of_seeds(root)}
     tops = [root / name for name in only if (root / name).exists()] if only else [root]
     for path in sorted(path for top in tops for path in (top.rglob("*") if top.is_dir() else [top])):

@@ -11,14 +11,14 @@ from mia_audit.models.weights import WRITTEN, read_weights
 from mia_audit.pools.store import ARRAY, read_records
 from mia_audit.seeds import folders_of_seeds
 from mia_audit.storage import digests, table_metadata
-from mia_audit.storage.digests import RELEASED, differences, provenance_differences
+from mia_audit.storage.digests import CARD, differences, provenance_differences
 from mia_audit.storage.tables import RETRAIN, STAMPS
 from mia_audit.training.stored import MASKS, damaged_file
 
 
 def complaints(results: Path) -> Iterator[str]:
     """Yield a line for every file that differs from its own digest, provenance.json or SHA256SUMS."""
-    if (results / RELEASED).exists():
+    if (results / CARD).exists():
         yield from differences(results)
         return
     yield from damages(results)
@@ -28,7 +28,9 @@ def complaints(results: Path) -> Iterator[str]:
 
 
 def files_with_digests(results: Path) -> list[Path]:
-    """List the tables, pools and weights of results; UserError if there are none."""
+    """List the tables, pools and weights of results; UserError if there are none. A release has none: its files are of any program."""
+    if (results / CARD).exists():
+        return []
     files = [path for path in sorted(results.rglob("*")) if path.suffix in CHECKS]
     files = [path for path in files if not any(part.startswith(".") for part in path.relative_to(results).parts)]
     if not files:
