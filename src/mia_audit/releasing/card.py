@@ -5,6 +5,7 @@ About the records it states only their number, which is public, and values that 
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -258,7 +259,7 @@ def _page(values: Mapping[str, Any]) -> Iterator[str]:
         whole = "∞" if ledger["epsilon"] is None else at_most(ledger["epsilon"], 4)
         yield (
             f"With this release, ε = {whole} at δ = {ledger['delta']} per {ledger['unit']}, by {ledger['composed_by']}"
-            f" (ledger `{ledger['id']}`, {ledger['entries']} entries)."
+            f" (ledger `{ledger['id']}`, {ledger['entries']} {'entry' if ledger['entries'] == 1 else 'entries'})."
         )
         if ledger["budget"] is not None:
             yield (
@@ -326,5 +327,9 @@ def _rows(values: Mapping[str, Any], leave_out: Sequence[str] = (), head: bool =
         yield "|---|---|"
     for key, value in values.items():
         if key not in leave_out and value is not None:
-            text = f"{value:.6g}" if isinstance(value, float) else str(value)
+            text = f"{value:.6g}" if isinstance(value, float) else _text(value)
             yield f"| {key} | {escape(visible(text.replace(chr(10), ' ')), quote=False).replace('|', chr(92) + '|')} |"
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -130,7 +130,11 @@ def _charge(
     if charges:
         work.begin([what for what, _ in charges if what != RESTART], [entry.terms for entry in entries])
         for what, charge in charges:
-            print(f"charged: {what}, {accounting.terms_of(charge)}", file=sys.stderr)
+            kind, *terms = accounting.terms_of(charge).items()
+            print(
+                f"charged: {what}, {kind[1]} with {', '.join(f'{name} {value}' for name, value in terms)}",
+                file=sys.stderr,
+            )
     _warn_of_delta(recipe)
     return receipt
 
