@@ -106,15 +106,14 @@ def test_lengths_are_not_taken_by_chance(odd: str) -> None:
     }
 
 
-@pytest.mark.parametrize("size", [20, 36, 64])
 @pytest.mark.parametrize("activation", [torch.nn.SiLU, torch.nn.Sigmoid, torch.nn.ELU])
-def test_the_last_numbers_of_a_pass_are_not_rounded_otherwise(activation: type[torch.nn.Module], size: int) -> None:
+def test_the_last_numbers_of_a_pass_are_not_rounded_otherwise(activation: type[torch.nn.Module]) -> None:
     """Kernels compute up to 31 last numbers with other functions, of which one in twenty differs: 18 of 72 models had such a pass."""
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(20, 9), activation(), torch.nn.Linear(9, 3))
+    size, model = 36, torch.nn.Sequential(torch.nn.Linear(20, 7), activation(), torch.nn.Linear(7, 3))
     clipped = ClippedSum(model, automatic(1.0), size, "vmap")
     clipped.decide((20,))
-    records = torch.randn(1024, 20, generator=torch.Generator().manual_seed(5))
+    records = torch.randn(512, 20, generator=torch.Generator().manual_seed(5))
     labels = torch.zeros(len(records), dtype=torch.long)
 
     def gradients(length: int) -> Tensor:
