@@ -1,4 +1,6 @@
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -11,8 +13,9 @@ from mia_audit.attacks.engine.likelihood import likelihood_ratio
 from mia_audit.errors import UserError
 from mia_audit.evaluation.files import summarise
 from mia_audit.evaluation.metrics import auc
+from mia_audit.privacy.accounting import epsilon_of_person, noise_multiplier_for
 from mia_audit.report.findings import Leak, accuracy_difference, chosen, difference, estimate, reference
-from mia_audit.report.opened import by_channel, candidates, find, headline_fpr, leaks, lower_bound, null_control
+from mia_audit.report.opened import _worth, by_channel, candidates, find, headline_fpr, leaks, lower_bound, null_control
 from mia_audit.signals.name import read_signal
 
 
@@ -218,3 +221,17 @@ def test_whoever_reads_both_may_ignore_one(small):
     assert found["both"][-1].attack == "shadow-classifier"
     assert read_signal(found["both"][-1].signal).label == "4 signals of outputs and explanations"
     assert "both" not in by_channel(metrics, 0.01, "pooled", 0.95)
+
+
+def test_a_persons_guarantee_is_that_of_the_worst_model() -> None:
+    """Training sets that Bernoulli draws differ in size: equal ε per record is not equal ε per person."""
+    rates = [100 / size for size in (200, 170, 230)]
+    models = [(noise_multiplier_for(4.0, rate, 15, 1e-5, "pld"), rate, 15) for rate in rates]
+    table = pl.DataFrame(
+        [dict(zip(("noise_multiplier", "sampling_rate", "steps"), one, strict=True), epsilon=4.0) for one in models]
+    )
+    setting: Any = SimpleNamespace(private=True, delta=1e-5, claimed=False)
+    (two, five) = _worth(setting, table, np.array([5, 2, 1]))
+    for worth in (two, five):
+        each = [epsilon_of_person(*one, 1e-5, worth.records) for one in models]
+        assert worth.epsilon == max(each) > min(each)

@@ -75,7 +75,7 @@ class Job:
     """The person of every record of the training set [n], numbered from 0 in the order of their first records, if the guarantee is for persons."""
     summands: int = 1
     """Number of normal variables summed for each number of the noise; `mia_audit.privacy.noise.RELEASED` for a released model."""
-    known: dict[Any, dict[Any, int]] = field(default_factory=dict)
+    known: dict[Any, dict[Any, Any]] = field(default_factory=dict)
     """Lengths of passes that were decided for earlier models of the same kind (`mia_audit.privacy.per_record.Lengths`)."""
 
 

@@ -137,25 +137,39 @@ Kernels compute up to 31 numbers at the end of a tensor by other functions than 
 differs. The numbers of this many records leave none.
 """
 FEW = 4
-"""Shorter passes are multiples of this number, so that an end has as many numbers at least."""
-ENDS = 32
-"""Passes that are compared where a tensor has such an end."""
+"""Shorter passes are multiples of this number: the numbers that most layers compute of so many records leave none either."""
+ASKED = 5
+"""Records of the pass whose numbers are counted: as many as no dimension of a parameter is a multiple of by chance."""
 GRAIN = 2**15
 """Numbers of which torch gives a thread at least as many."""
-EXACT = {"abs", "add", "clone", "div", "mul", "neg", "relu", "sqrt", "sub", "where"}
-"""Operations whose results, if they are scaled by nothing, are the same by any function: they are rounded once."""
+EXACT = {
+    "abs",
+    "add",
+    "clamp_min",
+    "clone",
+    "div",
+    "mul",
+    "neg",
+    "reciprocal",
+    "relu",
+    "sqrt",
+    "sub",
+    "threshold_backward",
+    "where",
+}
+"""Operations that give the same by any function, if nothing scales their results: these are rounded once, or not at all."""
 
 
-class Ends(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A context that notes whether tensors of elementwise operations, or what each thread gets of them, have such ends.
+class Pointwise(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A context that notes how many numbers of each record the elementwise operations of a pass compute.
 
-    Tensors of one number per record, and those of more bits than the model's, do not count.
+    Tensors of more bits than the model's do not count.
     """
 
     def __init__(self, records: int, bytes_each: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._records, self._bytes = records, bytes_each
-        self.found = False
+        self.found: set[int] = set()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -163,10 +177,9 @@ class Ends(TorchDispatchMode):  # type: ignore[no-untyped-call]
         given = func(*args, **(kwargs or {}))
         exact = func.overloadpacket.__name__.rstrip("_") in EXACT and "alpha" not in (kwargs or {})
         if torch.Tag.pointwise in func.tags and not exact and isinstance(given, Tensor) and given.is_floating_point():
-            count = given.numel()
-            threads = max(1, min(torch.get_num_threads(), math.ceil(count / GRAIN)))
-            short = count <= self._records or given.element_size() > self._bytes
-            self.found |= not short and math.ceil(count / threads) % STEP > 0
+            numbers, rest = divmod(given.numel(), self._records)
+            if not rest and given.element_size() <= self._bytes:
+                self.found.add(numbers)
         return given
 
 
@@ -176,10 +189,11 @@ class Lengths:
     Matrix products choose their kernels by the number of rows, also for the last rows of many, and kernels add in
     different orders. One more record in a pass would then round the gradients of the others in another way. That is
     little, unless large inputs cancel in a layer, so that rounding is all that is left of a gradient; then it may be
-    several times what the noise covers. So passes are filled up to a length with which `seen`, a function from records
-    [b, …] to values [b, k] that have all bits of a record's gradient, returned the same for random records at every
-    position, and the same as in the longest pass. `narrowest` layers have few numbers that could differ, and are asked
-    more often. Model and machine decide this, not the records; models of one kind may share what is `known`.
+    several times what the noise covers. So passes are filled up to a length with which no elementwise operation has an
+    end that is computed otherwise, and with which `seen`, a function from records [b, …] to values [b, k] that have all
+    bits of a record's gradient, returned the same for random records at every position, and the same as in the longest
+    pass. `narrowest` layers have few numbers that could differ, and are asked more often. Model and machine decide
+    this, not the records; models of one kind may share what is `known`.
     """
 
     def __init__(
@@ -189,7 +203,7 @@ class Lengths:
         like: Tensor,
         narrowest: int = 1,
         silent: bool = False,
-        known: dict[Any, int] | None = None,
+        known: dict[Any, Any] | None = None,
     ) -> None:
         """Take `seen`, and the shape and type of records; `silent` lengths, which not all records need, print no message."""
         self._seen, self._shape, self._like, self._silent = seen, tuple(shape), like, silent
@@ -211,8 +225,8 @@ class Lengths:
         """Return the largest length up to `size`; a single record has one place."""
         if size not in self._known:
             length = size - size % _step(size) or size - size % FEW or size
-            while length > 1 and not self._anywhere(length):
-                length = length - _step(length) if length > STEP else length // 2
+            while length > 1 and not (self._has_no_end(length) and self._anywhere(length)):
+                length = max(length - (_step(length) if length > STEP else FEW), 1)
             if length == 1 < size and not self._silent:
                 print(ONE_A_PASS, file=sys.stderr)
             self._known[size] = length
@@ -233,21 +247,25 @@ class Lengths:
             values, places = self._values[whole], torch.arange(length)
             records = self._random(len(values))
             parts = ((places + length * number) % len(values) for number in range(self._passes(length)))
-            self._known[length, whole] = all(torch.equal(self._seen(records[part]), values[part]) for part in parts)
+            self._known[length, whole] = self._has_no_end(length) and all(
+                torch.equal(self._seen(records[part]), values[part]) for part in parts
+            )
         return bool(self._known[length, whole])
 
-    def _passes(self, length: int) -> int:
-        return max(math.ceil(PROBES / (length * self._narrowest)), ENDS if self._ends(length) else 1)
-
-    def _ends(self, length: int) -> bool:
+    def _has_no_end(self, length: int) -> bool:
+        """Return whether no elementwise operation, nor what one thread gets of it, has an end that is computed by other functions."""
         if self._like.device.type != "cpu":
-            return False
-        key = "ends", length
-        if key not in self._known:
-            with Ends(length, self._like.element_size()) as mode:
-                self._seen(self._random(length))
-            self._known[key] = mode.found
-        return bool(self._known[key])
+            return True
+        if "pointwise" not in self._known:
+            with Pointwise(ASKED, self._like.element_size()) as mode:
+                self._seen(self._random(ASKED))
+            self._known["pointwise"] = mode.found
+        threads = torch.get_num_threads()
+        counts = [numbers * length for numbers in self._known["pointwise"]]
+        return all(math.ceil(count / max(1, min(threads, math.ceil(count / GRAIN)))) % STEP == 0 for count in counts)
+
+    def _passes(self, length: int) -> int:
+        return math.ceil(PROBES / (length * self._narrowest))
 
     def _drawn(self, length: int) -> tuple[Tensor, ...]:
         return torch.split(self._random(length * self._passes(length)), length)
@@ -405,7 +423,7 @@ class ClippedSum:
         clipping: Clipping,
         micro_batch: int,
         way: PerRecord = "vmap",
-        known: dict[Any, dict[Any, int]] | None = None,
+        known: dict[Any, dict[Any, Any]] | None = None,
     ) -> None:
         self.model = model
         self._known = {} if known is None else known

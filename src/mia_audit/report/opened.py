@@ -219,12 +219,14 @@ def _worth(setting: AuditedSetting, shadows: pl.DataFrame | None, counts: np.nda
     worst = shadows.sort("epsilon", descending=True).row(0, named=True)
     if worst.get("unit") == "person":
         return
+    by_size = shadows.sort("sampling_rate")  # of models with equal ε, one with the largest or smallest training set is the worst
+    models = [worst, by_size.row(0, named=True), by_size.row(-1, named=True)]
     for records in sorted({2, int(np.median(counts)), int(counts.max())} & set(range(2, int(counts.max()) + 1))):
         if setting.claimed:
             yield Worth(records, *by_group_privacy(worst["epsilon"], setting.delta, records))
         else:
-            terms = (worst["noise_multiplier"], worst["sampling_rate"], worst["steps"], setting.delta)
-            yield Worth(records, epsilon_of_person(*terms, records), setting.delta)
+            terms = {(one["noise_multiplier"], one["sampling_rate"], one["steps"]) for one in models}
+            yield Worth(records, max(epsilon_of_person(*one, setting.delta, records) for one in terms), setting.delta)
 
 
 def by_channel(metrics: pl.DataFrame, fpr: float | None, likelihood: str, confidence: float) -> dict[str, list[Leak]]:

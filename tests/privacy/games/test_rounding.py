@@ -96,7 +96,7 @@ def test_lengths_are_not_taken_by_chance(odd: str) -> None:
     """One number in twenty shows that a kernel rounds in another way."""
 
     def seen(records: Tensor) -> Tensor:
-        shows = (records[:, 0] * 1e4).frac().abs() < 0.05
+        shows = (records[:, 0].double() * 1e4).frac().abs() < 0.05
         there = torch.arange(len(records)) >= 4 if odd == "the last places" else torch.tensor(len(records) < 8)
         return torch.where(shows & there, records[:, 0] + 1, records[:, 0])
 
@@ -113,6 +113,7 @@ def test_the_last_numbers_of_a_pass_are_not_rounded_otherwise(activation: type[t
     size, model = 36, torch.nn.Sequential(torch.nn.Linear(20, 7), activation(), torch.nn.Linear(7, 3))
     clipped = ClippedSum(model, automatic(1.0), size, "vmap")
     clipped.decide((20,))
+    assert clipped._lengths.longest(size) == 32
     records = torch.randn(512, 20, generator=torch.Generator().manual_seed(5))
     labels = torch.zeros(len(records), dtype=torch.long)
 
@@ -143,3 +144,29 @@ def test_a_parameter_without_numbers_is_summed_with_the_others(way: PerRecord) -
     model.unused = torch.nn.Parameter(torch.empty(3, 0))
     clipped = ClippedSum(model, automatic(1.0), 8, way)
     assert 0 < float(clipped(torch.randn(9, 4), torch.zeros(9, dtype=torch.long))[0].norm()) <= 9
+
+
+class Scaled(torch.nn.Module):
+    """A model that scales large inputs itself, and multiplies each record by one number computed from it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.body = torch.nn.Linear(24, 1), torch.nn.Linear(24, 4)
+        self.norm, self.head = torch.nn.LayerNorm(4), torch.nn.Linear(4, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        scores: Tensor = self.head(self.norm(self.body(inputs * self.gate(inputs * 1e-9).exp())))
+        return scores
+
+
+@pytest.mark.parametrize(("size", "taken"), [(20, 1), (64, 64)])
+def test_ends_that_only_large_records_show_are_not_met(size: int, taken: int) -> None:
+    """Random records of one scale did not show how the gate's last numbers were rounded, and a record moved the sum by 4 C."""
+    torch.manual_seed(3)
+    model = Scaled()
+    null = torch.linalg.svd(model.body.weight.detach().double())[2][4:]
+    inputs = (1e9 * torch.randn(200, len(null), generator=torch.Generator().manual_seed(3)).double() @ null).float()
+    labels = torch.arange(200) % 3
+    clipped = ClippedSum(model, automatic(1.0), size, "vmap")
+    assert float((clipped(inputs, labels)[0] - clipped(inputs[1:], labels[1:])[0]).norm()) <= 1 + 1e-6
+    assert clipped._lengths.longest(size) == taken
