@@ -172,6 +172,10 @@ FORGERIES: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "a file added": (lambda r: (r / "tables" / "more.csv").write_text("1"), "more.csv: not in SHA256SUMS"),
     "a link added": (lambda r: (r / "tables" / "more.csv").symlink_to("/etc/passwd"), "a link, or not a regular file"),
+    "the list a link": (
+        lambda r: ((r / "SHA256SUMS").rename(r.parent / "sums"), (r / "SHA256SUMS").symlink_to("../sums")),
+        "SHA256SUMS: a link, or not a regular file",
+    ),
     "the list deleted": (lambda r: (r / "SHA256SUMS").unlink(), "no SHA256SUMS"),
     "the list damaged": (lambda r: (r / "SHA256SUMS").write_text("../x"), "SHA256SUMS, line 1: damaged"),
     "provenance damaged": (lambda r: (r / "provenance.json").write_text("[]"), "provenance.json: damaged"),

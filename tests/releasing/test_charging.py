@@ -191,6 +191,21 @@ def test_the_same_records_under_another_name_are_refused(recipe):
     assert [one.what for one in read_ledger(Path("rows.ledger"))[1]] == [MODEL, AGAIN]
 
 
+@pytest.mark.parametrize("other", ["data set", "audit"])
+def test_an_older_ledger_is_refused_beside_what_remembers_a_later_one_under_another_name(recipe, other):
+    enough = {"privacy": LEDGER | {"epsilon": 30}}
+    released(recipe(**enough), "elsewhere/first")
+    shutil.copy("rows.ledger", "older")
+    released(recipe(**enough), "elsewhere/second")
+    shutil.copy("older", "rows.ledger")
+    if other == "data set":
+        later = recipe("same/mlp/dp-sgd-eps4", datasets={"same": ROWS}, **enough)
+    else:
+        Path("results", "tiny").rename(Path("results", "first"))
+        later = recipe(**enough)
+    refused(later, r"1 entries, and not the 2 that .*\.ledger-rows remembers: an older copy")
+
+
 def test_the_same_records_in_the_results_of_a_seed_are_refused(recipe):
     released(recipe(privacy=LEDGER))
     Path("results", "several").mkdir()
@@ -384,6 +399,53 @@ def test_what_ran_after_folders_were_copied_is_charged_again_if_they_are_put_bac
     card = released(prepared)
     assert charged_steps() >= begun() > 28
     assert sum(terms["steps"] for terms in card["privacy"]["charged"]) == charged_steps()
+
+
+@pytest.mark.parametrize("kept", ["card", "results"])
+def test_a_state_put_back_with_its_counts_is_charged_whole_where_a_card_or_results_tell(
+    recipe, kill_at, monkeypatch, kept
+):
+    """Copies of an hour ago agree with one another on how many epochs were begun."""
+    prepared = recipe(privacy=LEDGER | {"epsilon": 50}, training={"epochs": 4, "batch": 10})
+    begin = KeptEpochs.begin
+
+    def copied(self):
+        if self.epochs == 2 and not Path("older").exists():
+            shutil.copytree(".", "older", ignore=shutil.ignore_patterns("older"))
+        begin(self)
+
+    monkeypatch.setattr(KeptEpochs, "begin", copied)
+    begun = kill_at(0)
+    released(prepared)
+    Path("out").rename("sent")
+    put_back = [path for path in Path("older").iterdir() if path.name.startswith(".")]
+    if kept == "card":
+        put_back += [Path("older", "results"), Path("older", "rows.ledger")]
+        shutil.rmtree("results")
+    else:
+        shutil.move("sent", "elsewhere/sent")
+    for path in put_back:
+        path.rename(path.name)
+    card = released(prepared)
+    assert charged_steps() >= begun() > 28
+    assert sum(terms["steps"] for terms in card["privacy"]["charged"]) == charged_steps()
+
+
+@pytest.mark.parametrize("first", ["a-sent", "sent"])
+def test_of_two_cards_of_a_release_that_with_more_charges_counts(recipe, kill_at, first):
+    kill_at(9)
+    with pytest.raises(Killed):
+        released(recipe())
+    shutil.copytree(".out.unfinished", "older")
+    kill_at(0)
+    released(recipe())
+    Path("out").rename(first)
+    Path("older").rename(".out.unfinished")
+    card = released(recipe())
+    shutil.rmtree("results")
+    released(recipe(privacy=LEDGER | {"epsilon": 200}), "third")
+    own = [one.terms for one in read_ledger(Path("rows.ledger"))[1] if one.released["id"] == card["id"]]
+    assert own == card["privacy"]["charged"] and len(own) > 2
 
 
 def test_files_beside_a_release_that_are_no_cards_of_ours_are_passed_over(recipe):

@@ -4,6 +4,7 @@ import hashlib
 import json
 import platform
 import re
+from dataclasses import replace
 from importlib.metadata import version
 
 import numpy as np
@@ -30,6 +31,16 @@ def test_where_the_numbers_come_from(small, findings):
     assert weak["epsilon_spent"] == 7.99 and weak["noise_multiplier"] == 1.5
     assert told["pools"]["toy"]["duplicates"] == 4
     assert told["notice"].startswith("for audit only: whoever knows the seed")
+
+
+def test_records_that_were_read_are_inputs_of_the_audit(small, tmp_path):
+    """A release compares them with what the audit measured; tables of other tools' pools have no digests of their arrays."""
+    results, pool = replace(small.results(), root=tmp_path), tmp_path / "pools" / "toy"
+    pool.mkdir(parents=True)
+    read = {pool / f"{part}.{kind}" for part in ("records", "public") for kind in ("npy", "parquet")}
+    for path in read:
+        path.touch()
+    assert read <= set(results.inputs())
 
 
 def test_every_trained_setting_has_the_digest_of_its_training(small):

@@ -140,10 +140,12 @@ class Ledger:
             except ValueError as error:
                 raise UserError(f"{self.path or 'ledger'}: {error}; nothing was charged or released") from None
         self.refuse_closed()
-        if self.path is None or not entries:
+        if self.path is None:
             self.entries += entries
             return
         self._refuse_replaced()
+        if not entries:
+            return
         lines, head = b"", self.head
         for number, entry in enumerate(entries, start=len(self.entries)):
             line, head = _line({"number": number} | asdict(entry), head)

@@ -230,7 +230,7 @@ class Lengths:
             if length == 1 < size and not self._silent:
                 print(ONE_A_PASS, file=sys.stderr)
             self._known[size] = length
-        return self._known[size]
+        return int(self._known[size])
 
     def _anywhere(self, length: int) -> bool:
         """Return whether the values of random records in passes of this length do not depend on the place of a record."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,8 @@ def next_charges(
     Of training by the built-in loop, every epoch that was ever begun counts, and all that are still to come: so the
     interrupted epoch is charged again, and all epochs after a state that was put back. If the ledger was charged for more
     than the state knows, all of that counts as begun. Other training, and training of which no state or no number of
-    begun epochs was kept, is charged whole.
+    begun epochs was kept, is charged whole. So is that of a release whose card lies beside the new one: it was finished, and
+    its state was put back.
     """
     recalled = _recall(recipe, work)
     model = recipe.charge
@@ -55,7 +56,7 @@ def next_charges(
     each = model.steps // epochs
     if new:  # epochs that were begun all the same were run before an older state was put back
         return [(MODEL, model), *([(RESTART, replace(model, steps=begun * each))] if begun else [])]
-    if done is None or len(counts) < len(checkpoint.counters):
+    if done is None or len(counts) < len(checkpoint.counters) or _is_finished(work):
         return [(RESTART, model)]
     charged = sum(int(terms["steps"]) for terms in work.charged) // each
     missing = (max(begun, charged) if recalled else begun) + epochs - done - charged
@@ -68,6 +69,18 @@ def _recall(recipe: ReleaseRecipe, work: Unfinished) -> bool:
     if recalled := len(known) > len(work.charged):
         work.charged = known
     return recalled
+
+
+def _is_finished(work: Unfinished) -> bool:
+    return any(str(values.get("id")) == work.id for _, values in _cards(work.folder.parent))
+
+
+def _cards(folder: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """Yield the cards, or what may be cards, of the releases in a folder."""
+    for path in sorted(folder.glob(f"*/{CARD}")):
+        if path.is_file():
+            with suppress(UserError):
+                yield path, read_object(path, "")
 
 
 def charge_for(
@@ -176,20 +189,19 @@ def _check_cards(recipe: ReleaseRecipe, released: Path) -> list[Entry]:
     path = Path(recipe.audit.privacy.ledger_of(recipe.setting.dataset))
     now = _now(recipe)[0]
     without: dict[str, list[Entry]] = {}
-    for card in sorted(released.glob(f"*/{CARD}")):
-        if not card.is_file():
-            continue
+    for card, values in _cards(released):
         try:
-            values = read_object(card, "")
             stated = values["ledger"] or {}
             same = values["setting"]["dataset"] == recipe.setting.dataset
             known = {key: kind(stated[key]) for key, kind in CHARGED.items()} if stated else {}
-            mine_too = {str(values["id"]): _of_card(values)} if same and not stated else {}
+            mine_too = _of_card(values) if same and not stated else []
         except (UserError, AttributeError, KeyError, TypeError, ValueError, OverflowError):
             continue  # not a card that a release wrote
         if known and (same or known["id"] == now):
             _check_newest(path, known, f"{card} states")
-        without |= mine_too  # once, though its folder was copied
+        if mine_too:  # once, though its folder was copied; of two cards of a release one may state more
+            known_of_it = without.setdefault(str(values["id"]), [])
+            known_of_it += _beyond(mine_too, known_of_it)
     return [one for entries in without.values() for one in entries]
 
 
@@ -243,6 +255,7 @@ def _check_names(recipe: ReleaseRecipe) -> None:
                 f"datasets.{recipe.setting.dataset}: some of its records are or were in {pool} too, from which releases were charged to the ledger"
                 f" {other['ledger']}; charge this one there as well (privacy.ledger)"
             )
+        _check_newest(Path(recipe.audit.privacy.ledger_of(recipe.setting.dataset)), other, f"{path} remembers")
 
 
 def _entry(recipe: ReleaseRecipe, work: Unfinished, what: str, charge: accounting.Charge, to: str) -> Entry:

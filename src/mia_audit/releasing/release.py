@@ -74,7 +74,8 @@ def release(
         written = write_release(
             recipe, work, model, out=out, config_digest=config_digest, audited=audited, receipt=receipt, to=to
         )
-    _counter(recipe, work).unlink(missing_ok=True)
+    for counter in _counters(recipe, work):
+        counter.unlink(missing_ok=True)
     return written
 
 
@@ -118,17 +119,14 @@ def _checkpoint(recipe: ReleaseRecipe, work: Unfinished) -> Checkpoint:
         return Checkpoint()
     from mia_audit.training.shadow import KeptEpochs
 
-    return KeptEpochs(work.folder, work.key, _counter(recipe, work))
+    return KeptEpochs(work.folder, work.key, _counters(recipe, work))
 
 
-def _counter(recipe: ReleaseRecipe, work: Unfinished) -> Path:
-    """Return the file that counts the begun epochs of an unfinished release: beside the ledger, or in results without one."""
+def _counters(recipe: ReleaseRecipe, work: Unfinished) -> list[Path]:
+    """Return the files that count the begun epochs of an unfinished release: in the results and, if there is one, beside the ledger."""
     ledger = recipe.audit.privacy.ledger_of(recipe.setting.dataset)
-    return (
-        Path(ledger).with_name(f".{Path(ledger).name}.begun-{work.id}")
-        if ledger
-        else recipe.results / f".begun-{work.id}"
-    )
+    beside = [Path(ledger).with_name(f".{Path(ledger).name}.begun-{work.id}")] if ledger else []
+    return [recipe.results / f".begun-{work.id}", *beside]
 
 
 def _reads_public(recipe: ReleaseRecipe) -> bool:

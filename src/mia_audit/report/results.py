@@ -290,10 +290,9 @@ class Results:
             boxes = (*study["black_boxes"], *(setting["name"] for setting in study["settings"]))
             paths |= {self.root / dataset / "private" / name / "answers.parquet" for name in boxes}
         for dataset in self.datasets:
-            paths |= {
-                self.root / "pools" / dataset / name
-                for name in ("records.npy", "records.parquet", "public.parquet", "groups.parquet", "membership.parquet")
-            }
+            pool = self.root / "pools" / dataset
+            paths |= {pool / f"{part}.{kind}" for part in ("records", "public") for kind in ("npy", "parquet")}
+            paths |= {pool / "groups.parquet", pool / "membership.parquet"}
         return iter(sorted(path for path in paths if path.exists()))
 
     def _file(self, setting: AuditedSetting, name: str) -> Path:

@@ -145,13 +145,15 @@ def files_of(root: Path, only: Collection[str] = ()) -> Iterator[Path]:
         if parts[0] in repeated and parts[1:] != (MANIFEST,):
             continue  # the seed's own list has the file
         local = parts[0] in LOCAL or any(part.startswith(".") for part in parts)
-        if (local and not whole) or parts in ((MANIFEST,), (SIGNATURE,)):
+        if local and not whole:
             continue
         mode = path.lstat().st_mode
         if stat.S_ISDIR(mode):
             continue
         if not stat.S_ISREG(mode):
             raise UserError(f"{path}: a link, or not a regular file; results that are passed on have only these")
+        if parts in ((MANIFEST,), (SIGNATURE,)):
+            continue
         if set("\n\r\\") & set(path.name):
             raise UserError(f"{path}: its name has a line end or a backslash, which {MANIFEST} cannot list; rename it")
         yield path

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -287,13 +287,13 @@ class KeptEpochs(Checkpoint):
     """The state after the last epoch of training for release: only weights, the optimizer's moments and public masks.
 
     These are functions of the noisy sums, so ε covers them all. The state is saved after every epoch, so a kill loses
-    at most one epoch. How many epochs were ever begun is counted in two files, beside the state and elsewhere, before
-    each of them, so that it is known when an older copy of one of the two was put back.
+    at most one epoch. How many epochs were ever begun is counted in several files, beside the state and elsewhere, before
+    each of them, so that it is known when an older copy of some of them was put back.
     """
 
-    def __init__(self, folder: Path, key: str, counter: Path) -> None:
+    def __init__(self, folder: Path, key: str, counters: Sequence[Path]) -> None:
         super().__init__(folder, key, 0.0)
-        self.counters = (counter, folder / BEGUN)
+        self.counters = (*counters, folder / BEGUN)
         self._state: State | None = None
 
     def begin(self) -> None:

@@ -328,6 +328,9 @@ def test_the_ledger_of_the_data_set_is_charged_once_with_the_whole_budget(table,
     assert charge_of(entry.terms).mu_squared() == pytest.approx(terms.mu_squared)
     with pytest.raises(UserError, match="no guarantee to charge"):
         explainer(table, terms, ledger=tmp_path / "seeded", data_ledger=path, seed=0)
+    explainer(table, terms, ledger=tmp_path / "tried", seed=0).ledger.close()
+    with pytest.raises(UserError, match="created with other noise"):  # its answers are functions of the records
+        explainer(table, terms, ledger=tmp_path / "tried", data_ledger=path, seed=None)
     with pytest.raises(UserError, match="adjacency 'replacement'"):
         other = replace(terms, adjacency="replacement")
         explainer(table, other, ledger=tmp_path / "other", data_ledger=path, seed=None)
@@ -360,6 +363,10 @@ def test_explanations_from_the_records_of_a_released_model_are_charged_with_it(t
         with pytest.raises(UserError, match=f"charged to the ledger {charged.ledger}: explanations"):
             PrivateExplainer(these, terms, seed=None, data_ledger=other)
     PrivateExplainer(explained, terms, seed=0)  # for audit only
+    write_json(tmp_path / "results" / ".ledger-people", kept | {"head": "0" * 64, "entries": 1})
+    with pytest.raises(UserError, match=r"0 entries, and not the 1 that a release from .* saw: an older copy"):
+        PrivateExplainer(explained, terms, seed=None, data_ledger=path)
+    write_json(tmp_path / "results" / ".ledger-people", kept)
     PrivateExplainer(explained, terms, seed=None, data_ledger=path)
     assert [one.what for one in ledger.read_ledger(path)[1]] == ["explanations"]
     np.save(pool / "public.npy", table.records)

@@ -241,13 +241,15 @@ class PrivateExplainer:
         self._pools = _pools_of(explained.records) if seed is None else []
         self._charged_to = _id_of(data_ledger) if data_ledger and seed is None else ""
         _refuse_uncharged(self._pools, self._charged_to)
+        if data_ledger and self._pools:
+            _refuse_older(self._pools, data_ledger)
         self.explained, self.terms, self.black_box = explained, terms, black_box
         self.protocol = PROTOCOLS[protocol]
         self._process = os.getpid()
         self._lock = threading.Lock()
         features, units = explained.features, explained.units
         rest = {"features": features, "scale": explained.scale, "terms": _plain(terms)} | dict(about or {})
-        metadata = {f"{explained.unit}s": units} | rest
+        metadata = {f"{explained.unit}s": units} | rest | ({} if seed is None else {"noise": "of a seed"})
         counted = {"persons" if explained.whose else "records": units}  # the same noise if every person has one record
         self._secret = None if seed is None else _secret(seed, protocol, counted | rest, explained)
         self.ledger = ExplanationLedger(
@@ -524,6 +526,18 @@ def _refuse_uncharged(pools: Iterable[Path], charged: str) -> None:
             raise UserError(
                 f"{pool}: models were released from these records and charged to the ledger {known['ledger']}: explanations of them must"
                 " be charged there too (data_ledger)"
+            )
+
+
+def _refuse_older(pools: Iterable[Path], path: Path) -> None:
+    """Raise UserError if a data set's ledger is older than the one to which releases from a pool were charged."""
+    heads = ledger.heads(path)
+    for pool in pools:
+        known = ledger.remembered(pool.parent.parent / f"{ledger.KEPT}{pool.name}")
+        if known and ledger.is_behind(heads, known):
+            raise UserError(
+                f"{path}: {len(heads) - 1} entries, and not the {known['entries']} that a release from {pool} saw: an older copy was"
+                " restored; put the latest one back"
             )
 
 
