@@ -22,7 +22,7 @@ from mia_audit.learners.torch_module import TorchModel, module_summaries
 from mia_audit.models.architecture import construct
 from mia_audit.planning.attacks import extrapolated
 from mia_audit.privacy.catalogue import Job, Mechanism
-from mia_audit.privacy.per_record import STEP
+from mia_audit.privacy.per_record import FEW
 from mia_audit.runtime.device import computing
 from mia_audit.sections import Precision
 from mia_audit.signals.compute import SignalsTask, probed
@@ -193,8 +193,8 @@ class Costs:
             return run
 
         with computing(model, training.precision or "float32"):
-            # batch normalisation needs two records, and a private pass has at least `STEP`
-            return extrapolated(work, max(records, 2), STEP if private else 2, self._clock, empty=private)
+            # batch normalisation needs two records, and a private pass has at least `FEW`
+            return extrapolated(work, max(records, 2), FEW if private else 2, self._clock, empty=private)
 
     def _calibration(self, mechanism: Mechanism, training: Training, records: int, epsilon: float) -> float:
         # the model has channels, for noise by channel

@@ -130,14 +130,13 @@ ONE_A_PASS = (
 )
 PROBES = 256
 """Numbers of the narrowest layer that are compared at each length."""
-STEP = 32
-"""Lengths of passes are multiples of this number, and of an eighth of the power of two below them.
-
-Kernels compute up to 31 numbers at the end of a tensor by other functions than those before, and of these one in thirty
-differs. The numbers of this many records leave none.
-"""
 FEW = 4
-"""Shorter passes are multiples of this number: the numbers that most layers compute of so many records leave none either."""
+"""Lengths of passes are multiples of this number, and of an eighth of the power of two below them: fewer have to be compared."""
+WHOLE = 32
+"""Kernels compute what a number of elements exceeds a multiple of this one by, at the end, by other functions than the rest.
+
+Of these results one in thirty differs.
+"""
 ASKED = 5
 """Records of the pass whose numbers are counted: as many as no dimension of a parameter is a multiple of by chance."""
 GRAIN = 2**15
@@ -224,9 +223,9 @@ class Lengths:
     def longest(self, size: int) -> int:
         """Return the largest length up to `size`; a single record has one place."""
         if size not in self._known:
-            length = size - size % _step(size) or size - size % FEW or size
+            length = size - size % _step(size) or size
             while length > 1 and not (self._has_no_end(length) and self._anywhere(length)):
-                length = max(length - (_step(length) if length > STEP else FEW), 1)
+                length = max(length - _step(length), 1)
             if length == 1 < size and not self._silent:
                 print(ONE_A_PASS, file=sys.stderr)
             self._known[size] = length
@@ -262,7 +261,7 @@ class Lengths:
             self._known["pointwise"] = mode.found
         threads = torch.get_num_threads()
         counts = [numbers * length for numbers in self._known["pointwise"]]
-        return all(math.ceil(count / max(1, min(threads, math.ceil(count / GRAIN)))) % STEP == 0 for count in counts)
+        return all(math.ceil(count / max(1, min(threads, math.ceil(count / GRAIN)))) % WHOLE == 0 for count in counts)
 
     def _passes(self, length: int) -> int:
         return math.ceil(PROBES / (length * self._narrowest))
@@ -307,7 +306,7 @@ def digests(parts: Sequence[Tensor]) -> Int[Tensor, "b 1"]:
 
 
 def _step(length: int) -> int:
-    return max(STEP, 1 << max((length - 1).bit_length() - 4, 0))
+    return max(FEW, 1 << max((length - 1).bit_length() - 4, 0))
 
 
 Gradients = dict[str, Float[Tensor, "b ..."]]

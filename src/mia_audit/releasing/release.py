@@ -119,7 +119,7 @@ def _checkpoint(recipe: ReleaseRecipe, work: Unfinished) -> Checkpoint:
         return Checkpoint()
     from mia_audit.training.shadow import KeptEpochs
 
-    return KeptEpochs(work.folder, work.key, _counters(recipe, work))
+    return KeptEpochs(work.folder, work.key, *_counters(recipe, work))
 
 
 def _counters(recipe: ReleaseRecipe, work: Unfinished) -> list[Path]:

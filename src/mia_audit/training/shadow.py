@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -291,7 +291,7 @@ class KeptEpochs(Checkpoint):
     each of them, so that it is known when an older copy of some of them was put back.
     """
 
-    def __init__(self, folder: Path, key: str, counters: Sequence[Path]) -> None:
+    def __init__(self, folder: Path, key: str, *counters: Path) -> None:
         super().__init__(folder, key, 0.0)
         self.counters = (*counters, folder / BEGUN)
         self._state: State | None = None
