@@ -124,6 +124,8 @@ def test_no_record_changes_the_listed_values_of_others(codes: list[str], more: s
         (["1", "2", ""], ["1", "2"], {"code": 2}),
         (["true", "", "false"], ["true", "false", "unknown"], {"code": "unknown"}),
         (["a", "b", ""], ["a", "b", "0"], {"code": 0}),
+        ([str(2**53 + 1), "3", ""], [str(2**53 + 1), "3"], {"code": 0.5}),
+        ([str(2**53 + 1), "3", ""], ["3", str(2**53 + 1)], {"code": 2**53 + 1}),
     ],
 )
 def test_no_record_decides_whether_stated_categories_are_accepted(

@@ -305,7 +305,7 @@ def _imputed(frame: pl.DataFrame, dataset: Dataset, where: str) -> pl.DataFrame:
         if column.dtype.is_float():
             column = column.fill_nan(None)
         alike = column.dtype.is_numeric() == isinstance(constant, int | float)
-        if not alike and name in dataset.categories:
+        if name in dataset.categories:
             column, constant = column.cast(pl.String), str(constant)
         elif not alike:
             kind = "numbers" if column.dtype.is_numeric() else "text"

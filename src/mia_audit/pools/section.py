@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Self
 
-from pydantic import BeforeValidator, Field, FiniteFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, FiniteFloat, PositiveFloat, PositiveInt, StrictInt, model_validator
 
 from mia_audit.errors import UserError
 from mia_audit.registry import Registry, code_files, file_digest
@@ -72,7 +72,7 @@ class Dataset(Section):
     """The names of all classes, in the order of a model's outputs. When left out, the classes of your own data are collected
     from the records, and a private release requires them here.
     """
-    impute: dict[Column, FiniteFloat | str] = Field({})
+    impute: dict[Column, StrictInt | FiniteFloat | str] = Field({})
     """Tables in a file: constants that replace missing values, by column. They are stated, not computed from the records."""
     frame: bool = False
     """Tables in a file: `true` gives estimators and scripts a pandas DataFrame with the columns, types, categories and
