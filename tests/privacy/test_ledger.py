@@ -47,7 +47,7 @@ def test_only_a_short_last_line_is_dropped(tmp_path):
     ends = [index + 1 for index, byte in enumerate(content) if byte == 10]
     for cut in sorted({*range(0, len(content), 7), *(end + by for end in ends for by in (-2, -1, 0))}):
         path.write_bytes(content[:cut])
-        whole = sum(end <= cut for end in ends)
+        whole = sum(end - 1 <= cut for end in ends)  # the end of a line may be gone, as editors remove it
         if whole:
             assert opened(path) == whole - 1
             assert path.read_bytes() == content[: ends[whole - 1]]

@@ -112,13 +112,26 @@ def test_a_ledger_has_all_charges_of_a_release_whose_results_were_made_anew(reci
 
 def test_a_kill_before_the_file_without_a_ledger_is_removed_charges_nothing_twice(recipe, monkeypatch):
     cards = [released(recipe()), released(recipe(), "second")]
-    planned = LEDGER | {"epsilon": 50, "planned": ["rows/mlp/dp-sgd-eps4"] * 3}
+    enough = LEDGER | {"epsilon": 50}
     with monkeypatch.context() as patched, pytest.raises(Killed):
         patched.setattr(charging.ledger, "charge", lambda *given: (charge(*given), killed()))
-        released(recipe(privacy=planned), "third")
-    released(recipe(privacy=planned), "third")
+        released(recipe(privacy=enough), "third")
+    released(recipe(privacy=enough), "third")
     charged = [one.released["id"] for one in read_ledger(Path("rows.ledger"))[1]]
     assert charged[:2] == [card["id"] for card in cards] and not list(Path("results").glob("**/.uncharged-*"))
+
+
+@pytest.mark.parametrize("kept", ["results", "a card"])
+def test_what_was_released_before_is_in_no_plan(recipe, kept, capsys):
+    """Privacy loss distributions of a plan hold if it was fixed before the first release; a filter takes what was released."""
+    released(recipe(), "first")
+    if kept == "a card":
+        shutil.rmtree("results")
+    planned = LEDGER | {"epsilon": 50, "planned": ["rows/mlp/dp-sgd-eps4"] * 2}
+    refused(recipe(privacy=planned), r"privacy\.planned: 1 entries of releases were made before this plan")
+    capsys.readouterr()
+    assert released(recipe(privacy=LEDGER | {"epsilon": 50}), "second")["ledger"]["entries"] == 2
+    assert ("without any earlier release" in capsys.readouterr().err) == (kept == "a card")
 
 
 def test_releases_that_charge_at_the_same_moment_wait_for_one_another(recipe, monkeypatch):

@@ -192,7 +192,10 @@ class Ledger:
             header, self.entries, self.head, end = _parsed(path, self._file, self._check)
             self._compare(path, header)
             self.header = header
-            os.ftruncate(self._file, end)
+            if os.fstat(self._file).st_size < end:
+                _write_all(self._file, b"\n")
+            else:
+                os.ftruncate(self._file, end)
         except BaseException:
             self.close()
             raise
@@ -319,12 +322,12 @@ def _lines(path: Path, descriptor: int) -> Iterator[tuple[bytes, str, int]]:
             if match is None or match[2] != _length(length)[9:] or length > LONGEST:
                 raise _damaged(path, f"no length and digest at byte {end}")
             content = file.read(length + 1)
-            if len(content) <= length:
+            if len(content) < length:
                 return
-            if content[-1:] != b"\n":
+            if content[length:] not in (b"\n", b""):  # an editor may have removed the end of the last line
                 raise _damaged(path, f"no end of the line at byte {end + _PREFIX + length}")
-            end += _PREFIX + len(content)
-            yield content[:-1], match[3].decode(), end
+            end += _PREFIX + length + 1
+            yield content[:length], match[3].decode(), end
 
 
 def _damaged(path: Path, what: str) -> UserError:

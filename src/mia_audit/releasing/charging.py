@@ -126,15 +126,21 @@ def _charge(
     if entries:
         recipe.remember_records()
     if path:
-        uncharged = recipe.uncharged
+        uncharged, terms_of_ledger = recipe.uncharged, ledger_terms(recipe)
 
         def remember(one: Receipt) -> None:
             values = {"ledger": one.ledger, "head": one.head, "entries": one.entries}
             for other in uncharged:  # those of other names have other records too
                 write_json(other.with_name(other.name.replace(UNCHARGED, KEPT, 1)), values)
 
-        named = [*_beyond(earlier, charged), *forgotten, *_named(charged, entries)]
-        receipt = ledger.charge(Path(path), ledger_terms(recipe), named, remember)
+        before = [*_beyond(earlier, charged), *forgotten]
+        if before and terms_of_ledger.planned and not Path(path).exists():
+            raise UserError(
+                f"privacy.planned: {len(before)} entries of releases were made before this plan, which is valid only if it was fixed before the"
+                " first: leave it out, and the ledger has a filter"
+            )
+        named = [*before, *_named(charged, entries)]
+        receipt = ledger.charge(Path(path), terms_of_ledger, named, remember)
         for one in uncharged:
             one.unlink(missing_ok=True)
     elif forgotten or entries:
@@ -170,7 +176,7 @@ def _check_ledger(recipe: ReleaseRecipe, known: Mapping[str, Any]) -> None:
                 f"privacy.ledger: {path}: no such file here, but releases of this audit were charged to the ledger {known['ledger']}, and a"
                 " new one would forget them; run this in the folder where that ledger is, or give its whole path"
             )
-        print(f"{path}: a new ledger, without any earlier release", file=sys.stderr)
+        print(f"{path}: a new ledger{'' if recipe.earlier() else ', without any earlier release'}", file=sys.stderr)
     elif known:
         header = ledger.read_ledger(path)[0]
         if header.id != known["ledger"]:
