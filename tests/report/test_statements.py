@@ -194,9 +194,9 @@ def test_explanation_sets_name_theirs() -> None:
 
 
 def test_no_delta_of_a_person_is_printed_below_the_computed_one() -> None:
-    worth = [Worth(2, 2.0, 1e-5), Worth(3, 3.0, 3.41e-5)]
+    worth = [Worth(2, 2.0, 1e-5), Worth(3, 3.0, 3.41e-5), Worth(4, 4.0, 1.01e-7)]
     text = worth_clause(replace(finding("record"), worth=worth))
-    assert "(δ = 10⁻⁵)" in text and "(δ = 3.5 · 10⁻⁵)" in text
+    assert "(δ = 10⁻⁵)" in text and "(δ = 3.5 · 10⁻⁵)" in text and "(δ = 1.1 · 10⁻⁷)" in text
 
 
 @pytest.mark.parametrize(("sizes", "said"), [((33, 33), "33 models"), ((33, 9), "9 to 33 models"), ((1,), "1 model")])

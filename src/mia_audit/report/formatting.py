@@ -13,7 +13,12 @@ def at_most(epsilon: float, digits: int = 3) -> str:
     """Format an upper bound with `digits` significant digits, rounded up so that it stays a bound."""
     if not 0 < epsilon < math.inf:
         return significant(epsilon)
-    return significant(float(Context(digits, ROUND_CEILING).create_decimal(repr(epsilon))), digits)
+    return significant(rounded_up(epsilon, digits), digits)
+
+
+def rounded_up(value: float, digits: int) -> float:
+    """Round a number up to `digits` significant digits."""
+    return float(Context(digits, ROUND_CEILING).create_decimal(repr(value)))
 
 
 def at_least(epsilon: float) -> str:

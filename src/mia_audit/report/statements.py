@@ -31,6 +31,7 @@ from mia_audit.report.formatting import (
     percent,
     power,
     protected,
+    rounded_up,
     significant,
     titled,
 )
@@ -313,7 +314,7 @@ def worth_clause(finding: Finding) -> str:
     values = [
         f"no guarantee for {one.records}"
         if math.isinf(one.epsilon)
-        else f"{at_most(one.epsilon)} for {one.records} (δ = {power(float(at_most(one.delta, 2)))})"
+        else f"{at_most(one.epsilon)} for {one.records} (δ = {power(rounded_up(one.delta, 2))})"
         for one in finding.worth
     ]
     return f"; that ε is for a record: for a person with several records it is {joined(values)}"

@@ -170,3 +170,25 @@ def test_ends_that_only_large_records_show_are_not_met(size: int, taken: int) ->
     clipped = ClippedSum(model, automatic(1.0), size, "vmap")
     assert float((clipped(inputs, labels)[0] - clipped(inputs[1:], labels[1:])[0]).norm()) <= 1 + 1e-6
     assert clipped._lengths.longest(size) == taken
+
+
+class Spectrum(torch.nn.Module):
+    """A model that divides complex numbers, as filters of spectra do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(20, 40), torch.nn.Linear(21, 100)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        turned = torch.fft.rfft(self.first(inputs))
+        scores: Tensor = self.last((turned / (turned.abs() + 1e-3)).real)
+        return scores
+
+
+def test_ends_of_complex_numbers_are_not_met() -> None:
+    """A complex number is divided by other functions at the end of a tensor; of 100 classes few numbers of a record are compared."""
+    torch.manual_seed(0)
+    clipped = ClippedSum(Spectrum(), automatic(1.0), 36, "vmap")
+    clipped.decide((20,))
+    lengths = {len(rows) for count in range(1, 37) for rows, _ in clipped._lengths.cut(count, 36)}
+    assert lengths <= {1, 32}
