@@ -92,13 +92,15 @@ def test_values_that_are_not_listed_are_one_line(tmp_path: Path, section: dict[s
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
-def test_a_time_that_has_no_text_is_another_value(tmp_path: Path, unit: str) -> None:
+@pytest.mark.parametrize("impute", [{}, {"when": "never"}])
+@pytest.mark.parametrize("unit", ["ms", "us", "ns", "days"])
+def test_a_time_that_has_no_text_is_another_value(tmp_path: Path, unit: str, impute: dict[str, Any]) -> None:
     """Programs write the largest number of their type for "never"."""
-    times = pa.array([0, 2**63 - 1, -(2**62), 2**62, 0, 0], pa.timestamp(unit))
+    most, kind = (31, pa.date32()) if unit == "days" else (63, pa.timestamp(unit))
+    times = pa.array([0, 2**most - 1, -(2 ** (most - 1)), 2 ** (most - 1), 0, 0], kind)
     pq.write_table(pa.table({"when": times, "size": [*range(6)], "label": ["yes", "no"] * 3}), tmp_path / "t.parquet")
     stated = {"categories": {"when": ["1970-01-01"]}, "other": "rest", "classes": ["no", "yes"], "take": "first"}
-    dataset = Dataset(source="table", path=str(tmp_path / "t.parquet"), **stated)
+    dataset = Dataset(source="table", path=str(tmp_path / "t.parquet"), impute=impute, **stated)
     pool = build_pool(load_source(dataset, "datasets.t"), dataset, "t", 0)
     assert pool.audited.data.__array__()[:, 0].tolist() == [1, 0, 0, 0, 1, 1]
 

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from dataclasses import replace
+from importlib.metadata import version as installed
 from pathlib import Path
 
 import numpy as np
@@ -574,19 +575,40 @@ def test_a_card_without_a_ledger_says_that_others_were_charged_to_one_meanwhile(
     assert card["id"] in {one.released["id"] for one in entries}
 
 
-@pytest.mark.parametrize("version", ["0.1", None])
+@pytest.mark.parametrize("version", ["mia-audit", "opacus", None])
 def test_a_state_from_elsewhere_is_refused_before_a_charge(recipe, kill_at, monkeypatch, version):
     """A state of another version may lack what this one needs; a copy would be charged as if the original did not go on."""
     prepared, out = recipe(privacy=LEDGER | {"epsilon": 50}), "refused" if version else "out"
     kill_at(9)
     with monkeypatch.context() as patched, pytest.raises(Killed):
         if version:
-            patched.setattr("mia_audit.releasing.recipe.version", lambda _: version)
+            patched.setattr(
+                "mia_audit.releasing.recipe.version", lambda name: "0.1" if name == version else installed(name)
+            )
         released(prepared, out)
     if not version:
         shutil.copytree(".out.unfinished", ".refused.unfinished")
     kill_at(0)
     refused(prepared, "a copy from another place, or begun by another version of mia-audit")
+
+
+def test_a_folder_that_appears_while_a_model_is_trained_is_kept(recipe, monkeypatch):
+    prepared = recipe(privacy=LEDGER | {"epsilon": 50})
+    train = releasing.open_learner
+
+    def meanwhile(*given):
+        Path("out").mkdir()
+        Path("out", "mine").touch()
+        return train(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(releasing, "open_learner", meanwhile)
+        with pytest.raises(UserError, match="out: was created while the model was trained"):
+            released(prepared)
+    assert Path("out", "mine").exists()
+    Path("out").rename("mine")
+    released(prepared)
+    assert charged_steps() == 14  # the training was over
 
 
 def test_a_release_is_not_resumed_on_records_that_changed(recipe, kill_at):

@@ -243,14 +243,28 @@ def category(column: pl.Series, root: str, where: str) -> list[pl.Series]:
     return [(column == value).alias(f"{column.name}={name}") for value, name in zip(values, names, strict=True)]
 
 
-def stated_category(column: pl.Series, values: Sequence[str], other: str, root: str, where: str) -> list[pl.Series]:
-    """Return a column of 0 and 1 for each stated value, and one for all others if they have a name; UserError if they have none."""
+LATE = "a time beyond the year 9999"
+
+
+def _as_text(column: pl.Series) -> pl.Series:
+    """Return values as text; times beyond the year 9999, for which polars panics, are `LATE`."""
     import polars as pl
 
-    if isinstance(column.dtype, pl.Datetime) and column.dtype.time_unit != "ns":  # polars panics for later years
-        limit = YEAR_10000 * {"ms": 10**3, "us": 10**6}[column.dtype.time_unit]
-        column = column.set(~column.to_physical().is_between(-limit, limit), None)
-    text = column.cast(pl.String)
+    kind = column.dtype
+    if kind == pl.Date:
+        limit = YEAR_10000 // 86400
+    elif isinstance(kind, pl.Datetime) and kind.time_unit != "ns":
+        limit = YEAR_10000 * {"ms": 10**3, "us": 10**6}[kind.time_unit]
+    else:
+        return column.cast(pl.String)
+    late = (~column.to_physical().is_between(-limit, limit)).fill_null(False)
+    return column.set(late, None).cast(pl.String).set(late, LATE)
+
+
+def stated_category(column: pl.Series, values: Sequence[str], other: str, root: str, where: str) -> list[pl.Series]:
+    """Return a column of 0 and 1 for each stated value, and one for all others if they have a name; UserError if they have none."""
+
+    text = _as_text(column)
     given = as_listed(text, values, f"{where}.categories.{column.name}")
     odd = given.is_null()
     if odd.any() and not other:
@@ -306,7 +320,7 @@ def _imputed(frame: pl.DataFrame, dataset: Dataset, where: str) -> pl.DataFrame:
             column = column.fill_nan(None)
         alike = column.dtype.is_numeric() == isinstance(constant, int | float)
         if name in dataset.categories:
-            column, constant = column.cast(pl.String), str(constant)
+            column, constant = _as_text(column), str(constant)
         elif not alike:
             kind = "numbers" if column.dtype.is_numeric() else "text"
             raise UserError(f"{where}.impute.{name}: '{constant}' for a column of {kind}: state one of that kind")

@@ -394,7 +394,8 @@ def unfinished(out: Path, depends_on: Mapping[str, Any]) -> Iterator[Unfinished]
         # the other one has just ended and removed the folder, which a third one may have created again
         if not os.fstat(lock).st_nlink:
             raise busy
-        place = {"out": str(out.resolve()), "version": version("mia-audit")}
+        calibrated_by = [version(name) for name in ("mia-audit", "opacus")]  # with others, the noise may be another
+        place = {"out": str(out.resolve()), "version": calibrated_by}
         state = _read(folder, out, identity(**depends_on, **place))
         try:
             yield state
@@ -423,7 +424,7 @@ def _read(folder: Path, out: Path, key: str) -> Unfinished:
     if state.key != key:
         raise UserError(
             f"{folder}: an unfinished release of another setting, config or audit, of other records, to another recipient, a copy from another"
-            " place, or begun by another version of mia-audit; finish that release as it was begun, or choose another --out, which is"
+            " place, or begun by another version of mia-audit or opacus; finish that release as it was begun, or choose another --out, which is"
             " charged as a new release"
         )
     return state

@@ -110,6 +110,10 @@ def write_release(
         write_json(folder / CARD, values)
         write_text(folder / PAGE, page(values))
         write_manifest(folder)
+        if out.exists():
+            raise UserError(
+                f"{out}: was created while the model was trained; move it away, and run the same command again"
+            )
     return values
 
 
