@@ -244,6 +244,7 @@ def category(column: pl.Series, root: str, where: str) -> list[pl.Series]:
 
 
 LATE = "a time beyond the year 9999"
+"""Takes the place of times that have no text."""
 
 
 def _as_text(column: pl.Series) -> pl.Series:
@@ -263,7 +264,6 @@ def _as_text(column: pl.Series) -> pl.Series:
 
 def stated_category(column: pl.Series, values: Sequence[str], other: str, root: str, where: str) -> list[pl.Series]:
     """Return a column of 0 and 1 for each stated value, and one for all others if they have a name; UserError if they have none."""
-
     text = _as_text(column)
     given = as_listed(text, values, f"{where}.categories.{column.name}")
     odd = given.is_null()

@@ -263,6 +263,17 @@ def is_behind(heads: list[str], known: Mapping[str, Any]) -> bool:
     return heads[known["entries"] :][:1] != [known["head"]]
 
 
+def behind(path: Path, known: Mapping[str, Any], named: str, who: str) -> str:
+    """Say that the ledger at a path, which may be missing, is older than the one that somebody knows; empty if it is not."""
+    lines = heads(path) if path.is_file() else []
+    if not is_behind(lines, known):
+        return ""
+    return (
+        f"{named}: {max(0, len(lines) - 1)} entries, and not the {known['entries']} that {who}: an older copy was restored; put the"
+        " latest one back"
+    )
+
+
 def remembered(path: Path) -> dict[str, Any]:
     """Return what results remember of a data set's ledger: its id, its number of entries, and its head; empty before a charge."""
     if not path.exists():

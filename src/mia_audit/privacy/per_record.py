@@ -175,12 +175,14 @@ class Pointwise(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         given = func(*args, **(kwargs or {}))
         if torch.Tag.pointwise in func.tags and isinstance(given, Tensor):
-            complex_numbers = any(isinstance(value, Tensor) and value.is_complex() for value in (given, *args))
-            named = func.overloadpacket.__name__.rstrip("_") in EXACT and "alpha" not in (kwargs or {})
             parts = 2 if given.is_complex() else 1
             numbers, rest = divmod(parts * given.numel(), self._records)
-            counts = given.is_floating_point() or complex_numbers
-            if counts and not rest and given.element_size() // parts <= self._bytes and (complex_numbers or not named):
+            if any(isinstance(value, Tensor) and value.is_complex() for value in (given, *args)):
+                counts = True
+            else:
+                exact = func.overloadpacket.__name__.rstrip("_") in EXACT and "alpha" not in (kwargs or {})
+                counts = given.is_floating_point() and not exact
+            if counts and not rest and given.element_size() // parts <= self._bytes:
                 self.found.add(numbers)
         return given
 

@@ -327,9 +327,10 @@ def _rows(values: Mapping[str, Any], leave_out: Sequence[str] = (), head: bool =
         yield "|---|---|"
     for key, value in values.items():
         if key not in leave_out and value is not None:
-            text = f"{value:.6g}" if isinstance(value, float) else _text(value)
-            yield f"| {key} | {escape(visible(text.replace(chr(10), ' ')), quote=False).replace('|', chr(92) + '|')} |"
+            yield f"| {key} | {escape(visible(_text(value).replace(chr(10), ' ')), quote=False).replace('|', chr(92) + '|')} |"
 
 
 def _text(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -149,11 +149,10 @@ def _charge(
     if charges:
         work.begin([what for what, _ in charges if what != RESTART], [entry.terms for entry in entries])
         for what, charge in charges:
-            kind, *terms = accounting.terms_of(charge).items()
-            print(
-                f"charged: {what}, {kind[1]} with {', '.join(f'{name} {value}' for name, value in terms)}",
-                file=sys.stderr,
-            )
+            terms = accounting.terms_of(charge)
+            kind = terms.pop("kind")
+            stated = ", ".join(f"{name} {value}" for name, value in terms.items())
+            print(f"charged: {what}, {kind} with {stated}", file=sys.stderr)
     _warn_of_delta(recipe)
     return receipt
 
@@ -243,17 +242,14 @@ def _of_card(values: Mapping[str, Any]) -> list[Entry]:
 
 def _check_newest(path: Path, known: Mapping[str, Any], who: str) -> None:
     """Raise UserError unless a ledger's line number `entries` has the digest `head`."""
-    heads = ledger.heads(path) if path.is_file() else []
-    if ledger.is_behind(heads, known):
-        raise UserError(
-            f"privacy.ledger: {path if path.name else 'none'}: {max(0, len(heads) - 1)} entries, and not the {known['entries']} that {who}:"
-            " an older copy was restored; put the latest one back (another project's cards: give it another --out folder)"
-        )
+    named = f"privacy.ledger: {path if path.name else 'none'}"
+    if missing := ledger.behind(path, known, named, who):
+        raise UserError(f"{missing} (another project's cards: give it another --out folder)")
 
 
 def _check_names(recipe: ReleaseRecipe) -> None:
     """Raise UserError if some records were charged under another name: as another data set or audit beside these results."""
-    now = _now(recipe)[0]
+    now, own = _now(recipe)[0], Path(recipe.audit.privacy.ledger_of(recipe.setting.dataset))
     for path, pool in recipe.others(KEPT):
         other = remembered(path)
         if other["ledger"] != now:
@@ -261,7 +257,7 @@ def _check_names(recipe: ReleaseRecipe) -> None:
                 f"datasets.{recipe.setting.dataset}: some of its records are or were in {pool} too, from which releases were charged to the ledger"
                 f" {other['ledger']}; charge this one there as well (privacy.ledger)"
             )
-        _check_newest(Path(recipe.audit.privacy.ledger_of(recipe.setting.dataset)), other, f"{path} remembers")
+        _check_newest(own, other, f"{path} remembers")
 
 
 def _entry(recipe: ReleaseRecipe, work: Unfinished, what: str, charge: accounting.Charge, to: str) -> Entry:

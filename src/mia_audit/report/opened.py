@@ -219,9 +219,8 @@ def _worth(setting: AuditedSetting, shadows: pl.DataFrame | None, counts: np.nda
     worst = shadows.sort("epsilon", descending=True).row(0, named=True)
     if worst.get("unit") == "person":
         return
-    by_size = shadows.sort(
-        "sampling_rate"
-    )  # of models with equal ε, one with the largest or smallest training set is the worst
+    # of models with equal ε, one with the largest or smallest training set is the worst
+    by_size = shadows.sort("sampling_rate")
     models = [worst, by_size.row(0, named=True), by_size.row(-1, named=True)]
     for records in sorted({2, int(np.median(counts)), int(counts.max())} & set(range(2, int(counts.max()) + 1))):
         if setting.claimed:

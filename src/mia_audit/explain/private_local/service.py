@@ -531,14 +531,10 @@ def _refuse_uncharged(pools: Iterable[Path], charged: str) -> None:
 
 def _refuse_older(pools: Iterable[Path], path: Path) -> None:
     """Raise UserError if a data set's ledger is older than the one to which releases from a pool were charged."""
-    heads = ledger.heads(path)
     for pool in pools:
         known = ledger.remembered(pool.parent.parent / f"{ledger.KEPT}{pool.name}")
-        if known and ledger.is_behind(heads, known):
-            raise UserError(
-                f"{path}: {len(heads) - 1} entries, and not the {known['entries']} that a release from {pool} saw: an older copy was"
-                " restored; put the latest one back"
-            )
+        if known and (missing := ledger.behind(path, known, str(path), f"a release from {pool} saw")):
+            raise UserError(missing)
 
 
 class TracedExplainer(PrivateExplainer):
