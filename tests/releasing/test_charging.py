@@ -1,5 +1,7 @@
 """Games about book-keeping: somebody who leaves the ledger out, puts older files back, or gives records other names."""
 
+import collections
+import contextlib
 import fcntl
 import json
 import os
@@ -342,6 +344,42 @@ def test_a_release_whose_count_of_epochs_is_lost_is_charged_whole_again(recipe, 
     kill_at(0)
     released(prepared)
     assert charged_steps() == 28
+
+
+def put_back(copy, folder):
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(copy, folder)
+
+
+@pytest.mark.parametrize("seed", [8, 21, 24, 30, 31])
+def test_whatever_is_killed_lost_or_put_back_all_that_ran_is_charged(recipe, kill_at, seed):
+    """Random actions of a user, of those that a ledger or the results tell of."""
+    prepared = recipe(training={"epochs": 3, "batch": 35}, privacy=LEDGER | {"epsilon": "inf"})
+    state, random, ran = Path(".out.unfinished"), np.random.default_rng(seed), collections.Counter()
+    for number, action in enumerate(["train", "c", *random.choice(["train"] * 8 + [*"cppmmmblr"], 20)]):
+        if action == "train" and not Path("out").exists():
+            begun = kill_at(int(random.choice([0, 0, 1, 1, 2, 4])) if number else 2)
+            with contextlib.suppress(Killed):
+                released(prepared)
+            kept = Path("out", "card.json") if Path("out").exists() else state / "release.json"
+            one = json.loads(kept.read_text())["id"]
+            ran[one] += begun()
+            entries = [entry for entry in read_ledger(Path("rows.ledger"))[1] if entry.released["id"] == one]
+            assert sum(entry.terms["steps"] for entry in entries) >= ran[one]
+        elif action == "c" and state.exists():
+            put_back(state, "state")
+        elif action == "p" and Path("state").exists() and not Path("out").exists():
+            put_back("state", state)
+        elif action == "b":
+            put_back("results", "before")
+        elif action == "r" and Path("before").exists():
+            put_back("before", "results")
+        elif action == "l":
+            for counter in Path().glob(f"{random.choice(['', 'results/tiny/'])}.*begun-*"):
+                counter.unlink()
+        elif action == "m" and Path("out").exists():
+            Path(f"elsewhere-{number}").mkdir()
+            Path("out").rename(f"elsewhere-{number}/out")
 
 
 def test_what_ran_before_a_state_without_a_charge_was_put_back_is_in_the_card(recipe, kill_at, monkeypatch):

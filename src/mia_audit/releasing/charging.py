@@ -41,9 +41,9 @@ def next_charges(
 
     Of training by the built-in loop, every epoch that was ever begun counts, and all that are still to come: so the
     interrupted epoch is charged again, and all epochs after a state that was put back. If the ledger was charged for more
-    than the state knows, all of that counts as begun. Other training, and training of which no state or no number of
-    begun epochs was kept, is charged whole. So is that of a release whose card lies beside the new one: it was finished, and
-    its state was put back.
+    than the state knows, or a state or a number of begun epochs is missing, all that was charged counts as begun, from
+    then on; if it is missing, or if a card beside the new release says that the release was finished, the whole training
+    is charged too. Other training is charged whole.
     """
     recalled = _recall(recipe, work)
     model = recipe.charge
@@ -51,16 +51,21 @@ def next_charges(
     if not isinstance(model, accounting.PoissonGaussian) or not isinstance(checkpoint, KeptEpochs):
         return [(MODEL, model)] if new else [] if recipe.promise == UNPROTECTED else [(RESTART, model)]
     done, counts = checkpoint.epochs, checkpoint.counts
-    begun = max(counts, default=0)
     epochs = recipe.spec.training.epochs
     each = model.steps // epochs
-    if new:  # epochs that were begun all the same were run before an older state was put back
-        return [(MODEL, model), *([(RESTART, replace(model, steps=begun * each))] if begun else [])]
-    if done is None or len(counts) < len(checkpoint.counters) or _is_finished(work):
-        return [(RESTART, model)]
     charged = sum(int(terms["steps"]) for terms in work.charged) // each
-    missing = (max(begun, charged) if recalled else begun) + epochs - done - charged
-    return [(RESTART, replace(model, steps=missing * each))] if missing > 0 else []
+    begun = max(counts, default=0)
+    lost = done is None or len(counts) < len(checkpoint.counters) or _is_finished(work)
+    if (recalled or lost) and charged > begun:
+        begun = charged  # no epoch is begun before it is charged
+        checkpoint.count(begun)
+    to_come = epochs if done is None or lost else epochs - done
+    # what a new release has begun all the same was run before an older state was put back
+    missing = begun - charged + (0 if new else to_come)
+    again: list[tuple[str, accounting.Charge]] = (
+        [(RESTART, replace(model, steps=missing * each))] if missing > 0 else []
+    )
+    return [(MODEL, model), *again] if new else again
 
 
 def _recall(recipe: ReleaseRecipe, work: Unfinished) -> bool:
@@ -115,8 +120,8 @@ def _charge(
     receipt = None
     entries = [_entry(recipe, work, what, charge, to) for what, charge in charges]
     known = remembered(recipe.results / f"{KEPT}{dataset}")
-    _check_ledger(recipe, known)
     _check_names(recipe)
+    _check_ledger(recipe, known)
     earlier, charged = recipe.earlier(), _now(recipe)[1]
     own = [
         _entry(recipe, work, RESTART if number else MODEL, accounting.charge_of(terms), to)

@@ -298,7 +298,10 @@ class KeptEpochs(Checkpoint):
 
     def begin(self) -> None:
         """Count an epoch, on disk before it is run."""
-        begun = max(self.counts, default=0) + 1
+        self.count(max(self.counts, default=0) + 1)
+
+    def count(self, begun: int) -> None:
+        """Write the number of epochs that were begun to all files."""
         for counter in self.counters:
             write_text(counter, f"{begun}\n")
             sync(counter, counter.parent)
