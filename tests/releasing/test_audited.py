@@ -1,6 +1,7 @@
 """Games about the audit behind a release: another training than was audited, and verdicts about something else."""
 
 import json
+import shutil
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -224,13 +225,16 @@ def test_initial_weights_of_another_public_training_are_refused(recipe, changed)
         released(now)
 
 
-def test_files_that_changed_before_the_audit_was_finished_are_refused(recipe):
+@pytest.mark.parametrize("finished", [False, True])
+def test_files_that_changed_since_the_audit_read_them_are_refused(recipe, finished):
     save_weights(construct(recipe(where="other").architecture, 0), Path("weights.safetensors"))
     weights = Path("weights.safetensors").absolute()
     prepared = recipe(architectures={"mlp": {"parameters": {"width": 8}, "pretrained": str(weights)}})
     start = prepared.folder / "start.safetensors"
     start.write_bytes(weights.read_bytes())
     start.with_suffix(".json").write_text(json.dumps({"pretrained": str(weights), "file": sha256(weights)}))
+    if finished:
+        finish(prepared)
     released(prepared)
     before = weights.read_bytes()
     for path, match in ((weights, "start.safetensors: not what"), (Path("data/records.npy"), "pools/rows: not what")):
@@ -238,6 +242,16 @@ def test_files_that_changed_before_the_audit_was_finished_are_refused(recipe):
         with pytest.raises(UserError, match=match):
             released(prepared, out="again")
         weights.write_bytes(before)
+
+
+def test_another_file_of_the_same_name_is_not_what_was_audited(audited):
+    audit, results = audited()
+    finish(ReleaseRecipe.from_audit(audit, SETTING, results))
+    shutil.copytree("data", "later/data")
+    later = check_audit(config(datasets={"rows": ROWS | {"path": "later/data"}}), "config")
+    with pytest.raises(UserError, match="pools/rows: not what the config describes"):
+        released(ReleaseRecipe.from_audit(later, SETTING, results))
+    assert not Path("out").exists() and not Path(".out.unfinished").exists()
 
 
 def test_an_architecture_of_other_parameters_is_refused(audited):

@@ -36,7 +36,7 @@ def training_sha256(recipe: ReleaseRecipe) -> str:
 def audited_sha256(recipe: ReleaseRecipe, expected: str) -> str | None:
     """Return the digest of the training that the finished audit measured; None if it is not finished.
 
-    Raises UserError if it is another training than the recipe's, or if the results so far are of another config.
+    Raises UserError if it is another training than the recipe's, or if the results are of another config or other files.
     """
     from mia_audit.report.opened import PROVENANCE, read_provenance
     from mia_audit.report.provenance import TRAINED
@@ -56,6 +56,7 @@ def audited_sha256(recipe: ReleaseRecipe, expected: str) -> str | None:
         name = path.relative_to(recipe.results).as_posix()
         if name in measured and measured[name] != sha256(path):
             raise UserError(f"{path}: changed since the audit of {recipe.setting.path}: run the audit again")
+    _check_built(recipe)
     return expected
 
 
