@@ -9,7 +9,7 @@ from dp_accounting.pld import privacy_loss_distribution
 
 from mia_audit.errors import UserError
 from mia_audit.privacy import accounting
-from mia_audit.privacy.accounting import composed_epsilon, epsilon_spent, noise_multiplier_for
+from mia_audit.privacy.accounting import RESOLVED, composed_epsilon, epsilon_spent, noise_multiplier_for
 from mia_audit.privacy.losses import points
 
 DELTA = 1e-5
@@ -155,6 +155,19 @@ def test_prv_refuses_what_memory_does_not_hold() -> None:
         epsilon_spent(1e-3, 0.1, 100, DELTA, "prv")
 
 
+@pytest.mark.parametrize(
+    ("noise_multiplier", "rate", "steps"), [(1.5, 1e-3, 200_000), (2.0, 0.05, 5_000), (1.0, 0.01, 1_000)]
+)
+def test_prv_refuses_a_delta_that_its_transform_does_not_resolve(
+    noise_multiplier: float, rate: float, steps: int
+) -> None:
+    least = RESOLVED * steps
+    prv, pld = (epsilon_spent(noise_multiplier, rate, steps, least, name) for name in ("prv", "pld"))
+    assert pld * (1 - 2e-3) <= prv <= pld + 0.02
+    with pytest.raises(UserError, match=r"does not resolve δ = .* choose accountant pld"):
+        epsilon_spent(noise_multiplier, rate, steps, 0.9 * least, "prv")
+
+
 def test_the_ends_of_the_scale() -> None:
     assert epsilon_spent(1.0, 0.1, 0, DELTA, "pld") == 0
     for accountant in ("pld", "rdp", "prv"):
@@ -170,7 +183,7 @@ def test_a_delta_beyond_what_is_computed_is_one_line() -> None:
     for compute in (epsilon_spent, noise_multiplier_for):
         with pytest.raises(UserError, match=r"expected at least 1e-290"):
             compute(1.0, 0.1, 10, 1e-320, "pld")
-    with pytest.raises(UserError, match=r"PRV accountant cannot compute ε at δ = 1e-20 .*: choose accountant pld"):
+    with pytest.raises(UserError, match=r"does not resolve δ = 1e-20 .*: choose accountant pld"):
         epsilon_spent(1.0, 0.1, 10, 1e-20, "prv")
 
 

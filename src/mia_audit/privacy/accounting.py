@@ -228,10 +228,19 @@ def rdp_of_steps(noise_multiplier: float, sampling_rate: float, steps: int, orde
     return [math.inf if math.isnan(divergence) else float(divergence) for divergence in known]
 
 
+RESOLVED = 100 * 2**-52
+"""Smallest δ per step of PRV: its Fourier transform is raised to the power of the steps, and so are its rounding errors."""
+
+
 def _prv(noise_multiplier: float, sampling_rate: float, steps: int, delta: float) -> float:
     guard()
     from opacus.accountants import create_accountant
 
+    if delta < RESOLVED * steps:
+        raise UserError(
+            f"the PRV accountant composes {steps} steps in float64, which does not resolve δ = {delta:g} (expected at least"
+            f" {RESOLVED * steps:.1g}): choose accountant pld"
+        )
     # PRV's grid has an error of 0.01 over all steps, and must extend beyond the ε of RDP at a thousandth of δ
     reach = 2 * _rdp(noise_multiplier, sampling_rate, steps, delta / 3000)
     points = reach * math.sqrt(steps * math.log(12000 / delta) / 2) / 0.01
