@@ -159,6 +159,9 @@ def test_keys_of_other_mechanisms_and_missing_acknowledgements_are_one_line() ->
     bare = refusal("fadp", {}, {"digits": {}})
     assert "mechanisms.fadp: 'fadp' reads public" in bare and "but datasets.digits.public is 0" in bare
     assert "mechanisms.fadp.factors.0: " in refusal("fadp", {"factors": [0, 0.8, 1]})
+    assert "mechanisms.fadp.factors.0: " in refusal(
+        "fadp", {"factors": [1e-4, 0.8, 1]}
+    )  # squares would vanish in float32
     past = {"fadp": {"epsilon": [3], "importance": "past"}}
     parse(Audit, base | {"datasets": {"digits": {}}, "mechanisms": past}, "tiny.yaml")
 

@@ -30,7 +30,7 @@ SOURCES = {
     "renewed": "public records, by the weights at the start of each epoch",
     "past": "past noisy gradients",
 }
-Factor = Annotated[float, Field(gt=0, le=1)]
+Factor = Annotated[float, Field(ge=1e-3, le=1)]
 Clip = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
