@@ -214,7 +214,7 @@ def _features(
         tried = features_of(torch.randn(2, *like.shape[1:], generator=torch.Generator().manual_seed(0)).to(like))
         through = each_apart(passed)
         with computing(model, "float32"), torch.autocast(like.device.type, enabled=False):
-            check_apart(lambda some: through(some)[0].flatten(1), tuple(like.shape[1:]), like)
+            check_apart(lambda some: [through(some)[0].flatten(1)], tuple(like.shape[1:]), like)
         passes = Lengths(lambda some: through(some)[0], like.shape[1:], like, tried[0].numel()).cut(count, size)
         return torch.cat([through(inputs[rows])[0][:new] for rows, new in passes])
     finally:

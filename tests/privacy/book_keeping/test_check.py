@@ -307,6 +307,50 @@ class Gathered(Centred):
         return Centred.apply(gradient)  # type: ignore[no-untyped-call]
 
 
+class Slightly(Centred):
+    """Records are mixed by a hundred-thousandth: what a record of ordinary size adds is below any tolerance."""
+
+    generate_vmap_rule = False
+
+    @staticmethod
+    def vmap(info, in_dims, inputs):  # type: ignore[no-untyped-def]
+        return inputs + 1e-5 * inputs.mean(dim=in_dims[0], keepdim=True), in_dims[0]
+
+
+class Signed(torch.autograd.Function):
+    """The sum over the batch decides the sign."""
+
+    @staticmethod
+    def forward(gradient, outputs):  # type: ignore[no-untyped-def]
+        return gradient * outputs.sum().sign()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
+        pass
+
+    @staticmethod
+    def vmap(info, in_dims, gradient, outputs):  # type: ignore[no-untyped-def]
+        return Signed.forward(gradient, outputs), in_dims[0]
+
+
+class Turned(Centred):
+    """Only the signs of gradients are mixed, so norms and losses are the same."""
+
+    generate_vmap_rule = False
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def vmap(info, in_dims, inputs):  # type: ignore[no-untyped-def]
+        return Turned.apply(inputs), in_dims[0]  # type: ignore[no-untyped-call]
+
+    @staticmethod
+    def backward(ctx, gradient):  # type: ignore[no-untyped-def, override]
+        return Signed.apply(gradient, *ctx.saved_tensors)  # type: ignore[no-untyped-call]
+
+
 class Doubled(Centred):
     """A rule that mixes nothing."""
 
@@ -315,7 +359,7 @@ class Doubled(Centred):
         return inputs.clone(), in_dims[0]
 
 
-@pytest.mark.parametrize("function", [Centred, Gathered, Doubled])
+@pytest.mark.parametrize("function", [Centred, Gathered, Slightly, Turned, Doubled])
 def test_a_rule_for_vmap_that_mixes_records_is_refused(function: type[torch.autograd.Function]) -> None:
     model = used(lambda m, x: function.apply(m.first(x)))  # type: ignore[no-untyped-call]
     if function is Doubled:
