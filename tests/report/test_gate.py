@@ -19,7 +19,7 @@ from mia_audit.cli import main
 from mia_audit.errors import UserError
 from mia_audit.pools.groups import Grouping, write_groups
 from mia_audit.report.formatting import significant
-from mia_audit.report.gate import Judged, Verdict, judge
+from mia_audit.report.gate import Judged, Verdict, judge, overall
 from mia_audit.report.opened import find, finished
 from mia_audit.report.page import render
 from mia_audit.report.provenance import provenance
@@ -185,16 +185,35 @@ def test_what_a_policy_requires_must_have_been_measured(ended: Path) -> None:
     assert "canaries.settings: [toy/net/dp-sgd-eps1]" in undecided["canaries"].note
 
 
-def test_an_uninformative_signal_alone_passes_no_policy_that_names_the_loss(written: Callable[..., Any]) -> None:
+def test_an_uninformative_signal_alone_passes_no_policy(written: Callable[..., Any]) -> None:
     small = written({("none", "inf"): 1.0})
     results = small.results()
     write_json(small.root / "provenance.json", provenance(results, find(results).settings))
     metrics = small.root / LEAKS / "metrics.parquet"
     table = read_frame(metrics, "metrics").filter(pl.col("signal") == "ixg_variance")
     write_table(metrics, table.to_arrow(), "metrics", len(table), table_metadata(metrics, "metrics"))
-    assert verdicts(small.root, auc=0.95)["AUC", LEAKS].verdict == Verdict.PASS
+    unnamed = verdicts(small.root, auc=0.95)
+    assert unnamed["AUC", LEAKS].verdict == Verdict.PASS and overall(unnamed.values()) == Verdict.CANNOT_TELL
     found = verdicts(small.root, auc=0.95, signals=["loss"])["signals that were run", LEAKS]
     assert found.verdict == Verdict.CANNOT_TELL and found.note.endswith(": loss")
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"auc": 1},
+        {"persons": {"auc": 1}},
+        {"groups": {"columns": ["label"], "auc": 1}},
+        {"most_exposed": {"at_most": 0.9}},
+    ],
+)
+def test_limits_on_attacks_are_undecided_unless_the_policy_says_what_these_must_have_read(
+    ended: Path, limits: dict[str, Any]
+) -> None:
+    name = ("attacks or signals that were run", HOLDS)
+    assert verdicts(ended, **limits)[name].verdict == Verdict.CANNOT_TELL
+    assert name not in verdicts(ended, **limits, attacks=["loss-lira"])
+    assert name not in verdicts(ended, models=12)
 
 
 def without_aucs(root: Path, models: int, **of: str) -> None:
@@ -237,7 +256,7 @@ def gate(folder: Path, root: Path, policy: Any, *words: str) -> int:
 @pytest.mark.parametrize(
     ("policy", "code"),
     [
-        ({"settings": [HOLDS], "auc": 0.6, "models": 12}, 0),
+        ({"settings": [HOLDS], "auc": 0.6, "signals": ["loss"], "models": 12}, 0),
         ({"auc": 0.6, "tpr_at_fpr": {0.001: 0.1}}, 3),  # one failure fails all
         ({"settings": [HOLDS], "auc": 0.6, "tpr_at_fpr": {0.001: 0.1}}, 4),
         ({"settings": [HOLDS], "digests": True}, 4),  # it has no SHA256SUMS
@@ -340,13 +359,13 @@ def test_digests_are_verified(written: Callable[..., Any], tmp_path: Path, capsy
 
 @pytest.mark.usefixtures("without_charts")
 def test_the_report_has_the_verdicts(small: Any) -> None:
-    results = small.results(policy={"auc": 0.6, "digests": True})
+    results = small.results(policy={"auc": 0.6, "signals": ["loss"], "digests": True})
     findings = find(results)
     page = render(results, findings, provenance(results, findings.settings))
     section = page.partition('<section id="policy"')[2].partition("</section>")[0]
     assert "not met: 1 criterion failed" in section
     assert "mia-audit gate checks them" in section
-    assert section.count("<tr>") == 1 + len(results.spec.settings)
+    assert section.count("<tr>") == 1 + 2 * len(results.spec.settings)
     assert '<a href="#policy">' in page
 
 
@@ -415,5 +434,5 @@ def test_verdicts_state_the_provenance_that_they_are_about(written: Callable[...
     small, out = written({("none", "inf"): 1.0}), tmp_path / "gate.json"
     results = small.results()
     write_json(small.root / "provenance.json", provenance(results, find(results).settings) | {"page_sha256": {}})
-    assert gate(tmp_path, small.root, "auc: 1", "--json", str(out)) == 0
+    assert gate(tmp_path, small.root, "{auc: 1, signals: [loss]}", "--json", str(out)) == 0
     assert json.loads(out.read_text())["provenance_sha256"] == sha256(small.root / "provenance.json")

@@ -396,6 +396,10 @@ def measured(case: Case) -> Iterator[Judged]:
     An audit that lacks one of them gets the verdict "cannot tell".
     """
     policy, rows = case.policy, case.drawn.filter(~pl.col("null_control") & pl.col("auc").is_not_null())
+    limited = policy.given or policy.groups or policy.persons or policy.most_exposed
+    if limited and not (policy.attacks or policy.signals):
+        note = "the policy limits what attacks find, whatever they read: add what they must have read, such as signals: [loss]"
+        yield case.undecided("attacks or signals that were run", "named by the policy", note)
     without = unmeasured(case.drawn)
     for name, wanted, column in (("attacks", policy.attacks, "attack"), ("signals", policy.signals, "signal")):
         known, unknown = (
