@@ -121,6 +121,26 @@ def test_what_does_not_belong_is_not_charged(tmp_path, entry):
     assert opened(tmp_path / "ledger") == 0
 
 
+def test_an_interrupted_charge_stays_and_closes_the_ledger(tmp_path, monkeypatch):
+    """Ctrl-C while a line is synced: whoever goes on may not write a line that does not follow from it."""
+    path = tmp_path / "ledger"
+    kept = Ledger(path, HEADER)
+
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.fsync", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            kept.append([ENTRY])
+    with pytest.raises(UserError, match="closed; nothing was released"):
+        kept.append([ENTRY])
+    with Ledger(path, HEADER) as again:
+        assert len(again.entries) == 1
+        again.append([ENTRY])
+    assert opened(path) == 2
+
+
 def test_an_unlinked_ledger_takes_no_more(tmp_path):
     path = tmp_path / "ledger"
     with Ledger(path, HEADER) as one:

@@ -154,8 +154,10 @@ class Ledger:
         try:
             _write_all(self._file, lines)
             os.fsync(self._file)
-        except OSError as error:
+        except BaseException as error:  # an interrupt too: whether the lines are on disk is not known
             self.close()
+            if not isinstance(error, OSError):
+                raise
             raise UserError(
                 f"{self.path}: {error.strerror or error}; the answer was not released and stays charged. Free disk space and start again"
             ) from None
