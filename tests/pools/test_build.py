@@ -36,6 +36,22 @@ def test_all_but_one_of_equal_records_are_dropped_and_counted() -> None:
     assert len(set(pool.audited.sha256)) == 48
 
 
+@pytest.mark.parametrize("equal", [(), (3,), (3, 20)])
+@pytest.mark.parametrize("section", [{}, {"take": "first"}, {"records": 30}, {"records": 30, "take": "first"}])
+def test_one_more_record_in_the_file_is_at_most_one_more_in_the_pool(
+    section: dict[str, Any], equal: tuple[int]
+) -> None:
+    """Whether it is the first, the second or the third of equal records, or like no other one."""
+    more = table(51)
+    for row in equal:
+        more.records[row], more.labels[row] = more.records[50], more.labels[50]
+    fewer = replace(more, records=more.records[:50], labels=more.labels[:50])
+    kept, before = (set(build(source, **section).audited.sha256) for source in (more, fewer))
+    assert len(kept - before) <= 1 and len(before - kept) <= 1
+    if not section:
+        assert before <= kept
+
+
 def test_a_record_of_another_label_takes_nobodys_place() -> None:
     source = table()
     source.records[7] = source.records[3]

@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from mia_audit.privacy import noise, per_record
 from mia_audit.privacy.book_keeping import engine, products
 from mia_audit.privacy.catalogue import Job, Mechanism, PerRecord, Protection, mechanisms
+from mia_audit.privacy.fadp import FADP
 from mia_audit.privacy.gaussian import mu_for
 from mia_audit.privacy.noise import Clipping, automatic, training_key
 from mia_audit.privacy.per_record import ClippedSum, Gradients
@@ -286,16 +287,79 @@ def test_sound_mechanisms_hold_and_nearly_reach_their_mu(
     assert not found.refuted and found.share >= least, found
 
 
+def followed(protect: Protect, scene: Scene, way: PerRecord, by: str, present: bool) -> list[Tensor]:
+    """Train for three epochs in which the released sums are noise alone; return deviations of the noise, gradients and state."""
+    count = len(scene.labels)
+    owner = torch.arange(count) if scene.persons is None else scene.persons
+    units = count if by == "record" else int(owner.max()) + 1
+    seen: list[Tensor] = []
+
+    def add_noise(self: noise.Stream, total: Tensor, deviation: float | Tensor) -> Tensor:
+        seen.append(torch.as_tensor(deviation).expand(len(total)).clone())
+        return (torch.randn(len(total), generator=torch.Generator().manual_seed(len(seen))) * deviation).float()
+
+    model = scene.model()
+    job = Job(
+        model=model,
+        records=count,
+        epsilon=EPSILON,
+        training=Training(epochs=3, batch=units, per_record=way),
+        micro_batch=count,
+        key=bytes(32),
+        public=scene.public,
+        persons=owner if by == "person" else None,
+    )
+    with computing(model, "float32"), pytest.MonkeyPatch.context() as patched:
+        patched.setattr(noise.Stream, "add_noise", add_noise)
+        protection = protect(job)
+        for _ in range(3):
+            for batch in protection.batches():
+                kept = batch if present else batch[owner[batch] > 0]
+                protection.backward(scene.inputs[kept], scene.labels[kept], *([owner[kept]] if by == "person" else []))
+                for value in model.parameters():
+                    if value.grad is not None:
+                        seen.append(value.grad.clone())
+                        value.data -= 0.01 * value.grad
+                seen += [value.clone() for value in protection.state().values()]
+    return seen
+
+
+@pytest.mark.parametrize("by", ["record", "person"])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", SOUND)
+def test_all_that_follows_a_step_is_computed_from_what_it_released(name: str, way: PerRecord, by: str) -> None:
+    """If the released sums are the same, masks, noise and gradients of later epochs are, whatever the records are."""
+    with_it, without = (followed(*sound(name, way, by), way, by, present) for present in (True, False))
+    assert all(map(torch.equal, with_it, without))
+
+
+def test_a_mask_of_sums_without_noise_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    protect, scene = sound("fadp, past", "vmap", "record")
+    summed = ClippedSum.__call__
+
+    def kept(self: ClippedSum, *records: Tensor) -> tuple[Tensor, Tensor]:
+        total, losses = summed(self, *records)
+        monkeypatch.setattr(FADP, "released", lambda mechanism, noisy: honest(mechanism, total.float()))
+        return total, losses
+
+    honest = FADP.released
+    monkeypatch.setattr(ClippedSum, "__call__", kept)
+    with_it, without = (followed(protect, scene, "vmap", "record", present) for present in (True, False))
+    assert not all(map(torch.equal, with_it, without))
+
+
 class Work(TorchDispatchMode):
-    """An observer of the clock, without one: the operations that are run, in their order."""
+    """An observer of the clock, without one: the operations that are run, in their order, and the shapes of what they give."""
 
     def __init__(self) -> None:
         super().__init__()
         self.done: list[str] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.done.append(str(func))
-        return func(*args, **(kwargs or {}))
+        given = func(*args, **(kwargs or {}))
+        listed = func in (torch.ops.aten.nonzero.default, torch.ops.aten.select.int)  # which records are left out
+        self.done.append(f"{func} {tuple(given.shape) if isinstance(given, Tensor) and not listed else ''}")
+        return given
 
 
 CANARIES = (LONG, 0.0, 1e-44, 1e38, float("inf"), float("nan"))
@@ -354,6 +418,14 @@ def test_leaving_a_record_out_at_less_work_is_found(monkeypatch: pytest.MonkeyPa
     def shorter(rows: Tensor, weights: Tensor, out: Tensor, total: Tensor) -> None:
         kept = weights > 0
         total += rows.double().t() @ weights if bool(kept.all()) else rows[kept].double().t() @ weights[kept]
+
+    monkeypatch.setattr(per_record, "add_weighted", shorter)
+    assert len(said_and_done(built, plain(), "vmap", "float32", "record")) > 1
+
+
+def test_leaving_a_record_out_by_shorter_sums_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shorter(rows: Tensor, weights: Tensor, out: Tensor, total: Tensor) -> None:
+        total += rows[weights != 0].double().t() @ weights[weights != 0]
 
     monkeypatch.setattr(per_record, "add_weighted", shorter)
     assert len(said_and_done(built, plain(), "vmap", "float32", "record")) > 1
