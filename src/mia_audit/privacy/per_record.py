@@ -604,10 +604,14 @@ class ClippedSum:
             return self._passed(True, some)
 
         like = self.parameters[0]
+        known = self._known.setdefault((True, shape), {})
+        if known.get("apart"):
+            return
         with computing(self.model, "float32"), torch.autocast(like.device.type, enabled=False):
             some = torch.randn(1, *shape, generator=torch.Generator().manual_seed(0)).to(like)
             if torch.equal(digests(found(some, seed=1)), digests(found(some))):
                 check_apart(found, shape, like)
+        known["apart"] = True
 
     def _blank(self, shape: tuple[int, ...]) -> tuple[Tensor, Int[Tensor, " 2"]]:
         like = self.parameters[0]

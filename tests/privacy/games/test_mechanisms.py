@@ -326,7 +326,9 @@ def followed(protect: Protect, scene: Scene, way: PerRecord, by: str, present: b
 
 @pytest.mark.parametrize("by", ["record", "person"])
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", SOUND)
+@pytest.mark.parametrize(
+    "name", [slow_unless(name in ("dp-sgd", "fadp, past", "fadp, renewed"), name) for name in SOUND]
+)
 def test_all_that_follows_a_step_is_computed_from_what_it_released(name: str, way: PerRecord, by: str) -> None:
     """If the released sums are the same, masks, noise and gradients of later epochs are, whatever the records are."""
     with_it, without = (followed(*sound(name, way, by), way, by, present) for present in (True, False))
