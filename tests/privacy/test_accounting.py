@@ -168,6 +168,22 @@ def test_prv_refuses_a_delta_that_its_transform_does_not_resolve(
         epsilon_spent(noise_multiplier, rate, steps, 0.9 * least, "prv")
 
 
+@pytest.mark.parametrize("delta", [1e-20, 1e-35, 1e-60, 1e-100, 1e-200])
+@pytest.mark.parametrize("noise_multiplier", [130.0, 1800.0, 50_000.0])
+def test_few_steps_spend_more_than_one_at_any_delta(noise_multiplier: float, delta: float) -> None:
+    """Where one cell of the grid outweighs all larger losses by more than 10¹⁶, these decide ε all the same."""
+    for rate in (0.1, 0.9):
+        one, two, three = (epsilon_spent(noise_multiplier, rate, steps, delta, "pld") for steps in (1, 2, 3))
+        assert 0 < one < two < three
+    almost = epsilon_spent(noise_multiplier, 1 - 1e-13, 2, delta, "pld")
+    whole = epsilon_spent(noise_multiplier, 1.0, 2, delta, "pld")
+    assert whole * (1 - 1e-6) <= almost <= whole * (1 + 2e-3)
+
+
+def test_prv_is_never_negative() -> None:
+    assert epsilon_spent(151.0, 1.0, 30_192, 0.51, "prv") == 0
+
+
 def test_the_ends_of_the_scale() -> None:
     assert epsilon_spent(1.0, 0.1, 0, DELTA, "pld") == 0
     for accountant in ("pld", "rdp", "prv"):

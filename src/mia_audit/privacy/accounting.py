@@ -252,7 +252,7 @@ def _prv(noise_multiplier: float, sampling_rate: float, steps: int, delta: float
     ledger = create_accountant("prv")
     ledger.history = [(noise_multiplier, sampling_rate, steps)]
     try:
-        return float(ledger.get_epsilon(delta))
+        return max(0.0, float(ledger.get_epsilon(delta)))
     except ValueError as error:
         raise UserError(
             f"the PRV accountant cannot compute ε at δ = {delta:g} ({first_line(error)}): choose accountant pld"

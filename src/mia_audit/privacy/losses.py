@@ -292,16 +292,15 @@ def _epsilon(summands: Sequence[Summand], tilt: float, spacing: float, delta: fl
     weight = sums * np.exp(np.minimum(-tilt * (loss - middle), LARGEST_EXPONENT))
     exponent = sum(one.steps * (total - tilt * mean) for one, (total, mean, _) in zip(summands, known, strict=True))
     target = delta * math.exp(-exponent)
-    # δ at a loss: the mass of larger losses, minus that mass discounted by e^(difference of the losses)
-    mass = np.cumsum(weight[::-1])[::-1]
-    discounted = lfilter([1.0], [1.0, -math.exp(-spacing)], weight[::-1])[::-1]
-    over = np.flatnonzero(mass - discounted > target)
+    # δ at a loss: the mass of larger losses, minus that mass discounted by e^(difference of the losses). Its own mass would
+    # cancel, and with it the digits of the larger losses
+    mass = np.cumsum(weight[::-1])[::-1][1:]
+    discounted = lfilter([1.0], [1.0, -math.exp(-spacing)], weight[::-1])[::-1][1:]
+    over = np.flatnonzero(mass - math.exp(-spacing) * discounted > target)
     if not len(over):
         return -math.inf
     last = over[-1]
-    if last + 1 == size or mass[last + 1] <= target:
-        return float(loss[last])
-    return float(loss[last + 1] + math.log((mass[last + 1] - target) / discounted[last + 1]))
+    return float(loss[last + 1] + math.log((mass[last] - target) / discounted[last]))
 
 
 def _power(base: np.ndarray, exponent: int) -> np.ndarray:
