@@ -81,6 +81,7 @@ def test_a_stated_noise_multiplier_names_a_setting_instead_of_epsilon() -> None:
     ("path", "value", "expected"),
     [
         ("mechanisms/dp-sgd/noise_multiplier", 1.3, "noise_multiplier: given together with epsilon"),
+        ("mechanisms/dp-sgd/clip_norm", 1e13, "mechanisms.dp-sgd.clip_norm: input should be less than or equal to"),
         ("mechanisms/dp-sgd/clip_norm", 1e-25, "mechanisms.dp-sgd.clip_norm: input should be greater than or equal to"),
         ("mechanisms/dp-sgd/epsilon", ["z1.3"], "expected a positive number or inf as ε, got 'z1.3'"),
         ("datasets/digits/pubic", 5, "unknown key 'datasets.digits.pubic': did you mean 'public'?"),
@@ -158,6 +159,9 @@ def test_keys_of_other_mechanisms_and_missing_acknowledgements_are_one_line() ->
     assert "'fadp-literal' guarantees nothing: the" in refusal("fadp-literal", {})
     bare = refusal("fadp", {}, {"digits": {}})
     assert "mechanisms.fadp: 'fadp' reads public" in bare and "but datasets.digits.public is 0" in bare
+    flat = {"clipping": "flat", "clip_norm": 1e12}
+    for clip in (1e-13, 1e13):  # times the clipping norm it would be in range
+        assert "mechanisms.fadp.group_clips.0: " in refusal("fadp", flat | {"group_clips": [clip, 1, 1, 1]})
     assert "mechanisms.fadp.factors.0: " in refusal("fadp", {"factors": [0, 0.8, 1]})
     assert "mechanisms.fadp.factors.0: " in refusal(
         "fadp", {"factors": [1e-4, 0.8, 1]}

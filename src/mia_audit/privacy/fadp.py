@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 
 from mia_audit.errors import UserError
 from mia_audit.privacy.catalogue import Acknowledgement, Job, Mechanism, Steps, Terms, Unit, mechanism
-from mia_audit.privacy.mechanisms import DPSGD, LEAST_NORM, Noise
+from mia_audit.privacy.mechanisms import DPSGD, LARGEST_NORM, LEAST_NORM, Noise
 from mia_audit.sections import Section, is_unset
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ SOURCES = {
     "past": "past noisy gradients",
 }
 Factor = Annotated[float, Field(ge=1e-3, le=1)]
-Clip = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Clip = Annotated[float, Field(ge=LEAST_NORM, le=LARGEST_NORM)]
 
 
 class GroupNoise(Noise):

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from mia_audit.privacy.per_record import People
 
 
-LEAST_NORM = 1e-12
-"""Smallest clipping norm: the squares of much smaller ones vanish in float32."""
+LEAST_NORM, LARGEST_NORM = 1e-12, 1e12
+"""Smallest and largest clipping norm: squares of others, and ratios of two, may vanish in float32."""
 
 
 class Noise(Section):
@@ -40,7 +40,7 @@ class Noise(Section):
     """Accountant that calibrates the noise: privacy loss distributions (`pld`), or Opacus's PRV or RDP."""
     clipping: Literal["automatic", "flat"] = "automatic"
     """Per-record clipping: automatic (Bu et al. 2023) or flat at clip_norm."""
-    clip_norm: float = Field(1.0, ge=LEAST_NORM)
+    clip_norm: float = Field(1.0, ge=LEAST_NORM, le=LARGEST_NORM)
     """Clipping norm C of flat clipping."""
     noise_multiplier: float | None = Field(None, gt=0, allow_inf_nan=False, exclude_if=is_unset)
     """Noise multiplier, instead of `epsilon`. The resulting ε is computed, stated and audited."""
