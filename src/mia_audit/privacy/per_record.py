@@ -500,6 +500,8 @@ class ClippedSum:
         """
         if not self._decided:
             self.decide(tuple(inputs.shape[1:]), by_person=persons is not None)
+        if self._book is not None and self._book.drops_parameters:
+            self._book.seed = int(torch.randint(2**62, ()))
         if persons is None:
             return self.at_once(lambda size: self._summed(inputs, labels, size))
         return self._summed_by_person(inputs, labels, persons.to(labels.device))

@@ -421,3 +421,24 @@ def test_dropped_patches_are_dropout() -> None:
         clipped = ClippedSum(model, automatic(1.0), 8, "auto")
         clipped.decide((1, 8, 8))
         assert clipped._lengths.longest(8) == 8
+
+
+def test_dropout_of_what_all_records_share_is_drawn_once_a_step() -> None:
+    """Else a record's gradient would depend on the pass that it is in, and so on how many records there are."""
+    shape = (3, 16, 16)
+    tokens = {"img_size": 16, "patch_size": 8, "embed_dim": 24, "depth": 2, "num_heads": 2}
+    model = build("vit_relpos_base_patch16_224", tokens, shape, 3, 0).train()
+    random = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for value in model.parameters():
+            value += 0.3 * torch.randn(value.shape, generator=random)
+    records, labels = torch.randn(16, *shape, generator=random), torch.zeros(16, dtype=torch.long)
+    sums = []
+    for size in (4, 8, 16):
+        summed = ClippedSum(model, flat(1e-3), size, "book-keeping")
+        summed.decide(shape)
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            sums.append(torch.stack([summed(records, labels)[0] for _ in range(2)]))
+    assert max((one - sums[0]).norm() / sums[0].norm() for one in sums) < 1e-6
+    assert (sums[0][0] - sums[0][1]).norm() > 1e-3 * sums[0][0].norm()

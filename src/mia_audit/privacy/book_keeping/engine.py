@@ -66,6 +66,8 @@ class Pass:
     """The position of the gradient of weights that have one at no other."""
     operations: set[str] = field(default_factory=set)
     """Names of the functions that were called on what was computed from the records."""
+    drops_parameters: bool = False
+    """Whether dropout is applied to what is computed from parameters alone."""
 
 
 class BookKeeping:
@@ -79,6 +81,9 @@ class BookKeeping:
         self.parameters = list(parameters)
         self._places: dict[int, int] | None = checked.places if checked else None
         self._store = GradientStore(self.parameters[0].device)
+        self.drops_parameters = bool(checked and checked.drops_parameters)
+        self.seed = 0
+        """The seed of dropout of what is computed from parameters alone, which all records share: one for all passes of a step."""
 
     def run(
         self,
@@ -89,7 +94,7 @@ class BookKeeping:
     ) -> Pass:
         """Run a pass over records and keep the factors of their gradients; NotCovered if a call has no rule."""
         self._store.clear()
-        trace = Trace(RULES, self.parameters, len(labels), self._places or {})
+        trace = Trace(RULES, self.parameters, len(labels), places=self._places or {}, seed=self.seed)
         kept: list[Kept] = []
         squares = torch.zeros(len(labels), dtype=torch.float64, device=labels.device)
         numbers = {"held": 0, "factors": 0}
@@ -159,6 +164,7 @@ class BookKeeping:
             numbers=numbers,
             places=places,
             operations=trace.operations,
+            drops_parameters=trace.dropped > 0,
         )
 
     def _expanded(self, trace: Trace) -> dict[int, Tensor]:

@@ -37,11 +37,12 @@ class Trace(TorchFunctionMode):
     graph. Where parameters meet the records, a rule of `rules` runs the layer on fixed weights and receives the
     gradient of its output. The gradient of a weight is kept as a `Product`. Any other parameter is expanded to one copy
     per record, so that the gradient of a copy is that of its record. Raises NotCovered where no rule applies.
-    `places` are the positions of the gradient of weights, by number, that have one at a single position.
+    `places` are the positions of the gradient of weights, by number, that have one at a single position; dropout of
+    expressions is drawn from the `seed`.
     """
 
     def __init__(
-        self, rules: dict[str, Rule], parameters: Sequence[Tensor], count: int, places: Mapping[int, int]
+        self, rules: dict[str, Rule], parameters: Sequence[Tensor], count: int, places: Mapping[int, int], seed: int
     ) -> None:
         super().__init__()
         self.rules = rules
@@ -55,6 +56,9 @@ class Trace(TorchFunctionMode):
         self._parameters = {id(value): number for number, value in enumerate(parameters)}
         self._expressions: dict[int, Tensor] = {}
         self._places = places
+        self._seed = seed
+        self.dropped = 0
+        """How often dropout was applied to an expression."""
         self._claimed: set[int] = set()
         self._anchor = torch.zeros((), device=parameters[0].device, requires_grad=True)
 
@@ -70,6 +74,8 @@ class Trace(TorchFunctionMode):
                 raise NotCovered(f"there is no rule for {func.__name__} of a parameter and records")
             result = rule(self, func, *args, **kwargs)
             met = met or of_batch(result)
+        elif own and "drop" in func.__name__:
+            result = self._dropped(func, args, kwargs)
         else:
             result = func(*args, **kwargs)
         if met:
@@ -79,6 +85,13 @@ class Trace(TorchFunctionMode):
         elif own:
             self._express(own, result)
         return result
+
+    def _dropped(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call dropout of what all records share, with the seed of all passes of a step: else a record's gradient would depend on its pass."""
+        with torch.random.fork_rng():
+            torch.manual_seed(self._seed + self.dropped)
+            self.dropped += 1
+            return func(*args, **kwargs)
 
     def depends(self, value: object) -> bool:
         """Return whether a value is a trainable parameter or an expression of parameters."""
