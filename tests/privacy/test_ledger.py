@@ -152,6 +152,20 @@ def test_an_unlinked_ledger_takes_no_more(tmp_path):
     assert opened(path) == 1
 
 
+def test_a_copy_that_is_put_back_in_place_is_noticed(tmp_path):
+    path = tmp_path / "ledger"
+    with Ledger(path, HEADER) as kept:
+        older = path.read_bytes()
+        kept.append([ENTRY])
+        later = path.read_bytes()
+        path.write_bytes(older)  # as cp does, which keeps the inode
+        with pytest.raises(UserError, match="moved or replaced"):
+            kept.append([ENTRY])
+        path.write_bytes(later)
+        kept.append([ENTRY])
+    assert opened(path) == 2
+
+
 def test_links_and_fifos_are_refused_and_nothing_is_waited_for(tmp_path):
     begun(tmp_path / "real")
     (tmp_path / "link").symlink_to(tmp_path / "real")

@@ -119,6 +119,8 @@ class Ledger:
         self.head = ""
         """The digest of the last line; a copy of it that is kept elsewhere reveals when an older state of the file was restored."""
         self._check, self._file, self._process = check, -1, os.getpid()
+        self._size = -1
+        """Length of the file as it was opened or written, in bytes; −1 before."""
         if path is not None:
             self._open(path)
 
@@ -150,10 +152,11 @@ class Ledger:
         for number, entry in enumerate(entries, start=len(self.entries)):
             line, head = _line({"number": number} | asdict(entry), head)
             lines += line
-        self.entries += entries
         try:
+            self.entries += entries
             _write_all(self._file, lines)
             os.fsync(self._file)
+            self._size += len(lines)
         except BaseException as error:  # an interrupt too: whether the lines are on disk is not known
             self.close()
             if not isinstance(error, OSError):
@@ -198,6 +201,7 @@ class Ledger:
                 _write_all(self._file, b"\n")
             else:
                 os.ftruncate(self._file, end)
+            self._size = os.fstat(self._file).st_size
         except BaseException:
             self.close()
             raise
@@ -229,14 +233,15 @@ class Ledger:
             )
 
     def _refuse_replaced(self) -> None:
-        """Raise UserError if the opened file is no longer at its path, because another process may use the file that is there."""
+        """Raise UserError if the opened file is no longer at its path, or not as it was left: another one may have been put there."""
         assert self.path is not None
         mine = os.fstat(self._file)
         try:
             there = self.path.lstat()
         except OSError:
             there = None
-        if there is None or (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino):
+        same = there is not None and (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
+        if not same or self._size not in (-1, mine.st_size):
             raise UserError(
                 f"{self.path}: moved or replaced while it was in use; nothing was released. Put it back and start again"
             )

@@ -1,3 +1,4 @@
+import contextlib
 import math
 import threading
 from dataclasses import replace
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from mia_audit.errors import UserError
 from mia_audit.explain.private_local.history import AnsweredQuery
 from mia_audit.explain.private_local.records import ExplanationSet
-from mia_audit.explain.private_local.service import PROTOCOLS, PrivateExplainer
+from mia_audit.explain.private_local.service import PROTOCOLS, ExplanationLedger, PrivateExplainer
 from mia_audit.explain.private_local.solver import minimum
 from mia_audit.explain.private_local.terms import ExplanationTerms
 from mia_audit.privacy import ledger
@@ -459,6 +460,24 @@ def test_a_kill_before_the_budget_is_charged_locks_nobody_out(table, terms, tmp_
     assert not ledger.read_ledger(path)[1]
     explainer(table, terms, ledger=own, data_ledger=path, seed=None).answer(table.records[:1])
     assert len(ledger.read_ledger(path)[1]) == 1
+
+
+def test_whatever_is_interrupted_between_charges_and_answers_the_budget_holds(table, terms, tmp_path, monkeypatch):
+    """Ctrl-C after an entry is on disk, and whoever goes on with the same explainer."""
+    few, path = replace(terms, budget=1.0), tmp_path / "ledger"
+    service = explainer(table, few, seed=None, ledger=path)
+    for number in range(12):
+        with monkeypatch.context() as patched, contextlib.suppress(Killed, UserError):
+            patched.setattr(ExplanationLedger, "_take", killed)
+            service.answer(table.records[number : number + 1])
+        try:
+            service.answer(table.records[20 + number : 21 + number])
+        except UserError:
+            service.ledger.close()
+            service = explainer(table, few, seed=None, ledger=path)
+    service.ledger.close()
+    with contextlib.closing(explainer(table, few, seed=None, ledger=path).ledger) as kept:
+        assert few.mu_squared / 2 < kept.mu_squared <= few.mu_squared * (1 + 1e-12)
 
 
 def test_of_two_copies_that_answer_at_the_same_moment_one_is_refused(table, terms, tmp_path, monkeypatch):

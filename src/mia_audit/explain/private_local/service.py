@@ -100,13 +100,21 @@ class ExplanationLedger:
                 f"{self._kept.path}: another copy of this ledger has answered since; nothing was charged or released"
             )
         try:
-            self._kept.append([self._kept_entry(entry) for entry in entries])
-        finally:
-            self._take(self._kept.entries[before:])
-        if self._mark and (entries or not self._seen):
-            self._seen = {"entries": len(self._kept.entries), "head": self._kept.head}
-            write_json(self._mark, self._seen)
-            sync(self._mark, self._mark.parent)
+            try:
+                self._kept.append([self._kept_entry(entry) for entry in entries])
+            finally:
+                self._take(self._kept.entries[before:])
+            if self._mark and (entries or not self._seen):
+                self._seen = {"entries": len(self._kept.entries), "head": self._kept.head}
+                write_json(self._mark, self._seen)
+                sync(self._mark, self._mark.parent)
+        except UserError:
+            raise
+        except (
+            BaseException
+        ):  # what an interrupt has left out here is in the file, from which the next explainer begins
+            self.close()
+            raise
 
     def _marked(self) -> dict[str, Any]:
         """Return what is remembered of this ledger elsewhere: its number of entries and the digest of its last line."""
