@@ -191,9 +191,14 @@ class ReleaseRecipe:
     def remember_records(self) -> None:
         """Keep the digests of the pool's records with those of earlier releases, whatever becomes of the pool."""
         path = _released(self.results, self.setting.dataset)
-        hashes = sorted({*_hashes(path), *_hashes(self.pool / "records.parquet")})
-        private_folder(path.parent)
-        write_table(path, pa.table({"sha256": pa.array(hashes, pa.string())}), "records", len(hashes))
+        try:
+            hashes = sorted({*_hashes(path), *_hashes(self.pool / "records.parquet")})
+            private_folder(path.parent)
+            write_table(path, pa.table({"sha256": pa.array(hashes, pa.string())}), "records", len(hashes))
+        except PermissionError:
+            raise UserError(
+                f"{path}: of another user; expected one who has released from {self.results} before"
+            ) from None
 
     @property
     def uncharged(self) -> list[Path]:
@@ -401,9 +406,9 @@ def unfinished(out: Path, depends_on: Mapping[str, Any]) -> Iterator[Unfinished]
             yield state
         except UserError:
             if not state.begun:  # nothing was charged yet
-                shutil.rmtree(folder)
+                shutil.rmtree(folder, ignore_errors=True)
             raise
-        shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=True)  # another process may try to lock it
     finally:
         os.close(lock)
 
