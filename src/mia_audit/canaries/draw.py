@@ -107,7 +107,8 @@ def draw(
 ) -> DrawnCanaries:
     """Hold out `count` records, make canaries from them in equal numbers of each kind, and toss a fair coin for each.
 
-    Held-out records enter a training set only as canaries. Raises UserError if the data set has too few records.
+    Held-out records enter a training set only as canaries; records that equal them, which pools of persons have, are not
+    held out with them. Raises UserError if the data set has too few records.
     """
     if count < FEWEST:
         raise UserError(f"--count {count}: expected at least {FEWEST} canaries; 1000 is a usual number")

@@ -119,6 +119,7 @@ class Ledger:
         self.head = ""
         """The digest of the last line; a copy of it that is kept elsewhere reveals when an older state of the file was restored."""
         self._check, self._file, self._process = check, -1, os.getpid()
+        self._closed = False
         self._size = -1
         """Length of the file as it was opened or written, in bytes; −1 before."""
         if path is not None:
@@ -167,12 +168,13 @@ class Ledger:
         self.head = head
 
     def refuse_closed(self) -> None:
-        """Raise UserError if the file is closed, as after a disk failure, when it may lack the last entries."""
-        if self.path is not None and self._file < 0:
-            raise UserError(f"{self.path}: closed; nothing was released")
+        """Raise UserError if the ledger is closed, as after a disk failure, when its file may lack the last entries."""
+        if self._closed:
+            raise UserError(f"{self.path or 'ledger'}: closed; nothing was released")
 
     def close(self) -> None:
-        """Close the file; another process may then open it."""
+        """Close the ledger, and its file, which another process may then open."""
+        self._closed = True
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

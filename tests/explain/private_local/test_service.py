@@ -462,6 +462,20 @@ def test_a_kill_before_the_budget_is_charged_locks_nobody_out(table, terms, tmp_
     assert len(ledger.read_ledger(path)[1]) == 1
 
 
+@pytest.mark.parametrize("name", ["ledger", None])
+def test_after_an_interrupt_an_explainer_answers_no_more(table, terms, tmp_path, monkeypatch, name):
+    path = name and tmp_path / name
+    service = explainer(table, terms, seed=None, ledger=path)
+    with monkeypatch.context() as patched:
+        patched.setattr(ExplanationLedger, "_take", killed)
+        for begun in (lambda: service.answer(table.records[:1]), lambda: explainer(table, terms, seed=None)):
+            with pytest.raises(Killed):
+                begun()
+    with pytest.raises(UserError, match="closed; nothing was released"):
+        service.answer(table.records[1:2])
+    explainer(table, terms, seed=None, ledger=path).answer(table.records[1:2])
+
+
 def test_whatever_is_interrupted_between_charges_and_answers_the_budget_holds(table, terms, tmp_path, monkeypatch):
     """Ctrl-C after an entry is on disk, and whoever goes on with the same explainer."""
     few, path = replace(terms, budget=1.0), tmp_path / "ledger"

@@ -442,3 +442,10 @@ def test_dropout_of_what_all_records_share_is_drawn_once_a_step() -> None:
             sums.append(torch.stack([summed(records, labels)[0] for _ in range(2)]))
     assert max((one - sums[0]).norm() / sums[0].norm() for one in sums) < 1e-6
     assert (sums[0][0] - sums[0][1]).norm() > 1e-3 * sums[0][0].norm()
+
+
+def test_dropout_whose_probability_a_model_holds_is_dropout() -> None:
+    parameters = {"layers": (1, 1, 1, 1), "drop_rate": 0.1}
+    model = build("resnet50_gn", parameters, (3, 32, 32), 3, 0).train()
+    ClippedSum(model, flat(1.0), 4, "book-keeping").decide((3, 32, 32))
+    assert model.drop_rate == 0.1

@@ -63,16 +63,19 @@ class ExplanationLedger:
         self.entries: list[AnsweredQuery] = []
         self.history = History()
         self._kept = ledger.Ledger(path, ledger.LedgerHeader(unit, adjacency, terms), self._check)
-        self._take(self._kept.entries)
         self.id = self._kept.header.id or secrets.token_hex(16)
         """The random id of the file or, without a file, of this object."""
         self._mark = beside.with_name(f".{beside.name}.{self.id}") if path and beside else None
-        self._seen = self._marked()
-        if path and self._seen and ledger.is_behind(ledger.heads(path), self._seen):
+        try:
+            self._take(self._kept.entries)
+            self._seen = self._marked()
+            if path and self._seen and ledger.is_behind(ledger.heads(path), self._seen):
+                raise UserError(
+                    f"{path}: an older copy was restored: {self._mark} knows later answers; put the latest one back"
+                )
+        except BaseException:  # an interrupt too would leave it locked
             self.close()
-            raise UserError(
-                f"{path}: an older copy was restored: {self._mark} knows later answers; put the latest one back"
-            )
+            raise
 
     @property
     def mu_squared(self) -> float:

@@ -316,11 +316,16 @@ DROPPING = re.compile("drop|stochastic", re.IGNORECASE)
 
 @contextmanager
 def without_dropout(model: nn.Module) -> Iterator[None]:
-    """Set the probabilities of dropout and of stochastic depth to 0."""
+    """Set the probabilities of dropout and of stochastic depth to 0, where an attribute of a module has them."""
     before = [
         (module, name, value)
         for module in model.modules()
-        for name in ("drop_prob", "dropout", *(("p", "prob") if DROPPING.search(type(module).__name__) else ()))
+        for name in (
+            "drop_prob",
+            "drop_rate",
+            "dropout",
+            *(("p", "prob") if DROPPING.search(type(module).__name__) else ()),
+        )
         if isinstance(value := getattr(module, name, None), float)
     ]
     for module, name, _ in before:
