@@ -599,7 +599,7 @@ class ClippedSum:
             ) from None
 
     def _check_apart(self, shape: tuple[int, ...]) -> None:
-        """Raise UserError if records move one another's norms or losses. Models that draw randomness other than dropout are not compared."""
+        """Raise UserError if records change one another's losses or gradients. Models that draw randomness other than dropout are not compared."""
 
         def found(some: Tensor, seed: int = 0) -> list[Tensor]:
             torch.manual_seed(seed)

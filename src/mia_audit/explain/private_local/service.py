@@ -73,8 +73,8 @@ class ExplanationLedger:
                 raise UserError(
                     f"{path}: an older copy was restored: {self._mark} knows later answers; put the latest one back"
                 )
-        except BaseException:  # an interrupt too would leave it locked
-            self.close()
+        except BaseException:
+            self.close()  # an interrupt too would leave it locked
             raise
 
     @property
@@ -113,10 +113,8 @@ class ExplanationLedger:
                 sync(self._mark, self._mark.parent)
         except UserError:
             raise
-        except (
-            BaseException
-        ):  # what an interrupt has left out here is in the file, from which the next explainer begins
-            self.close()
+        except BaseException:
+            self.close()  # what an interrupt has left out here is in the file, from which the next explainer begins
             raise
 
     def _marked(self) -> dict[str, Any]:
